@@ -31,7 +31,7 @@ func inParts(
 			}
 			return nil
 		}
-		if done == 0 { // executed before, and the reply was not kept because nobody waits for it
+		if done == 0 { // executed before, and the reply was not kept because its caller has gone
 			return nil
 		}
 		from += done
@@ -107,7 +107,7 @@ func (s *Store) reschedule(ctx context.Context, queue string, ids []string, due 
 	return s.states(ctx, queue, c)
 }
 
-// states executes a call whose reply is the state of each of its messages, or of the first ones.
+// states executes a call that replies with the state of each of its messages, or of the first ones.
 func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.State, error) {
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -275,7 +275,7 @@ func formatCursor(position, id string) string {
 	return position + "." + base64.RawURLEncoding.EncodeToString([]byte(id))
 }
 
-// parseCursor reads what formatCursor wrote.
+// parseCursor reads the output of formatCursor.
 func parseCursor(cursor string) (score, id string, err error) {
 	if cursor == "" {
 		return "", "", nil
@@ -456,15 +456,15 @@ func (s *Store) Delete(ctx context.Context, queue string) error {
 	return nil
 }
 
-// forget frees what is kept of a queue that this process may not use again.
+// forget frees the state of a queue that this process may not use again.
 func (s *Store) forget(queue string) {
 	if _, used := s.registered.Load(queue); !used {
 		s.keys.forget(queue)
 	}
 }
 
-// unregister removes the name of a queue that does not exist. It registers the name again if the queue was created
-// meanwhile.
+// unregister removes the name of a queue that does not exist. It registers the name again if the queue was created in
+// between.
 func (s *Store) unregister(ctx context.Context, queue string) error {
 	s.registered.Delete(queue)
 	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {

@@ -10,8 +10,8 @@ import (
 )
 
 // A Redis user has no channels unless it is given some (ACL SETUSER). A process that may not listen claims often. One
-// that may not publish cannot notify others, so it leaves a mark beside their beats, by which they know that they have
-// to claim often too.
+// that may not publish cannot notify others, so it leaves a mark beside their beats, which tells them to claim often
+// too.
 const (
 	mutedMember  = "muted" // in the key of the processes; its score is when the mark ends, in ms
 	muteAgain    = mutedFor / 2

@@ -15,8 +15,8 @@ import (
 
 var _ store.Checker = (*Store)(nil)
 
-// Check implements store.Checker. Other calls proceed meanwhile: an issue of a queue existed at the moment of one
-// script, which repairs it in the same step. One call to the server reads one page, so no call is held up for long.
+// Check implements store.Checker. Other calls proceed during the check: an issue of a queue existed at the moment of
+// one script, which repairs it in the same step. One call to the server reads one page, so no call is held up for long.
 // Names of queues are found by a SCAN over all keys of the server, which takes about a second per million keys.
 func (s *Store) Check(ctx context.Context, opts store.CheckOptions, report func(store.CheckResult)) error {
 	x := &checkRun{s: s, repair: opts.Repair, report: report}

@@ -17,11 +17,11 @@ const (
 	maxLost = 4
 	// maxSamples is how many ids an issue names.
 	maxSamples = 3
-	// largeBytes is the size from which a queue's keys are reported as large.
+	// largeBytes is the size of a queue's keys that is reported as large.
 	largeBytes = 1 << 30
 )
 
-// checkedKeys are what check.lua checks, keys and one field of meta, in the order of repair: records first, because
+// checkedKeys are the subjects of check.lua, keys and one field of meta, in the order of repair: records first, because
 // everything else reads them, and messages last, when the remaining index entries are correct. The number is a level of
 // bucket_counts; each is the sum of the next.
 var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts 6",
@@ -33,7 +33,7 @@ type issueKind struct {
 	check      string
 	severity   store.Severity
 	text       string // follows the count
-	repairText string // what a repair does
+	repairText string // the effect of a repair
 }
 
 var issueKinds = map[string]issueKind{
@@ -213,9 +213,9 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 	}
 }
 
-// lost finds those of some messages that are neither due nor packed nor dead and that no lease lists. Usually they are
+// lost finds the messages, of some that are neither due nor packed nor dead, that no lease lists. Usually they are
 // leased, and a search of the leases in short calls finds all of them. A message that it misses may have been claimed
-// meanwhile. So lost.lua then looks for it in all leases at once, which is possible while they are not too large.
+// in between. So lost.lua then looks for it in all leases at once, which is possible while they are not too large.
 func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 	repair := "0"
 	if q.repair {

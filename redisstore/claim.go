@@ -149,7 +149,7 @@ func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Re
 	if err != nil {
 		return nil, err
 	}
-	for i, state := range states { // others were cancelled or followed meanwhile
+	for i, state := range states { // others were cancelled or followed in between
 		if state == store.StateDead {
 			died = append(died, bad[i].ID)
 		}

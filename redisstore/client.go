@@ -6,9 +6,9 @@ import "github.com/redis/go-redis/v9"
 // store's Close closes. It is meant for observing the server directly, as `later bench` does.
 func (s *Store) Client() redis.UniversalClient { return s.rdb }
 
-// OpenClient returns the client that a store URL describes, for programs that read what is not Later's. It uses neither
-// the prefix nor the eviction of the URL, and does not connect. The caller closes the client. OpenClient returns
-// ErrInvalid for a URL that is not allowed; the package comment describes those that are.
+// OpenClient returns the client that a store URL describes, for programs that read data of other programs. It uses
+// neither the prefix nor the eviction of the URL, and does not connect. The caller closes the client. OpenClient
+// returns ErrInvalid for a URL that is not allowed; the package comment describes the allowed ones.
 func OpenClient(url string) (redis.UniversalClient, error) {
 	u, err := parseURL(url)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // maxCollapsed and collapseBytes bound the messages of one call that may replace others, and their bytes together with
-// those of the others, because the script copies all of them.
+// the bytes of the others, because the script copies all of them.
 const (
 	maxCollapsed  = 32
 	collapseBytes = 1 << 20
@@ -101,7 +101,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		reply, firsts = list[0], list[1:]
 	}
 	letters := reply.(string)
-	if letters == "" { // executed before a later request of the session, so that nobody waits for the results
+	if letters == "" { // executed before a later request of the session, so that no caller waits for the results
 		return make([]store.SendResult, len(msgs)), nil
 	}
 	results := make([]store.SendResult, len(letters))
@@ -138,15 +138,15 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	return results, nil
 }
 
-// liveModes are what the script does about a live message.
+// liveModes are the modes of the script for a live message.
 var liveModes = [...]string{store.DuplicateKeep: "keep", store.DuplicateReplace: "replace",
 	store.DuplicateDebounce: "replace", store.DuplicateFollow: "follow"}
 
-// changed is what no stored message is.
+// changed differs from every stored message.
 const changed = "changed"
 
-// expected returns, for the script, what the messages that must be unchanged are in the store now, by id. It reads them
-// and compares them; the script then compares them with what was read.
+// expected returns, for the script, the stored form of the messages that must be unchanged, by id. It reads them and
+// compares them; the script then compares them with this reading.
 func (s *Store) expected(ctx context.Context, queue string, msgs []store.Outgoing) (map[string]string, error) {
 	var ids []string
 	known := map[string]*store.Info{}
@@ -175,7 +175,7 @@ func (s *Store) expected(ctx context.Context, queue string, msgs []store.Outgoin
 	return expected, nil
 }
 
-// liveDue returns what becomes of the due time of a live message, for the script.
+// liveDue returns the change of the due time of a live message, for the script.
 func liveDue(o *store.OnDuplicate) string {
 	switch {
 	case o.Mode == store.DuplicateDebounce:

@@ -20,8 +20,8 @@ const (
 	defaultReadTimeout = 3 * time.Second
 )
 
-// dedicatedConn is one connection on which durable sends write and wait. It never reconnects: when the connection
-// breaks, the dedicatedConn is closed, and the wait on it fails.
+// dedicatedConn is one connection for durable sends, which write and wait on it. It never reconnects: when the
+// connection breaks, the dedicatedConn is closed, and the wait on it fails.
 type dedicatedConn struct {
 	node        *nodeConns
 	client      *redis.Client
@@ -134,7 +134,7 @@ func (d *dedicatedConns) close() {
 	}
 }
 
-// newDedicatedConn connects with the client's options and asks what the server can confirm.
+// newDedicatedConn connects with the client's options and asks for the confirmations that the server can give.
 func newDedicatedConn(ctx context.Context, from *redis.Client) (*dedicatedConn, error) {
 	opt := *from.Options()
 	conn := &dedicatedConn{createdAt: time.Now(), readTimeout: opt.ReadTimeout}
@@ -172,7 +172,7 @@ func (conn *dedicatedConn) limit(ctx context.Context, wait time.Duration) (conte
 	return context.WithTimeout(context.WithoutCancel(ctx), wait+conn.readTimeout)
 }
 
-// probe determines what the server can confirm.
+// probe determines the confirmations that the server can give.
 func (conn *dedicatedConn) probe(ctx context.Context) error {
 	ctx, cancel := conn.limit(ctx, time.Second)
 	defer cancel()
@@ -227,9 +227,8 @@ func (conn *dedicatedConn) fsyncCommand(ctx context.Context) *redis.MapStringStr
 	return redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", "appendonly", "appendfsync", "no-appendfsync-on-rewrite")
 }
 
-// fsyncsAlways reports whether the server fsyncs before it replies: it writes replies after the fsync of what they
-// answer (flushAppendOnlyFile in Redis' beforeSleep), unless a rewrite is in progress and no-appendfsync-on-rewrite
-// is set.
+// fsyncsAlways reports whether the server fsyncs before it replies: it writes replies after the fsync of their writes
+// (flushAppendOnlyFile in Redis' beforeSleep), unless a rewrite is in progress and no-appendfsync-on-rewrite is set.
 func fsyncsAlways(config map[string]string) bool {
 	return config["appendonly"] == "yes" && config["appendfsync"] == "always" &&
 		config["no-appendfsync-on-rewrite"] == "no"

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// driverLog passes on what go-redis logs, such as each failed attempt to connect. The store itself logs an outage once.
+// driverLog passes on the log of go-redis, such as each failed attempt to connect. The store itself logs an outage
+// once.
 type driverLog struct{ log *slog.Logger }
 
 // Printf implements the logger of go-redis.

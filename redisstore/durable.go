@@ -12,11 +12,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A durable send runs its script and then waits, on the same connection, until everything that the connection wrote
-// has reached the requested disks and replicas: with WAITAOF if the server has it and keeps an append-only file,
-// otherwise with WAIT. Both cover everything the server wrote up to the connection's last write
-// (redis.io/docs/latest/commands/wait and waitaof). A send whose messages are all duplicates therefore rewrites a
-// field of the queue's meta, and is confirmed together with the original messages.
+// A durable send runs its script and then waits, on the same connection, until everything that the connection wrote has
+// reached the requested disks and replicas: with WAITAOF if the server has it and keeps an append-only file, otherwise
+// with WAIT. Both cover everything the server wrote up to the connection's last write
+// (redis.io/docs/latest/commands/wait and waitaof). A send of duplicates only therefore rewrites a field of the queue's
+// meta, and is confirmed together with the original messages.
 //
 // It must be the same connection: another one may lead to a server that was promoted since and never received the
 // write. Durable sends therefore use dedicated connections, which also keeps them from delaying other calls
@@ -25,7 +25,7 @@ import (
 // waitSlice is the longest single wait. Between waits, the caller's context and the closing of the store are checked.
 const waitSlice = time.Second
 
-// confirmation is what a call waits for after its script.
+// confirmation is the condition that a call waits for after its script.
 type confirmation struct {
 	asked store.Durability
 	key   string // of the queue, to find its node in a Cluster
@@ -79,7 +79,7 @@ func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 	return w.reply, nil
 }
 
-// canConfirm returns an error if the server can never confirm what was asked.
+// canConfirm returns an error if the server can never give the requested confirmation.
 func (conn *dedicatedConn) canConfirm(asked store.Durability) error {
 	switch {
 	case conn.refused == "" || asked.Replicas > 0 && !conn.noWait:
@@ -175,7 +175,7 @@ func (conn *dedicatedConn) wait(ctx, closing context.Context, w *confirmation, r
 	}
 }
 
-// waitCommand returns the command with which the server confirms.
+// waitCommand returns the command that makes the server confirm.
 func (conn *dedicatedConn) waitCommand(ctx context.Context, asked store.Durability, slice time.Duration) redis.Cmder {
 	switch {
 	case conn.confirmMode == confirmAOF:
@@ -250,8 +250,8 @@ func (s *Store) nodeFor(ctx context.Context, key string) (*redis.Client, error) 
 }
 
 // reloadSlots makes a Cluster's client reload the slots after an error that suggests they have changed. While a slot
-// moves, both its source and its target node redirect calls whose keys are missing; such a call is repeated until the
-// slot has moved.
+// moves, both its source and its target node redirect calls with missing keys; such a call is repeated until the slot
+// has moved.
 func (s *Store) reloadSlots(ctx context.Context, err error) {
 	rdb, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {

@@ -20,7 +20,7 @@ import (
 // reportPart is how many reports are in one request.
 const reportPart = 100
 
-// activityWindows is what lua/report.lua needs to know of the windows.
+// activityWindows describes the windows for lua/report.lua.
 var activityWindows = func() string {
 	var all []string
 	for _, span := range activity.Spans {

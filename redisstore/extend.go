@@ -30,7 +30,7 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 	return results, nil
 }
 
-// extend makes one call. Its results are those of the first extensions, at least of one.
+// extend makes one call. It returns the results of the first extensions, at least of one.
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	c := s.newCall("extend", queue, 2+2*len(extensions))
 	defer s.sessions.release(s.stampRequest(ctx, c))

@@ -89,7 +89,7 @@ func (g *followUps) add(ack int, m *store.Outgoing) {
 }
 
 // followUpWork limits the follow-ups of a call with several acks: their number, their work as in maxSendWork, and the
-// queues that they go to. Those of a single ack may have store.MaxFollowUpBytes.
+// queues that they go to. The follow-ups of a single ack may have store.MaxFollowUpBytes.
 type followUpWork struct {
 	queues  map[string]struct{}
 	n, work int

@@ -14,8 +14,8 @@ import (
 
 var _ store.Forwarder = (*Store)(nil)
 
-// ForwardsTo implements store.Forwarder. In a Cluster, Forward reaches keys and channels whose hash tag is the name of
-// the queue, because a script cannot change two slots.
+// ForwardsTo implements store.Forwarder. In a Cluster, Forward reaches keys and channels with the name of the queue as
+// hash tag, because a script cannot change two slots.
 func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
 	if err := to.Check(); err != nil {
 		return false, err

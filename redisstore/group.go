@@ -41,7 +41,7 @@ func (s *Store) listGroup(ctx context.Context, queue string, req store.ListReque
 	leased := map[messageEpoch]*store.Info{}
 	infos, epochs := readInfos(ids, some)
 	for i, in := range infos {
-		// A message that has gone meanwhile may have been followed by another one, and two groups can have one number.
+		// A message that has gone in between may have been followed by another one, and two groups can have one number.
 		if in == nil || in.Group != req.Group {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 // maxHistogramParts is the largest number of parts that a call is asked for. Most calls count fewer.
 const maxHistogramParts = 250
 
-// Histogram implements store.Store. It makes calls of about a millisecond, each of which counts some of the parts, so
-// it is exact only if no message moves meanwhile.
+// Histogram implements store.Store. It makes calls of about a millisecond. Each counts some of the parts, so it is
+// exact only if no message moves in between.
 func (s *Store) Histogram(ctx context.Context, queue string, times []time.Time) ([]int64, error) {
 	bounds := store.BoundMillis(times)
 	counts := make([]int64, 0, len(bounds)-1)

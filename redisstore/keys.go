@@ -12,7 +12,7 @@ import (
 //	messages         hash  id → envelope                    every live message; see stripPrefix
 //	leases           hash  lease id → lease text            see lua/_lease.lua
 //	lease_deadlines  zset  lease id → deadline ms
-//	records          hash  id → record                      only what differs from the defaults, see lua/_record.lua
+//	records          hash  id → record                      only differences from the defaults, see lua/_record.lua
 //	dead             zset  id → time of death ms
 //	dedup            zset  id → end of dedup window ms      acked ids
 //	meta             hash  see below

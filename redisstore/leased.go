@@ -106,7 +106,7 @@ func (s *Store) findLeases(ctx context.Context, queue string, leased map[message
 	return nil
 }
 
-// notLeased returns those of some messages that it finds in no lease.
+// notLeased returns the messages, of some, that it finds in no lease.
 func (s *Store) notLeased(ctx context.Context, queue string, ids []string) (missed []string, err error) {
 	left := map[string]bool{}
 	for _, id := range ids {
@@ -181,7 +181,7 @@ func formatLeasedCursor(step string, last leaseEntry) string {
 	return formatCursor(step, strconv.FormatInt(last.epoch, 10)+"\t"+last.id)
 }
 
-// parseLeasedCursor parses what formatLeasedCursor returns.
+// parseLeasedCursor parses the output of formatLeasedCursor.
 func parseLeasedCursor(cursor string) (step string, last messageEpoch, err error) {
 	if cursor == "" {
 		return "0", messageEpoch{}, nil

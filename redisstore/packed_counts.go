@@ -17,15 +17,15 @@ const (
 	finerCells    = 20 // of a block of level 4 and further ones, before the others
 )
 
-// packedCounts says how many packed messages are due before a time. It has what lua/_read_counts.lua has read for that
-// time: blocks of counts, and the buckets that the time divides. The zero value has none.
+// packedCounts says how many packed messages are due before a time. It has the data that lua/_read_counts.lua has read
+// for that time: blocks of counts, and the buckets that the time divides. The zero value has none.
 type packedCounts struct {
 	widest int64                              // width of a bucket of class 0 in ms
 	blocks [countLevels + 1]map[int64][]int64 // by level and number: at i the sum of its first i cells
 	texts  [bucketClasses]map[int64]string    // of buckets, by class and number
 }
 
-// newPackedCounts returns what a script replied.
+// newPackedCounts returns the counts in the reply of a script.
 func newPackedCounts(reply []any) (*packedCounts, error) {
 	p := &packedCounts{}
 	if len(reply) == 0 {

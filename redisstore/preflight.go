@@ -147,8 +147,8 @@ func (s *Store) checkPolicy(policy string) error {
 		policy, store.ErrUnsupported)
 }
 
-// checkMode refuses a Cluster's node if the client is for a single server: calls on a queue whose keys another node
-// holds, or on two queues, would fail.
+// checkMode refuses a Cluster's node if the client is for a single server: calls on a queue with keys on another node,
+// or on two queues, would fail.
 func (s *Store) checkMode(info string) error {
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
 		return nil

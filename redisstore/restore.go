@@ -85,8 +85,9 @@ func restOf(m *store.Info) string {
 	return due + "\t" + string(m.DeadReason) + "\t" + string(envelope.AppendFailures(nil, m.Failures)) + "\t" + m.LastError
 }
 
-// Remove implements store.Store. It reads the messages and compares them. The script then removes only those that are
-// still as they were read, so nothing that changes in between is removed. A call has about maxRemoveBytes of messages.
+// Remove implements store.Store. It reads the messages and compares them. The script then removes only messages that
+// are still as they were read, so nothing that changes in between is removed. A call has about maxRemoveBytes of
+// messages.
 func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
 	removed := make([]bool, len(msgs))
 	ids := make([]string, len(msgs))

@@ -68,7 +68,7 @@ func classify(err error) (kind *store.Error, again bool) {
 		return store.ErrMisconfigured, false
 	}
 	if redisErr, ok := errors.AsType[redis.Error](err); ok && redisErr != nil {
-		return store.ErrUnavailable, false // MISCONF and the like last until somebody mends the server
+		return store.ErrUnavailable, false // MISCONF and the like last until the server is mended
 	}
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, net.ErrClosed) {

@@ -29,7 +29,7 @@ const (
 	replyConflict     = -5 // a condition is not met
 )
 
-// layoutFormat is the version of the key layout, stored in each queue's meta. Every change of what is stored raises it.
+// layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
 // Scripts raise previousFormat to it; see lua/_format.lua.
 const (
 	layoutFormat   = 11
@@ -65,7 +65,7 @@ var luaConstants = map[string]string{
 	"RECORD_HEAD":         "48",                                  // bytes that hold the first fields of a record
 	"PAGE_BYTES":          strconv.Itoa(store.MaxBatchBytes / 4), // of messages that a call reads to return them
 	"FORWARD_WORK":        "2000",                                // µs of reading in a forward; it writes for as long
-	"MAX_LOOKED":          "2000",                                // messages of leases at which an extend looks, about
+	"MAX_LOOKED":          "2000",                                // messages of leases that an extend looks at, about
 	"MAX_READ":            "1048576",                             // of messages that a call reads and does not return
 	"SEARCH_BYTES":        "4096",                                // read in the time of a search for a packed message
 	"MAX_SCANNED":         "524288",                              // of leases that a call searches, about
@@ -112,7 +112,7 @@ type script struct {
 	sha  string
 }
 
-// scripts are the scripts of lua/ by name. Files whose names start with "_" are only included.
+// scripts are the scripts of lua/ by name. Files with names that start with "_" are only included.
 type scripts map[string]*script
 
 // production returns the scripts that stores use. They are rendered when the first store needs them.
@@ -150,7 +150,7 @@ type renderer struct {
 
 const includeMark = "--@include " // starts the line of an include, before its name
 
-// render returns the text of a file with its includes, except those in done, which it extends: a script has each
+// render returns the text of a file with its includes, except includes in done, which it extends: a script has each
 // include once.
 func (r renderer) render(file string, done map[string]bool) string {
 	var b strings.Builder
@@ -205,12 +205,12 @@ type scriptCmd struct{ *redis.Cmd }
 
 func (scriptCmd) NoRetry() bool { return true }
 
-// call is a script call under construction. args reserves space for what precedes the script's own arguments.
+// call is a script call under construction. args reserves space for the arguments before the script's own.
 type call struct {
 	script   *script
 	common   *script // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
-	repeated int // index in args of what becomes "1" when the call is repeated; 0 for none
+	repeated int // index in args of the argument that becomes "1" when the call is repeated; 0 for none
 
 	confirmed *confirmation // only for a durable send
 }
@@ -226,13 +226,13 @@ func (s *Store) newCall(name, queue string, n int) *call {
 	return c
 }
 
-// newServerCall returns a call of a script whose only key is not one of a queue.
+// newServerCall returns a call of a script with one key, which belongs to no queue.
 func (s *Store) newServerCall(name, key string, args ...any) *call {
 	sc := s.scripts[name]
 	return &call{script: sc, args: append([]any{"evalsha", sc.sha, 1, key}, args...)}
 }
 
-// addKey adds a key after those that every script receives. It comes before all other arguments.
+// addKey adds a key after the keys that every script receives. It comes before all other arguments.
 func (c *call) addKey(key string) {
 	c.args = append(c.args, key)
 	c.args[2] = c.args[2].(int) + 1
@@ -241,7 +241,7 @@ func (c *call) addKey(key string) {
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
 // stampRequest adds the session and request number that identify the call when it is repeated, the first arguments of
-// every script that takes them. They are those of a store.Request, so that any process knows a repetition, or else of
+// every script that takes them. They come from a store.Request, so that any process knows a repetition, or else from
 // this process; then the caller must release the session after the call.
 func (s *Store) stampRequest(ctx context.Context, c *call) *session {
 	if r, ok := store.RequestOf(ctx); ok {
@@ -310,7 +310,7 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	return reply, nil
 }
 
-// formatError returns the error of a queue whose format this version does not read.
+// formatError returns the error of a queue in a format that this version does not read.
 func (s *Store) formatError(ctx context.Context, queue string) error {
 	format, err := s.rdb.HGet(ctx, s.keys.key(queue, "meta"), "format").Result()
 	if err != nil {
@@ -321,7 +321,7 @@ func (s *Store) formatError(ctx context.Context, queue string) error {
 	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)
 }
 
-// formatAdvice says whose format a queue has that this version does not read, and what to do.
+// formatAdvice says which version wrote a queue that this version does not read, and names the remedy.
 func formatAdvice(format string) (of, advice string) {
 	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with "+
 		"this one (later import)"

@@ -162,7 +162,7 @@ func (s *Store) send(
 // seenIDs detects repeated ids. It is nil if there can be none.
 type seenIDs map[string]struct{}
 
-// newSeenIDs returns nil if the ids increase, as those that Later generates for a batch do.
+// newSeenIDs returns nil if the ids increase, as the ids that Later generates for a batch do.
 func newSeenIDs(n int, id func(i int) string) seenIDs {
 	for i := 1; i < n; i++ {
 		if id(i) <= id(i-1) {

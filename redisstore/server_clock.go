@@ -8,13 +8,13 @@ const leadWindow = 5 * time.Second
 // minLoggedStep is the smallest step of the server's clock that is logged.
 const minLoggedStep = time.Second
 
-// serverClock predicts what the clock of one server will say when a call arrives there.
+// serverClock predicts the time on the clock of one server when a call arrives there.
 //
-// The difference between the server's time in a reply and the local time at which the call was sent is the difference
-// of the two clocks and the time that the call took to arrive. The smallest such lead of the last seconds is that of
-// the fastest call. So a call that is sent by the prediction arrives on time or later, and seldom early: the fewer
-// readings there are, the more of half a round trip the prediction allows for a faster call. Local time is monotonic,
-// so a step of the local clock does not matter.
+// The difference between the server's time in a reply and the local time of the call's send is the difference of the
+// two clocks and the time that the call took to arrive. The smallest such lead of the last seconds belongs to the
+// fastest call. So a call that is sent by the prediction arrives on time or later, and seldom early: the fewer readings
+// there are, the more of half a round trip the prediction allows for a faster call. Local time is monotonic, so a step
+// of the local clock does not matter.
 type serverClock struct {
 	base     time.Time // local time 0; zero before the first reading
 	window   leads     // of the last seconds
@@ -32,7 +32,7 @@ type leads struct {
 	n     int
 }
 
-// add returns the leads with another reading, or with those of another window.
+// add returns the leads with another reading, or with the leads of another window.
 func (l leads) add(other leads) leads {
 	if l.n == 0 || other.n == 0 {
 		return leads{l.least + other.least, l.trip + other.trip, l.n + other.n}
@@ -41,7 +41,7 @@ func (l leads) add(other leads) leads {
 }
 
 // read records a reading: the server's clock was server at some moment between sent and received. It returns by how
-// much the clock was stepped since the last reading, at least: what the round trips of the two cannot explain.
+// much the clock was stepped since the last reading, at least: the part that the round trips of the two cannot explain.
 func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
 	trip := received.Sub(sent)
 	if !c.base.IsZero() {
@@ -67,7 +67,7 @@ func (c *serverClock) read(sent, received, server time.Time) (step time.Duration
 	return step
 }
 
-// arrival returns what the server's clock will say at least when a call arrives that is sent now.
+// arrival returns the earliest time on the server's clock when a call arrives that is sent now.
 func (c *serverClock) arrival() (server time.Time, known bool) {
 	if c.base.IsZero() {
 		return time.Time{}, false

@@ -14,7 +14,7 @@ import (
 
 // rememberRequests is how long the server remembers a request at least, and maxRetry how long a call is repeated after
 // the first attempt that it may have executed. The difference is for attempts that arrive late: after a client has
-// given up a connection, its kernel sends what is not delivered for less than 2 min (Linux: tcp_orphan_retries).
+// given up a connection, its kernel sends undelivered data for less than 2 min (Linux: tcp_orphan_retries).
 const (
 	rememberRequests = 10 * time.Minute
 	maxRetry         = 5 * time.Minute

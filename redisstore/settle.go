@@ -28,9 +28,9 @@ const (
 	maxOthers     = store.MaxBatch / 5 // settlements that are no acks, because they rewrite records
 )
 
-// Settle implements store.Store. It makes one call for acks, one for those with follow-ups and one for the rest, or
-// more if they are of many large claims. If a later call fails, the results of the earlier calls stand, and the
-// remaining settlements get its error.
+// Settle implements store.Store. It makes one call for acks, one for acks with follow-ups and one for the rest, or more
+// if they are of many large claims. If a later call fails, the results of the earlier calls stand, and the remaining
+// settlements get its error.
 func (s *Store) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
@@ -213,7 +213,7 @@ func (s *Store) ack(
 	return nil
 }
 
-// refuseAll sets the results of settlements whose condition is not met.
+// refuseAll sets the results of settlements with a condition that is not met.
 func refuseAll(indexes []int, results []store.SettleResult) {
 	for _, p := range indexes {
 		results[p].Err = store.ErrConflict

@@ -59,8 +59,9 @@ type Option func(*Store)
 // Cluster's hash tag. The default is DefaultPrefix.
 func Prefix(prefix string) Option { return func(s *Store) { s.keys.prefix = prefix } }
 
-// WithLogger sets the logger. The default, also for nil, is slog.Default(). What go-redis logs is logged by it too, at
-// debug level. go-redis has one logger for the whole process: the last store's, or what redis.SetLogger sets later.
+// WithLogger sets the logger. The default, also for nil, is slog.Default(). It also receives the log of go-redis, at
+// debug level. go-redis has one logger for the whole process: the last store's, or the one that redis.SetLogger sets
+// later.
 func WithLogger(log *slog.Logger) Option {
 	return func(s *Store) {
 		if log != nil {
@@ -69,8 +70,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// AllowEviction accepts a server whose maxmemory-policy may evict keys. Such a server can lose any message, or a part
-// of a queue's bookkeeping, without any error.
+// AllowEviction accepts a server with a maxmemory-policy that may evict keys. Such a server can lose any message, or a
+// part of a queue's bookkeeping, without any error.
 func AllowEviction() Option { return func(s *Store) { s.allowEviction = true } }
 
 // RetryFor sets how long a call is retried while the server cannot be reached or cannot serve it. A shorter deadline
@@ -86,7 +87,7 @@ func RetryFor(d time.Duration) Option { return func(s *Store) { s.retryFor = d }
 // ErrUnsupported for a *redis.Ring, which moves queues to other servers when one is away.
 //
 // A store that waits for messages opens one more connection with the client's options, or one to each primary of a
-// Cluster, on which it listens to a channel of its own.
+// Cluster, and listens to a channel of its own there.
 func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
 		rdb:           rdb,

@@ -8,9 +8,9 @@
 //	redis+cluster://user:password@host:6379,host2,host3               a Cluster, by some of its nodes
 //	rediss:// rediss+sentinel:// rediss+cluster://                    the same over TLS
 //
-// User and password are those of the Redis server; the user may be omitted (":password@"). An IPv6 address is written
-// in brackets. Special characters are percent-encoded: @ is %40, / is %2F, ? is %3F, # is %23, % is %25. A + is a
-// plus. These parameters may follow after ?, joined by &:
+// User and password belong to the Redis server; the user may be omitted (":password@"). An IPv6 address is written in
+// brackets. Special characters are percent-encoded: @ is %40, / is %2F, ? is %3F, # is %23, % is %25. A + is a plus.
+// These parameters may follow after ?, joined by &:
 //
 //	parameter          default    meaning
 //	prefix             later:     prefix of every key: up to 64 bytes without braces
@@ -21,7 +21,7 @@
 //	read_timeout       5s         for a reply
 //	write_timeout      as read    for a request
 //	retry              10s        how long a call is retried while the server is away: 0s to 1h; see RetryFor
-//	eviction           (refused)  "allow" accepts a server whose maxmemory-policy may evict messages
+//	eviction           (refused)  "allow" accepts a server with a maxmemory-policy that may evict messages
 //	tls_ca             (system)   PEM file of certificates to trust instead of the system's
 //	tls_cert, tls_key  (none)     PEM files of the client's certificate and key
 //	tls_server_name    (the host) name that the server's certificate must have

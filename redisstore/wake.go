@@ -23,13 +23,13 @@ import (
 // A process that stops waiting leaves the list, and another one takes over its promise. If it dies, the others learn of
 // it by its missing beats, remove it from the lists of their queues and renew the promises. If it loses its connection
 // or its place in the lists, it looks at all its queues. All of that takes seconds, and concerns lists, not messages.
-// In case that something was lost in a way that nobody notices, every waiting queue is claimed from time to time.
+// In case that a loss goes unnoticed, every waiting queue is claimed from time to time.
 const (
 	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few queues;
 	// all its queues together are claimed safetyRate times a second at most.
 	safetyInterval = 5 * time.Second
 	safetyRate     = 10
-	// patientInterval is safetyInterval for a queue whose waiter is patient; see store.Patient.
+	// patientInterval is safetyInterval for a queue with a patient waiter; see store.Patient.
 	patientInterval = time.Minute
 	// deafInterval and deafRate are the same while processes cannot be notified.
 	deafInterval = 100 * time.Millisecond
@@ -37,12 +37,12 @@ const (
 	unusedAfter  = 50 * time.Millisecond // when a process that does not wait leaves the list
 )
 
-// listing is what a process knows of its place in a queue's list.
+// listing is the knowledge of a process about its place in a queue's list.
 type listing uint8
 
 const (
 	notListed   listing = iota
-	maybeListed         // it depends on a call whose outcome, or place among others, is unknown
+	maybeListed         // it depends on a call with an unknown outcome, or unknown place among others
 	listed
 )
 
@@ -51,7 +51,7 @@ type waker struct {
 	s       *Store
 	mu      sync.Mutex
 	closed  bool
-	queues  map[string]*queueWake  // those with something to remember
+	queues  map[string]*queueWake  // the queues with something to remember
 	servers map[string]*wakeServer // by address
 	waiting int                    // number of queues with waiters
 	done    sync.WaitGroup
@@ -67,7 +67,7 @@ type queueWake struct {
 	heard    int       // number of messages from others
 	listing  listing
 	begun    int            // calls begun that can change the listing
-	calls    int            // those in flight
+	calls    int            // in flight
 	queued   bool           // it is in server.pending
 	deaths   int            // server.deaths at the last look
 	safety   time.Time      // of the next claim without a notification
@@ -95,7 +95,7 @@ func (w *waker) init(s *Store) {
 	w.servers = map[string]*wakeServer{}
 }
 
-// queue returns the state of a queue, whose server is at an address. The lock is held.
+// queue returns the state of a queue on the server at an address. The lock is held.
 func (w *waker) queue(name string, at serverAddr) *queueWake {
 	v := w.servers[at.addr]
 	if v == nil {
@@ -178,7 +178,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	}
 }
 
-// leave removes a waiter. If the waiter was woken meanwhile, the next one is woken.
+// leave removes a waiter. If the waiter was already woken, the next one is woken.
 func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,14 +238,14 @@ func (w *waker) begin(q *queueWake) claimStart {
 }
 
 // end is called after it. It reports whether its outcome is the current state: no other such call was in flight, and
-// the connection on which this process listens is the same. The lock is held.
+// this process still listens on the same connection. The lock is held.
 func (w *waker) end(start claimStart) bool {
 	q := start.q
 	q.calls--
 	return start.alone && q.begun == start.begun && q.server == start.server && q.server.epoch == start.epoch
 }
 
-// claiming is called before a claim, whose outcome is then passed to claimed or failed.
+// claiming is called before a claim; its outcome is then passed to claimed or failed.
 func (w *waker) claiming(ctx context.Context, queue string) claimStart {
 	at := w.s.serverOf(ctx, queue)
 	w.mu.Lock()
@@ -255,7 +255,7 @@ func (w *waker) claiming(ctx context.Context, queue string) claimStart {
 	return w.begin(q)
 }
 
-// claimReply is what the reply to a claim says about waiting.
+// claimReply is the part about waiting in the reply to a claim.
 type claimReply struct {
 	now     time.Time // server's clock
 	next    int64     // ms, when this process has to claim again; -1 if it need not
@@ -314,7 +314,7 @@ func (w *waker) failed(start claimStart) {
 	w.settle(start.q)
 }
 
-// hear is called when another process has sent the time at which this one has to claim.
+// hear is called when another process has sent the time when this one has to claim.
 func (w *waker) hear(q *queueWake, due time.Time) {
 	q.heard++
 	q.listing = max(q.listing, maybeListed)
@@ -329,8 +329,8 @@ func (w *waker) hear(q *queueWake, due time.Time) {
 	w.settle(q)
 }
 
-// settle sets the queue's timers according to its state and has the server's goroutine do what is necessary. The lock
-// is held.
+// settle sets the queue's timers according to its state and wakes the server's goroutine if it has work. The lock is
+// held.
 func (w *waker) settle(q *queueWake) {
 	if w.closed {
 		return

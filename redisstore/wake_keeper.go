@@ -167,7 +167,7 @@ func (v *wakeServer) sent(k keeping, reply any, began time.Time) {
 		q.listing = notListed
 		v.w.s.forget(q.name)
 	case k.leaves:
-	case !ok: // a queue of another version, whose claims fail
+	case !ok: // claims of a queue of another version fail
 		q.listing, q.deaths = listed, k.deaths
 	case r[2] == any(int64(1)):
 		q.deaths = k.deaths

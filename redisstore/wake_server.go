@@ -15,8 +15,8 @@ const (
 	beatEvery     = 2 * time.Second
 	brokenAfter   = time.Second      // a promise that is so much overdue is not kept any more
 	deadAfter     = 5 * time.Second  // a process without a beat for so long is dead
-	forgetProcess = 15 * time.Minute // when nobody remembers a dead process
-	listedFor     = 24 * time.Hour   // when the lists of a queue that nobody uses vanish
+	forgetProcess = 15 * time.Minute // when a dead process is forgotten
+	listedFor     = 24 * time.Hour   // when the lists of an unused queue vanish
 	lookBatch     = 100              // queues in one request
 	lookPause     = 20 * time.Millisecond
 	maxLookPause  = 10 * lookPause
@@ -29,15 +29,15 @@ const (
 	quitTimeout   = 2 * time.Second
 )
 
-// wakeServer is the waker's state of one server, which is one primary in a Cluster: the connection on which this
-// process listens to its channel, and a goroutine that keeps its places in the lists of the server's queues. Both run
-// while queues wait. All but ctx, channel and the atomic fields is guarded by waker.mu.
+// wakeServer is the waker's state of one server, which is one primary in a Cluster: the connection that listens to this
+// process's channel, and a goroutine that keeps its places in the lists of the server's queues. Both run while queues
+// wait. All but ctx, channel and the atomic fields is guarded by waker.mu.
 type wakeServer struct {
 	w       *waker
 	at      serverAddr
 	channel string
 	clock   serverClock
-	queues  int // those in waker.queues
+	queues  int // its queues in waker.queues
 	used    time.Time
 
 	running   bool
@@ -57,7 +57,7 @@ type wakeServer struct {
 	missed  bool         // a request failed, so that queues may need one that are not pending
 	members int          // number of processes
 	deaths  int          // number of dead processes seen so far
-	dead    []string     // those that died last
+	dead    []string     // the processes that died last
 }
 
 // serverAddr identifies a server.
@@ -89,7 +89,7 @@ func (s *Store) serverOfKey(ctx context.Context, key string) serverAddr {
 func (s *Store) channelPrefix() string { return s.keys.prefix + "wake:" }
 
 // processesKey returns the key that has the beats of the processes that listen on a server. In a Cluster its hash tag
-// is the first number whose slot is on that server.
+// is the first number with a slot on that server.
 func (s *Store) processesKey(ctx context.Context, at serverAddr) string {
 	key := s.keys.prefix + "processes"
 	for i := 0; at.node != nil && i < 10_000; i++ {
@@ -226,7 +226,7 @@ func (v *wakeServer) receive() error {
 	}
 }
 
-// connected is called when this process listens. What was sent before is lost, so it looks at every queue.
+// connected is called when this process listens. Earlier notifications are lost, so it looks at every queue.
 func (v *wakeServer) connected() {
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()

@@ -235,7 +235,7 @@ func (w *watcher) await(ctx context.Context, channels []string) error {
 	}
 }
 
-// broadcast wakes those who await a change. The lock is held.
+// broadcast wakes the goroutines that await a change. The lock is held.
 func (w *watcher) broadcast() {
 	close(w.changed)
 	w.changed = make(chan struct{})
@@ -356,7 +356,7 @@ func (v *watchServer) moveQueues(failure error) bool {
 }
 
 // misplaced reports whether a queue is on another server now. A replica would pass events on, but processes would not
-// learn from the primary that somebody watches.
+// learn of the watcher from the primary.
 func (v *watchServer) misplaced() bool {
 	w := v.w
 	if !w.s.sharded() {
@@ -429,7 +429,7 @@ func (v *watchServer) listen() error {
 	}
 }
 
-// received handles what came on the connection.
+// received handles a message from the connection.
 func (v *watchServer) received(message any) error {
 	w := v.w
 	switch m := message.(type) {

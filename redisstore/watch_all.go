@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// addAll has the watcher hear all queues. The channels of a Cluster belong to slots, for which there are no patterns.
+// addAll subscribes the watcher to all queues. The channels of a Cluster belong to slots, and have no patterns.
 func (w *watcher) addAll(ctx context.Context) error {
 	if w.s.sharded() {
 		return fmt.Errorf("watch all queues: a Cluster has no patterns of channels: %w", store.ErrUnsupported)
@@ -27,13 +27,13 @@ func (s *Store) eventPattern() string {
 
 var escapePattern = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// eventAffixes returns what is before and after the queue in the name of its channel.
+// eventAffixes returns the parts before and after the queue in the name of its channel.
 func (s *Store) eventAffixes() (before, after string) {
 	before, after, _ = strings.Cut(s.eventChannel(store.AllQueues), store.AllQueues)
 	return before, after
 }
 
-// queueOf returns the queue whose channel a message came on, and whether it is watched.
+// queueOf returns the queue of the channel that a message came on, and whether it is watched.
 func (w *watcher) queueOf(m *redis.Message) (queue string, known bool) {
 	if w.all {
 		before, after := w.s.eventAffixes()

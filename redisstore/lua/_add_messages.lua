@@ -14,9 +14,9 @@ local function use(from)
     BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS, from, from + QUEUE_KEYS - 1)
 end
 
--- plan_add reads what adding messages to the current queue needs, and returns a function that adds them, without those
--- whose ids are live or within their dedup window. It calls the function with the same queue in use. Instead, it
--- returns nil and a reply if the queue has another format, or does not exist and may not be created.
+-- plan_add reads the keys for adding messages to the current queue, and returns a function that adds them, without
+-- messages with ids that are live or within their dedup window. It calls the function with the same queue in use.
+-- Instead, it returns nil and a reply if the queue has another format, or does not exist and may not be created.
 --
 -- queue is {create = "1" or "0", longest = length of the longest value, inspect = "1" or "0"}; the others are lists of
 -- ids, due times in ms and envelopes. changes collects the changes to the queue's records, for the caller to write.

@@ -3,9 +3,9 @@
 -- BUCKET_COUNTS counts packed messages by due time. A field is a block: a period, divided into cells. A block of level
 -- 1 is 2^38 ms long and has 64 cells, each as long as a block of level 2, and so on. Blocks of levels 1 to 3 count the
 -- messages of all buckets that lie in each cell; the cells of level 3 are as wide as buckets of class 0. A block of
--- level 4 has 84 cells: 4 for the buckets of class 1, 16 for those of class 2, and 64 for those of class 3 and further
--- ones. Levels 5 and 6 do the same for classes 4 and 7 and those after. So a bucket that is narrower than a cell has
--- its own count in a further block, and fine blocks exist only where messages are dense.
+-- level 4 has 84 cells: 4 for the buckets of class 1, 16 for class 2, and 64 for class 3 and further ones. Levels 5 and
+-- 6 do the same for classes 4 and 7 and the next ones. So a bucket that is narrower than a cell has its own count in a
+-- further block, and fine blocks exist only where messages are dense.
 --
 -- A block's name is the letter of its level and its number on the grid of such blocks. Its text is a byte, which is the
 -- width of a count in bytes, and the counts; cells after the end have none. A block without messages has no field.
@@ -15,10 +15,10 @@ local function open_bucket_counts()
   local counts = {
     widths = {},                           -- of a block, by level, in ms
     cells_before = { 0, 0, 0, 20, 20, 20 }, -- by level: number of cells before the last 64
-    texts = {},                            -- by level and block: what was read
+    texts = {},                            -- by level and block: the texts that were read
   }
-  local fields, added = {}, {}             -- by level and block: the name, and what to add by cell (from 0)
-  local names, levels, blocks, n = {}, {}, {}, 0 -- what the next load reads
+  local fields, added = {}, {}             -- by level and block: the name, and the additions by cell (from 0)
+  local names, levels, blocks, n = {}, {}, {}, 0 -- the blocks that the next load reads
   local letters, byte, sub, char = {}, string.byte, string.sub, string.char
   for level = 1, COUNT_LEVELS do
     counts.widths[level], letters[level] = BUCKET_WIDEST_MS * 64 ^ (4 - level), string.char(64 + level)

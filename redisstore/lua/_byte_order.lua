@@ -7,8 +7,8 @@ local function not_after(a, b)
   return #a <= #b
 end
 
--- first_after returns the first rank from low on, below high, whose member comes after an id, or high if there is none.
--- It searches by halves, since the id itself may have gone. The members have equal scores.
+-- first_after returns the first rank from low on, below high, with a member that comes after an id, or high if there is
+-- none. It searches by halves, since the id itself may have gone. The members have equal scores.
 local function first_after(key, low, high, id)
   while low < high do
     local middle = math.floor((low + high) / 2)

@@ -1,6 +1,6 @@
 --@include buckets
 -- new_bucket_checks returns the checks of a page of BUCKETS, BUCKET_STARTS or BUCKET_COUNTS, and of the packed count.
--- add_issue(what, id) is called for each issue.
+-- add_issue(name, id) is called for each issue.
 local function new_bucket_checks(buckets, now, repair, add_issue)
   local checks, counts = {}, buckets.counts
 
@@ -16,8 +16,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     return sum
   end
 
-  -- line_issue returns what is wrong with a line of a bucket, or nil, and whether its message exists elsewhere or not
-  -- at all.
+  -- line_issue returns the issue of a line of a bucket, or nil, and whether its message exists elsewhere or not at all.
   local function line_issue(due, id, class, seen)
     local value = redis.call('HGET', MESSAGES, id)
     if not value then return 'packed without message', true end
@@ -103,7 +102,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     if repair then write('ZREM', BUCKET_STARTS, deleted) end
   end
 
-  -- block_counts returns what the counts of a block should be, given those of the next level.
+  -- block_counts returns the right counts of a block, given the counts of the next level.
   local function block_counts(level, block)
     local list, names, before = {}, {}, counts.cells_before[level]
     local from, width = block * counts.widths[level], counts.widths[level]
@@ -140,7 +139,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     return true
   end
 
-  -- counts_page checks the blocks of one level. Those of the next level must be correct.
+  -- counts_page checks the blocks of one level. The next level must be correct.
   function checks.counts_page(level, step)
     local set, deleted = {}, {}
     for i = 1, #step, 2 do

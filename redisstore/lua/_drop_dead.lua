@@ -1,6 +1,6 @@
 --@include record_changes
 -- drop_dead removes at most MAX_DROPPED dead messages that exceed the queue's retention, given as it is in META, and
--- returns their ids, those that died first. Every key that the rest of a claim writes is read before the first write.
+-- returns their ids, the oldest deaths first. Every key that the rest of a claim writes is read before the first write.
 local function drop_dead(max_age, max_count, now)
   local ids = {}
   if max_age then

@@ -1,6 +1,6 @@
--- read_existing returns what the queue has under some ids: for each whether it is live (true or its value), its record,
--- and the end of its dedup window. The last two are false if the queue has none at all. Values are only read if all of
--- max_bytes each fit in PAGE_BYTES: an HMGET is faster than many calls.
+-- read_existing returns the state of some ids in the queue: for each whether it is live (true or its value), its
+-- record, and the end of its dedup window. The last two are false if the queue has none at all. Values are only read if
+-- all of max_bytes each fit in PAGE_BYTES: an HMGET is faster than many calls.
 local function read_existing(ids, max_bytes)
   local live
   if #ids * max_bytes <= PAGE_BYTES then

@@ -1,6 +1,6 @@
 -- Each script that works on a queue first checks the queue's format, which META has. A queue of the previous format
--- only lacks what this version adds, so this version reads it as it is, and a script that changes the queue raises the
--- format first. Older programs refuse the queue from then on. See docs/redis-layout.md.
+-- only lacks additions of this version, so this version reads it as it is, and a script that changes the queue raises
+-- the format first. Older programs refuse the queue from then on. See docs/redis-layout.md.
 
 -- reads reports whether this version can read a queue of a format, false or nil for a queue that does not exist.
 local function reads(format)

@@ -1,9 +1,9 @@
 --@include lease
 --@include record
--- inspect_all looks for what is not the default among the queue's first messages: an epoch, own attempts, an expiry, or
--- an unreadable envelope. It returns the lines of all messages for the text of a lease, and of those that die position,
+-- inspect_all looks for exceptions among the queue's first messages: an epoch, own attempts, an expiry, or an
+-- unreadable envelope. It returns the lines of all messages for the text of a lease, and of messages that die position,
 -- due time, reason and error text. values or records may be nil; then none of the messages has its own limits or a
--- record. Most messages are the default, so it parses only those that are not.
+-- record. Most messages are no exceptions, so it parses only the few that are.
 local function inspect_all(ids, values, records, now)
   local lines, dead, dues, first_due = { unpack(ids) }, {}, nil, nil
 

@@ -1,10 +1,10 @@
 --@include write
--- Remembers sends with a key, so that each is made once; see store.Once. ONCE holds those since its field "since".
+-- Remembers sends with a key, so that each is made once; see store.Once. ONCE holds the sends since its field "since".
 -- ONCE_WINDOW_MS later it becomes OLD_ONCE, in place of the one before, so a send is remembered for ONCE_WINDOW_MS at
--- least, and no ended one needs to be looked for. Both end by themselves in a queue that is not used. The value of a key
--- is when its window ends, 6 bytes in ms; the fingerprint, 16 bytes; when the message was due, 6 bytes; and its id.
+-- least, and no ended one needs to be looked for. Both end by themselves in a queue that is not used. The value of a
+-- key is when its window ends, 6 bytes in ms; the fingerprint, 16 bytes; when the message was due, 6 bytes; and its id.
 
--- open_once reads what is remembered of some keys, '' for none. ONCE and OLD_ONCE are the names of the hashes.
+-- open_once reads the remembered sends of some keys, '' for none. ONCE and OLD_ONCE are the names of the hashes.
 local function open_once(ONCE, OLD_ONCE, keys, now)
   local new = redis.call('HMGET', ONCE, 'since', unpack(keys))
   local old = redis.call('HMGET', OLD_ONCE, unpack(keys))

@@ -1,6 +1,6 @@
 --@include lease
--- open_leases returns the leases whose messages a script settles one by one, at first none. A token names a message as
--- its holder does: the id, and a tab and the epoch unless that is zero. changes are the script's changes to records.
+-- open_leases returns the leases of messages that a script settles one by one, at first none. A token names a message
+-- as its holder does: the id, and a tab and the epoch unless that is zero. changes are the script's changes to records.
 local function open_leases(now, changes)
   local loaded = {} -- by lease id
   local leases = {}
@@ -36,7 +36,7 @@ local function open_leases(now, changes)
     l.changed = true
   end
 
-  -- drop_stale drops an entry whose epoch is outdated because the message was cancelled: it removes the entry from the
+  -- drop_stale drops an entry with an outdated epoch, because the message was cancelled: it removes the entry from the
   -- lease and decrements the refcount of the record.
   function leases.drop_stale(l, token, record)
     changes.drop_ref(l.held[token].id, record)

@@ -1,11 +1,11 @@
 --@include buckets
--- pack packs messages into buckets. It returns the class of each message's bucket, nil for those that found no room
+-- pack packs messages into buckets. It returns the class of each message's bucket, nil for messages that found no room
 -- in about PACK_MAX_BUCKETS buckets, and the lowest due time, if it may be the earliest of all packed messages.
 --
--- The counts show about which class has room for a message: the first one whose bucket has few enough lines, while the
--- next one, which takes what finds no room, has none. It moves on to the next class where its bucket is full. A bucket
--- takes lines up to BUCKET_BYTES, because each later line rewrites it. A new one, which is written once for all lines
--- of this call, takes CHUNK_BYTES. Consecutive messages with the same due time are handled together.
+-- The counts show about which class has room for a message: the first one with few enough lines in its bucket, while
+-- the next one, which takes messages that find no room, has none. It moves on to the next class where its bucket is
+-- full. A bucket takes lines up to BUCKET_BYTES, because each later line rewrites it. A new one, which is written once
+-- for all lines of this call, takes CHUNK_BYTES. Consecutive messages with the same due time are handled together.
 local function pack(buckets, dues, ids)
   local counts, widths, letters = buckets.counts, buckets.widths, buckets.letters
   local due_of, first, last, class_of, n = {}, {}, {}, {}, 0 -- of each group of messages with the same due time
@@ -13,8 +13,7 @@ local function pack(buckets, dues, ids)
   -- lines_of returns how many lines with generated ids a bucket of a class takes, about.
   local function lines_of(class) return BUCKET_BYTES / BUCKET_LINE_BYTES + class end
 
-  -- set_classes sets the class with which each of some groups starts, and returns those for which the next level has
-  -- to decide.
+  -- set_classes sets the first class of each of some groups, and returns the groups that the next level has to decide.
   local function set_classes(groups, level)
     local width, texts, want, blocks, dense = counts.widths[level], counts.texts[level], counts.want, {}, {}
     local at, lists = count_at, texts

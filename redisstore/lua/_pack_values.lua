@@ -1,7 +1,7 @@
 --@include pack
--- pack_values packs messages as pack does. values has their envelopes at the positions at, which get what packed ones
--- are stored as. Those that are not packed are appended to z, a list of due times and ids. first is the earliest due
--- time so far, or nil; pack_values returns it with these messages.
+-- pack_values packs messages as pack does. values has their envelopes at the positions at, and gets the stored form of
+-- packed ones there. Messages that are not packed are appended to z, a list of due times and ids. first is the earliest
+-- due time so far, or nil; pack_values returns it with these messages.
 local function pack_values(buckets, dues, ids, at, values, z, first)
   if #at == 0 then return first end
   local classes, lowest = pack(buckets, dues, ids)

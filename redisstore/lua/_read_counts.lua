@@ -1,8 +1,8 @@
 --@include count_at
--- new_count_reader returns an object that reads what says how many packed messages are due before some times: blocks of
+-- new_count_reader returns an object that reads the counts of packed messages that are due before some times: blocks of
 -- BUCKET_COUNTS, and the buckets that such a time divides. reply is the width of the widest buckets, and the names and
--- texts of all that was read. The caller of the script adds them up (packed_counts.go), because that would take most of
--- the server's time. work is about how many µs it has spent.
+-- texts of all blocks and buckets that were read. The caller of the script adds them up (packed_counts.go), because
+-- that would take most of the server's time. work is about how many µs it has spent.
 local function new_count_reader()
   local reader, floor, char = { reply = { BUCKET_WIDEST_MS }, work = 0 }, math.floor, string.char
   local texts, bucket_widths, seen = {}, {}, {}
@@ -23,7 +23,7 @@ local function new_count_reader()
     return read
   end
 
-  -- load_blocks reads those of some blocks of a level, in increasing order, that were not read yet.
+  -- load_blocks reads the blocks, of some of a level in increasing order, that were not read yet.
   local function load_blocks(level, blocks)
     local of, names, new = texts[level], {}, {}
     for i = 1, #blocks do
@@ -37,8 +37,9 @@ local function new_count_reader()
     for i = 1, #new do of[new[i]] = read[i] and readable_counts(read[i]) and read[i] end
   end
 
-  -- read reads what is needed for some times, in increasing order. At each level it looks at the cells that the times
-  -- are in, and goes on with those in cells with messages: a block of the next level is as long as such a cell.
+  -- read reads the blocks and buckets for some times, in increasing order. At each level it looks at the cells that the
+  -- times are in, and goes on with the times in cells with messages: a block of the next level is as long as such a
+  -- cell.
   function reader.read(times)
     if not times[1] then return end
     local names, blocks = {}, {}
@@ -76,7 +77,7 @@ local function new_count_reader()
       reader.work = reader.work + #times
       times, width = still, width / 64
     end
-    for i = 1, #times do -- in cells of the last level, now width long, in which buckets are a millisecond wide
+    for i = 1, #times do -- in cells of the last level, now width long; its buckets are a millisecond wide
       for class = 3 * COUNT_LEVELS - 8, BUCKET_CLASSES - 1 do
         for start = times[i] - times[i] % width, times[i] - 1 do add_bucket(class, start) end
       end

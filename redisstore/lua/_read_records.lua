@@ -1,6 +1,6 @@
--- read_records returns the records of the ids at positions from to last of a list, false for those that have none, or
--- nil if none of them has one. count is the number of fields of RECORDS. If there are few, it is faster to read their
--- ids than to look up each id.
+-- read_records returns the records of the ids at positions from to last of a list, false for ids without one, or nil if
+-- none of them has one. count is the number of fields of RECORDS. If there are few, it is faster to read their ids than
+-- to look up each id.
 local function read_records(count, list, from, last)
   if count == 0 or from > last then return nil end
   local records

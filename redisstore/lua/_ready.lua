@@ -5,8 +5,8 @@
 --@include drop_dead
 --@include waiting
 --@include enlist
--- promote promotes packed messages that are due soon. It returns the start of the first bucket, before which no packed
--- message is due, or nil if there is none.
+-- promote promotes packed messages that are due soon. It returns the start of the first bucket, or nil if there is
+-- none. No packed message is due before it.
 local function promote(packed, now, want)
   local name, start = unpack(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES'))
   start = tonumber(start or '')
@@ -49,7 +49,7 @@ local function end_expired_leases(now)
       local epoch, attempts, _, refcount, rest = parse_record(record)
       local successor = successor_due(rest)
       if epoch ~= held[k].epoch then
-        changes.drop_ref(id, record) -- cancelled meanwhile
+        changes.drop_ref(id, record) -- cancelled in between
       elseif successor then
         changes.succeed(id, epoch, refcount)
         again[#again + 1] = successor
@@ -99,8 +99,8 @@ local function read_values(ids, max_bytes, bound)
   return values, n
 end
 
--- kill moves messages that inspect_all found to DEAD and out of the lists of ids, lines, values and records, of which
--- all but the first may be nil. It returns the ids that died, and those of them that had expired.
+-- kill moves messages that inspect_all found to DEAD and out of the lists of ids, lines, values and records; all but
+-- the first may be nil. It returns the ids that died, and the ids among them that had expired.
 local function kill(dead, now, ids, lines, values, records)
   local z, changes, died, expired = {}, new_record_changes(), {}, {}
   for k, d in ipairs(dead) do
@@ -125,17 +125,17 @@ local function kill(dead, now, ids, lines, values, records)
   return died, expired
 end
 
--- earliest_of returns the earliest of three times, each of which may be nil.
+-- earliest_of returns the earliest of three times, which may be nil.
 local function earliest_of(a, b, c)
   local first = math.min(a or math.huge, b or math.huge, c or math.huge)
   return first < math.huge and first or nil
 end
 
--- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in
--- so many bytes. meta is what the caller read of META. It returns their ids; their values, nil unless they had to be
--- read; the next message with those before it if they are few, as ZRANGE returns them; the time of the next event that
--- does not depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores;
--- the ids that died; and those that were dropped, if any can be.
+-- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in so
+-- many bytes. meta has the fields of META that the caller read. It returns their ids; their values, nil unless they had
+-- to be read; the next message with the ones before it if they are few, as ZRANGE returns them; the time of the next
+-- event that does not depend on these messages; whether more is left to do now; the first two processes of WAKE with
+-- their scores; the ids that died; and the ids that were dropped, if any can be.
 local function find_ready(meta, now, max, bound)
   local paused, max_envelope_bytes, inspect_envelopes, packed, max_age, max_count = unpack(meta, 2, 7)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
@@ -151,7 +151,7 @@ local function find_ready(meta, now, max, bound)
   local dropped = (max_age or max_count) and drop_dead(max_age, max_count, now) or nil
   if reaped + (dropped and #dropped or 0) > MAX_BATCH / 5 then max, bound = math.min(max, MAX_BATCH / 10), bound / 10 end
 
-  -- What is still packed may be due before what is due later than the start of the next bucket.
+  -- Packed messages may be due before messages that are due later than the start of the next bucket.
   local latest = next_bucket and math.min(now, next_bucket - 1) or now
   local ids = paused and {} or redis.call('ZRANGE', DUE, '-inf', latest, 'BYSCORE', 'LIMIT', 0, max)
   local values
@@ -166,11 +166,11 @@ local function find_ready(meta, now, max, bound)
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
   local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_DROPPED
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
-  -- Some ids whose dedup window is over are deleted by each claim, because a queue may never be idle.
+  -- Some ids with an expired dedup window are deleted by each claim, because a queue may never be idle.
   local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
   if n == 0 then
-    -- An empty queue forgets what its messages required.
+    -- An empty queue forgets the needs of its messages.
     if (inspect_envelopes or max_envelope_bytes > CLAIM_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
       redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')
     end

@@ -1,11 +1,11 @@
--- A record in RECORDS holds what differs from the defaults about a message. Fields are separated by tabs:
+-- A record in RECORDS holds the differences of a message from the defaults. Fields are separated by tabs:
 --   epoch      incremented when the message is cancelled while leased, so that a message sent later under the same id
 --              is not mistaken for it
 --   attempts   failed attempts so far; x in a tombstone, which has no live message and only keeps the epoch
 --   delivered  1 once the message was delivered to a handler
 --   refcount   number of leases that still list the id with a lower epoch; the record is kept until they drop it
 --   rest       of a dead message: due, reason code, failures, error text; of a live one that failed: empty, empty,
---              failures, last error text; of a successor, whose id a lease still holds with this epoch: due, "follows",
+--              failures, last error text; of a successor, while a lease holds its id with this epoch: due, "follows",
 --              empty, empty; else empty. Failures are a text that internal/envelope describes.
 local function parse_record(record)
   if not record then return 0, 0, '0', 0, '' end
@@ -18,8 +18,8 @@ local function failures_of(rest)
   return string.match(rest, '^[^\t]*\t[^\t]*\t([^\t]*)\t') or ''
 end
 
--- add_failure returns the last MAX_FAILURES failures, latest first, given the earlier ones. tail is what follows the
--- attempt in the text of a failure.
+-- add_failure returns the last MAX_FAILURES failures, latest first, given the earlier ones. tail is the text of a
+-- failure after the attempt.
 local function add_failure(earlier, at, attempt, tail)
   local failures = string.format('%.0f', at) .. '\31' .. attempt .. '\31' .. tail
   if earlier == '' then return failures end

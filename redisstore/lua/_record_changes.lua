@@ -2,13 +2,13 @@
 --@include write
 -- RECORDS holds a placeholder under an empty id while it holds anything else: a number, a tab, and a text. The number
 -- is the sum of all refcounts and the count of successors, so that acks need no lookups while no lease lists a
--- cancelled or followed message. The text is too long for the compact encoding of a small hash, in which each lookup
--- would search all records, and claims look up hundreds of ids.
+-- cancelled or followed message. The text is too long for the compact encoding of a small hash: each lookup in it would
+-- search all records, and claims look up hundreds of ids.
 --
 -- RECORDS also has the original of each held message that has a successor, as long as the hold lasts, because a
--- repeated claim returns it: under a tab and the id, its failed attempts, a tab, and what was its value in MESSAGES,
--- which has the successor. It is the original that moves, so that the end of a hold, of which a call handles hundreds,
--- copies nothing.
+-- repeated claim returns it: under a tab and the id, its failed attempts, a tab, and its former value in MESSAGES,
+-- which has the successor. It is the original that moves, so that the end of a hold copies nothing: a call handles
+-- hundreds.
 
 -- remove_placeholder removes the placeholder if nothing else is left.
 local function remove_placeholder()

@@ -1,5 +1,5 @@
 -- speed_up_rehash is called for each send of a number of messages. Redis doubles the table of a hash once it has as
--- many fields as slots, and then moves one slot at each access. Most of those slots are in no CPU cache, so claims and
+-- many fields as slots, and then moves one slot at each access. Most of these slots are in no CPU cache, so claims and
 -- acks cost twice as much until all have moved. While a large hash is being doubled, each sent message therefore moves
 -- three extra slots by looking up a field that no message has. Together with the three accesses of the send itself, the
 -- move is over after a sixth more messages. After that the lookups are cheap.

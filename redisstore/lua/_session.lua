@@ -7,9 +7,9 @@
 -- OLD_SESSIONS, in place of the one before, so that a request is remembered for SESSION_TURN_MS at least. Both end by
 -- themselves in a queue that is not used.
 
--- previous_reply returns nil if the request was not executed yet, and otherwise what record_request kept of its
--- reply. That is '' if nothing was kept, or if a later request of the session was executed, so nobody waits for this
--- reply. It also returns "since" for record_request, false for none.
+-- previous_reply returns nil if the request was not executed yet, and otherwise the part of its reply that
+-- record_request kept. That is '' if nothing was kept, or if a later request of the session was executed, so no caller
+-- waits for this reply. It also returns "since" for record_request, false for none.
 local function previous_reply(session, number)
   local last, since = unpack(redis.call('HMGET', SESSIONS, session, 'since'))
   last = last or redis.call('HGET', OLD_SESSIONS, session)
@@ -22,7 +22,7 @@ end
 -- record_request records a request. It is the first write of its script, and follows previous_reply. A request that
 -- found nothing to change is recorded too if its queue exists, because its first attempt may still arrive when there is
 -- something to change. (Refusals for a lost lease are not recorded, because leases never return.) reply is the part of
--- the reply that a repetition cannot recompute, or nil. since is what previous_reply returned, nil to read it.
+-- the reply that a repetition cannot recompute, or nil. since is the result of previous_reply, nil to read it.
 local function record_request(session, number, now, reply, since)
   if since == nil then since = redis.call('HGET', SESSIONS, 'since') end
   since = tonumber(since or '')

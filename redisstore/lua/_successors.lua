@@ -7,7 +7,7 @@ local function new_successors(changes, now)
   local entries, first, anyone = {}, nil, false
   local successors = {}
 
-  -- take adds the successor of a held message whose record is given, and reports whether there is one.
+  -- take adds the successor of a held message with the given record, and reports whether there is one.
   function successors.take(id, record)
     local epoch, _, _, refcount, rest = parse_record(record)
     local due = successor_due(rest)
@@ -19,7 +19,7 @@ local function new_successors(changes, now)
     return true
   end
 
-  -- read reads what write needs, and reports whether there are any successors.
+  -- read reads the keys for write, and reports whether there are any successors.
   function successors.read()
     if not first then return false end
     anyone = is_earliest(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES'), first) and redis.call('ZCARD', WAKE) > 0

@@ -1,5 +1,5 @@
--- update_meta records in META that the queue exists and what its messages require. format, max_bytes and inspect are
--- what META has, sent_max_bytes and sent_inspect ("1" or "0") describe the sent messages.
+-- update_meta records in META that the queue exists and the needs of its messages. format, max_bytes and inspect are
+-- the values in META, sent_max_bytes and sent_inspect ("1" or "0") describe the sent messages.
 local function update_meta(format, max_bytes, inspect, sent_max_bytes, sent_inspect)
   if not format then
     redis.call('HSET', META, 'format', FORMAT, 'max_envelope_bytes', sent_max_bytes)

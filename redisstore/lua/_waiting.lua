@@ -1,6 +1,6 @@
--- WAKE lists the processes that wait for the queue: the name of each one's channel, with the time in ms at which it
--- has promised to claim. A process without a promise has IDLE plus the time in us at which it was listed instead. So
--- the first one claims next, and those without a promise follow in the order in which they came.
+-- WAKE lists the processes that wait for the queue: the name of each one's channel, with the time in ms of its promise
+-- to claim. A process without a promise has IDLE plus the time in us of its listing instead. So the first one claims
+-- next, and processes without a promise follow in order of arrival.
 
 -- notify makes sure that a process claims at a time in ms, or now if that has passed: one that has promised to, or one
 -- that it sends a message to, which is then its promise. It removes processes that do not listen, or have broken their
@@ -16,8 +16,9 @@ local function notify(at, now)
     elseif promise <= at then
       return
     else
-      -- The first process has the queue's timer, if it has any promise, and keeps it for what is due later. A ready
-      -- message can go to any process: each one is first in turn, except that those with a promise share a turn.
+      -- The first process has the queue's timer, if it has any promise, and keeps it for messages that are due later. A
+      -- ready message can go to any process: each one is first in turn, except that processes with a promise share a
+      -- turn.
       if at == now and promise < IDLE and now % redis.call('ZCARD', WAKE) > 0 then
         process = redis.call('ZRANGE', WAKE, IDLE, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1] or process
       end

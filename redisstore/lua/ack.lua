@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases and removes them.
--- KEYS   those of every script, then the properties if there is a condition
+-- KEYS   the keys of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3 number of messages with a dedup window or in a group
 --        then for each lease: lease id, number of runs, number of single messages,
@@ -74,7 +74,7 @@ local function any_changed(count, a, runs)
 end
 
 -- cut_runs returns a lease's text without its runs, which are in ARGV from a on, or nil if it lacks one of them. It is
--- only for leases for whose runs any_changed returns false, and never looks at single messages. A text only becomes
+-- only for leases if any_changed returns false for their runs, and never looks at single messages. A text only becomes
 -- shorter, so one of its original length is unchanged. The last due time in a run may apply to messages below it, so it
 -- stays.
 local function cut_runs(lease, a, runs)

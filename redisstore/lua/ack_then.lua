@@ -1,7 +1,7 @@
 #!lua
 --- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none. A
 --- follow-up in the same queue may have the id of the message that it follows.
--- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again, then
+-- KEYS   the keys of the queue of the acks, then of each queue with follow-ups, which can be the same again, then
 --        the properties of the queue of the acks if there is a condition
 -- ARGV   1 session, 2 request number
 --        3, 4 property and value of the condition, "" if there is none

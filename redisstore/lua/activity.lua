@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 --- Returns the counts of events of a queue.
--- KEYS   those of every script, then the activity
+-- KEYS   the keys of every script, then the activity
 -- Reply  {now in us, exists, names of buckets and their texts}; NEWER
 --@include keys
 --@include format

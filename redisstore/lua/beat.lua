@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---- Records that a process is alive, and finds those that are not.
+--- Records that a process is alive, and finds dead ones.
 -- KEYS   1 the server's processes: channel → time of the last beat in ms
 -- ARGV   1 the process's channel
 -- Reply  {time since its last beat in ms or -1, number of connections that listen to its channel or -1 if that is

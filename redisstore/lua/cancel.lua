@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
---- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel; its
+--- Removes live messages in any state. A leased one leaves a tombstone, which tells its lease of the cancel; its
 --- successor is removed with it.
 -- ARGV   1 session, 2 request number, 3 "1" to start the messages' dedup windows, then ids
 -- Reply  for each id the state it was in, or ""; NEWER. Ends once about MAX_READ bytes were read: the client calls

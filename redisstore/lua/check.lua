@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
---- Checks one page of one of a queue's keys against the others and, if asked to, repairs what it finds.
--- ARGV   1 what: "meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts", "packed_messages",
+--- Checks one page of one of a queue's keys against the others and, if asked to, repairs the issues.
+-- ARGV   1 subject: "meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts", "packed_messages",
 --        "leases", "lease_deadlines", "groups" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
 -- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in

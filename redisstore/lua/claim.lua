@@ -4,8 +4,8 @@
 -- ARGV   1 session, 2 request number, 3 "1" if the call is repeated
 --        4 maximum number of messages, 5 lease duration in ms, 6 lease id
 --        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
--- Reply  {now in us, time in ms at which the process has to claim again or -1, more, deadline or 0, lease text,
---        values of MESSAGES, records: position and record alternating, ids that died, those of them that had expired,
+-- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
+--        values of MESSAGES, records: position and record alternating, ids that died, ids of them that had expired,
 --        ids that were dropped or none, 1 if another attempt of this call made the lease or else nothing}; NEWER
 -- Safe   every key is read before the first write. A repeated call finds its lease and returns the same. Only a
 --        repeated call is recorded: its first attempt may arrive when the lease has ended, and then claims nothing.
@@ -15,7 +15,7 @@
 --@include ready
 --@include session
 
--- list_records returns the positions and the first fields of the records of those of n messages that have a record.
+-- list_records returns the positions and the first fields of the records, among n messages.
 local function list_records(records, n)
   local list = {}
   for i = 1, records and n or 0 do
@@ -27,7 +27,7 @@ local function list_records(records, n)
   return list
 end
 
--- first_text returns the lease text of the queue's first n messages, given their lines. few is what ZRANGE returns for
+-- first_text returns the lease text of the queue's first n messages, given their lines. few is the reply of ZRANGE for
 -- them if they are few. Otherwise, since formatting a due time is slow in Redis 7.0, it counts how many messages share
 -- one instead of reading each, as long as that takes fewer reads.
 local function first_text(lines, n, few)
@@ -49,7 +49,8 @@ local function first_text(lines, n, few)
 end
 
 -- repeated_claim returns the reply to a repeated call, given the text of its lease: the messages as they were claimed,
--- without those that were cancelled since, even if their ids were sent again. It reads no successors, which are long.
+-- without messages that were cancelled since, even if their ids were sent again. It reads no successors, which are
+-- long.
 local function repeated_claim(text, now, now_us)
   local ids, epochs = {}, {}
   for id, _, epoch in each_entry(text) do

@@ -1,18 +1,18 @@
 #!lua
 --- Sends messages that replace scheduled and ready ones with the same ids, or follow leased ones; see
 --- store.OnDuplicate. Some may repeat earlier sends; see store.Once. The ids differ, and so do the keys.
--- KEYS   those of every script, then the two of sends with a key if a message has one
+-- KEYS   the keys of every script, then the two of sends with a key if a message has one
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
---        from now, or ms since 1970); what becomes of the due time of a live message: "keep", "" to set it, or for a
---        debounce the longest wait in ms; "keep" a live one, "replace" it, or "follow" it if it is leased; "", or what
---        the message must still be: due time in ms, record or "", and value, with a NUL between them; and the key and
---        the fingerprint of its store.Once, or twice ""
--- Reply  a letter for each of the first messages, as many as have about COLLAPSE_BYTES together with those that they
+--        from now, or ms since 1970); the change of the due time of a live message: "keep", "" to set it, or for a
+--        debounce the longest wait in ms; "keep" a live one, "replace" it, or "follow" it if it is leased; "", or the
+--        state that must be unchanged: due time in ms, record or "", and value, with a NUL between them; and the key
+--        and the fingerprint of its store.Once, or twice ""
+-- Reply  a letter for each of the first messages, as many as have about COLLAPSE_BYTES together with the ones that they
 --        replace, at least one: s sent, r replaced, f follows, g follows in place of an earlier successor, x duplicate,
 --        l leased, d dead, c changed, n not found, o repetition, k key of another request; a list of these letters and
 --        of the sends that the keys stand for, if a message has one (see _once.lua); UNREGISTERED; NEWER
@@ -119,7 +119,7 @@ for i, id in ipairs(ids) do
     values[#values + 1] = envelope
     if b then
       buckets.remove_line(b, before, id)
-      b.replaced = true -- the line may return to it, with which the number of its lines is as it was
+      b.replaced = true -- the line may return to it, and then the number of its lines is as it was
     end
     if letter == 'f' or letter == 'g' then
       changes.follow(id, records[i], at, value)

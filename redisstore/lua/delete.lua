@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --- Deletes a queue. Its keys are freed in the background. Processes still wait for it.
--- KEYS   those of every script, then the properties, the activity and the two of sends with a key
+-- KEYS   the keys of every script, then the properties, the activity and the two of sends with a key
 -- Reply  number of keys deleted; NEWER
 -- Safe   it is one command that writes.
 --@include keys

@@ -50,7 +50,7 @@ end
 if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
-local reported = {} -- what the earlier attempt reported, by position of the lease in ARGV
+local reported = {} -- the reports of the earlier attempt, by position of the lease in ARGV
 for a, token in string.gmatch(previous or '', '(%d+)\t([^\n]+)\n') do
   reported[tonumber(a)] = reported[tonumber(a)] or {}
   table.insert(reported[tonumber(a)], token)
@@ -58,7 +58,7 @@ end
 local done = tonumber(string.match(previous or '', '^=(%d+)')) -- leases that it replied to, nil for all
 local count = redis.call('HLEN', RECORDS)
 local any_cancelled = count > 0 and read_refs() ~= 0
-local looked = 0 -- at messages; those of a lease that is taken apart count several times
+local looked = 0 -- at messages; messages of a lease that is taken apart count several times
 redis.call('HLEN', LEASES)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
@@ -70,7 +70,7 @@ for a = 3, #ARGV, 2 do
   local lost = reported[a] or {}
   if not deadline or tonumber(deadline) <= now then
     deadline = 0
-  elseif previous then -- a cancel is reported once, and this reply may reach nobody
+  elseif previous then -- a cancel is reported once, and this reply may get lost
     deadline = tonumber(deadline)
   else
     local wanted = tonumber(ARGV[a + 1])
@@ -93,8 +93,8 @@ for a = 3, #ARGV, 2 do
   end
   reply[#reply + 1] = { deadline, lost }
 end
--- A partial reply is recorded even if nothing was done: a repetition that replied for more leases would not know what
--- the calls after this one reported of them.
+-- A partial reply is recorded even if nothing was done: a repetition that replied for more leases would not know the
+-- reports of the calls after this one about them.
 local partial = 2 * #reply < #ARGV - 2
 if not previous and (partial or #extended + #new_lost > 0) then
   if partial then table.insert(new_lost, 1, '=' .. #reply .. '\n') end

@@ -38,7 +38,7 @@ repeat
       reply[#reply + 1] = redis.call('ZSCORE', LEASE_DEADLINES, step[2][i])
     end
   end
-  -- The next step reads what is left if its leases are as long as those so far.
+  -- The next step reads the rest if its leases are as long as the leases so far.
   count = math.max(1, math.min(100, math.floor((MAX_SCANNED - bytes) / math.max(1, bytes / math.max(1, leases)))))
 until cursor == '0' or leases >= 1000 or bytes >= MAX_SCANNED
 reply[1] = cursor

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 --- Moves ready messages, earliest first, to a destination in one step, after the housekeeping of a claim.
--- KEYS   those of the queue, then those of the queue to move to, or the key of the list or stream, or in a Cluster the
+-- KEYS   the keys of the queue, then of the queue to move to, or the key of the list or stream, or in a Cluster the
 --        channel
 -- ARGV   1 maximum number of messages, 2 channel of the process; see claim
 --        3 "queue", "list", "stream" or "channel"
 --        4 "1" if the queue to move to may be created, RPUSH or LPUSH, maximum length or "0", PUBLISH or SPUBLISH
 --        5 channel to publish to, or ""
 --        6 "1" to return the ids of moved messages
--- Reply  {now in us, time in ms at which the process has to claim again or -1, more, number of moved messages, their
---        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; UNREGISTERED;
+-- Reply  {now in us, time in ms when the process has to claim again or -1, more, number of moved messages, their
+--        ids or none, ids that died, ids of them that had expired, ids that were dropped or none}; UNREGISTERED;
 --        {NEWER, 1} if the queue to move to has another format; the type of a key that is neither a list nor a stream
 --        as it should be
 -- Safe   every key is read before the first write. A repeated call moves further messages. It moves as many as take a
@@ -60,7 +60,7 @@ end
 local dies = {}
 for _, d in ipairs(dead) do dies[d[1]] = true end
 
--- What is moved: ids, due times in ms, payloads (for a queue envelopes), and headers by position.
+-- The moved messages: ids, due times in ms, payloads (for a queue envelopes), and headers by position.
 local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
 local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
 local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')

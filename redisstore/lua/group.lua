@@ -16,7 +16,7 @@ local last = math.min(start + tonumber(ARGV[2]), stop) - 1
 local ids = last >= start and redis.call('ZRANGE', GROUPS, start, last) or {}
 if ARGV[4] ~= '1' then return { last >= stop - 1 and 1 or 0, ids, ids[#ids] or '' } end
 
--- The group is in the first bytes of an envelope, but Redis has no command to read only those of a field.
+-- The group is in the first bytes of an envelope, but Redis has no command to read only the first bytes of a field.
 local members, ended, bytes = {}, last >= stop - 1, 0
 for i, id in ipairs(ids) do
   bytes = bytes + redis.call('HSTRLEN', MESSAGES, id)

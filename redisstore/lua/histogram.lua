@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --- Counts the messages due between each of several times and the next, for as many as take about a millisecond.
 -- ARGV   times in ms, increasing
--- Reply  {number of messages in DUE between each time and the next, what was read of the counts of packed messages};
+-- Reply  {number of messages in DUE between each time and the next, the counts of packed messages that were read};
 --        NEWER
 --@include keys
 --@include format
@@ -13,7 +13,7 @@ for i = 1, #ARGV do times[i] = tonumber(ARGV[i]) end
 packed = tonumber(packed or '') or 0
 local first_bucket = packed > 0 and tonumber(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES')[2])
 
--- count_due counts those between the times at from and at to, of which there are n. It halves what is not empty.
+-- count_due counts the n entries that are due between from and to. It splits non-empty ranges in half.
 local function count_due(from, to, n)
   if n == 0 or to == from + 1 then
     for i = from, to - 1 do due_counts[i] = n end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --- Lists a process as waiting, unless there is something to claim, and removes processes that are dead.
--- ARGV   1 the process's channel, then those of dead processes
+-- ARGV   1 the process's channel, then the channels of dead processes
 -- Reply  {now in us, its promise in ms or -1, "1" if there is something to claim}; NEWER
 -- Safe   only WAKE is written.
 --@include keys

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --- Adds to the counts of events of a queue, and passes events on to its watchers.
--- KEYS   those of every script, then the activity; in a Cluster then the channel of its watchers
--- ARGV   1 PUBLISH or SPUBLISH, 2 channel, 3 what to publish
---        4 ms for which the counts are kept
+-- KEYS   the keys of every script, then the activity; in a Cluster then the channel of its watchers
+-- ARGV   1 PUBLISH or SPUBLISH, 2 channel, 3 text to publish
+--        4 ms of retention of the counts
 --        5 for each window, by ";": a letter, the width of its buckets in ms, and their number
 --        then for each kind of event: name, count
 -- Reply  number of watchers, or -1 if this process may not publish; NEWER

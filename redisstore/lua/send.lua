@@ -1,13 +1,13 @@
 #!lua
 --- Sends messages: all or none, except ids that are live or within their dedup window.
--- KEYS   those of every script, then the properties if there is a condition
+-- KEYS   the keys of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        7 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
---        then the positions of those in a group, then property and value of the condition, if there is one
+--        then the positions of messages in a group, then property and value of the condition, if there is one
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER; CONFLICT if the condition is not
 --        met
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read

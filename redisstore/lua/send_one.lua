@@ -1,5 +1,5 @@
 #!lua
---- Sends one message like send.lua, but handles only what is common, at half the cost.
+--- Sends one message like send.lua, but handles only the common case, at half the cost.
 -- ARGV   as in send.lua; 7 is 1, and the message is in no group
 -- Reply  as in send.lua; UNCOMMON if nothing was done because the queue does not exist or has another format, the
 --        message would be packed, or its id has a record or a dedup window

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --- Sets and removes properties of a queue.
--- KEYS   those of every script, then the properties
+-- KEYS   the keys of every script, then the properties
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 "1" if there is a condition, 5 its property, 6 its value

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --- Settles leased messages other than by ack: nack, snooze, restart (a snooze that resets the attempts), release, bury,
 -- give_back.
--- KEYS   those of every script, then the properties if there is a condition
+-- KEYS   the keys of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3, 4 property and value of the condition, "" if there is none
 --        then for each message: lease id, token, action, delay in ms, reason code (bury) or for how many ms it is
---        given back ("" for ever), error text, what follows the attempt in its failure (see _record.lua)
--- Reply  for each message its state now, or that of its successor ("scheduled", "ready", "dead"), or "" if it was not
+--        given back ("" for ever), error text, text after the attempt in its failure (see _record.lua)
+-- Reply  for each message its state now, or its successor's ("scheduled", "ready", "dead"), or "" if it was not
 --        held; NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys

@@ -2,7 +2,7 @@
 --- Counts a queue's messages.
 -- Reply  {now in us, exists, paused, messages in DUE that are due and that are not, number of packed messages, live,
 --        dead, earliest time in DUE or -1, maximum age and number of dead messages and how many were dropped, each as
---        text or "", what was read of the counts of the packed messages that are due, and {start, text} of each
+--        text or "", the counts of due packed messages that were read, and {start, text} of each
 --        bucket that may have the earliest message}; NEWER
 --@include keys
 --@include format
@@ -18,8 +18,8 @@ local scheduled = redis.call('ZCARD', DUE) - ready
 local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '') or -1
 local due_counts, earliest_buckets = {}, {}
 if packed > 0 then
-  -- A bucket has at least one message, so one that starts after the end of another does not have the earliest. Those
-  -- that overlap are of different classes.
+  -- A bucket has at least one message, so one that starts after the end of another does not have the earliest.
+  -- Overlapping ones are of different classes.
   local buckets, names = redis.call('ZRANGE', BUCKET_STARTS, 0, BUCKET_CLASSES, 'WITHSCORES'), {}
   local before = earliest < 0 and math.huge or earliest
   for i = 1, #buckets, 2 do
