@@ -4,15 +4,15 @@ import "context"
 
 // Checker is implemented by a Store that can check the data it holds and repair it.
 type Checker interface {
-	// Check checks the whole store and reports what it finds.
+	// Check checks the whole store and reports the issues.
 	//
 	// It calls report for each CheckResult, in the order of the checks and from one goroutine. It reads all
 	// stored data, in bounded memory; other calls may run at the same time unless the engine says otherwise.
 	//
-	// With CheckOptions.Repair it also repairs what it can. No other call sees a repair half done: a repair is
-	// one atomic step, or the engine holds back or refuses calls on the queue until the repair is complete,
-	// even after a crash. Repeating the Check completes a repair that was interrupted. A later Check no longer
-	// finds what was repaired. No repair removes a message that can be read.
+	// With CheckOptions.Repair it also repairs the issues that it can. No other call sees a repair half done: a repair
+	// is one atomic step, or the engine holds back or refuses calls on the queue until the repair is complete, even
+	// after a crash. Repeating the Check completes a repair that was interrupted. A later Check no longer finds
+	// repaired issues. No repair removes a message that can be read.
 	//
 	// An error means that the checks could not be completed: ErrUnavailable, ErrClosed or the cause of ctx.
 	// Damage is not an error but a CheckResult.
@@ -21,7 +21,7 @@ type Checker interface {
 
 // CheckOptions holds the options of a Check.
 type CheckOptions struct {
-	// Repair makes Check repair what it can.
+	// Repair makes Check repair the issues that it can.
 	Repair bool
 }
 
@@ -35,7 +35,7 @@ type CheckResult struct {
 	Queue string
 	// Text describes the result in one line, with numbers and names.
 	Text string
-	// Advice says what to do; it is "" if nothing needs to be done.
+	// Advice is the remedy; it is "" if nothing needs to be done.
 	Advice string
 	// Count is the number of messages, keys, files or bytes concerned, or 0 if nothing was counted.
 	Count int64

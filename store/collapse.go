@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// DuplicateMode says what a Send does if the id of its message is live.
+// DuplicateMode is the effect of a Send if the id of its message is live.
 type DuplicateMode uint8
 
 // The modes.
@@ -20,20 +20,20 @@ const (
 	DuplicateFollow
 )
 
-// OnDuplicate is what a Send does if the id of its message is live. A Send that changes the live message collapses: of
-// several messages that are sent under one id, the last is delivered. It is one atomic step.
+// OnDuplicate is the effect of a Send if the id of its message is live. A Send that changes the live message collapses:
+// of several messages that are sent under one id, the last is delivered. It is one atomic step.
 //
 // A scheduled or ready message gets the payload, headers, group and options of the sent one, and a due time that
 // depends on the mode. Its failed attempts, its failures and Info.Delivered stay, as with Reschedule. A leased message
 // does not change unless the mode is DuplicateFollow, and ErrLeased is in the result; for a dead one it is ErrDead. An
 // id within its dedup window is a duplicate in every mode.
 //
-// With DuplicateFollow, a leased message gets a successor: the sent message. Its holder keeps the lease and what it was
-// given. When the hold ends, the successor becomes scheduled or ready at its own due time, as if it had just been sent.
-// It takes the place of the held message whatever ended the hold: an Ack, whose dedup window then does not start; any
-// other Settlement, of which nothing but its SettleResult is seen; or the expiry of the lease, which kills nothing
-// then. A further DuplicateFollow replaces the successor. Until the hold ends, the id has one message, which is leased:
-// it counts once, and Cancel and Purge remove both. Everything else that is seen of it is that of the successor; see
+// With DuplicateFollow, a leased message gets a successor: the sent message. Its holder keeps the lease and the message
+// that it was given. When the hold ends, the successor becomes scheduled or ready at its own due time, as if it had
+// just been sent. It takes the place of the held message whatever ended the hold: an Ack, without the start of its
+// dedup window; any other Settlement, with no other effect than its SettleResult; or the expiry of the lease, which
+// kills nothing then. A further DuplicateFollow replaces the successor. Until the hold ends, the id has one message,
+// which is leased: it counts once, and Cancel and Purge remove both. Everything else shows the successor; see
 // Info.Follows. Only a repeated Claim returns the held message, which an engine that repeats keeps until the hold ends.
 //
 // A message that is sent with a mode other than DuplicateKeep gets the engine's clock as its SentAt, and keeps it
@@ -41,7 +41,7 @@ const (
 // gets the engine's clock.
 //
 // A message with a mode other than DuplicateKeep is OneByOne. A Send of such messages that fails in part has the error
-// in the results of those that were not sent.
+// in the results of the messages that were not sent.
 type OnDuplicate struct {
 	Mode DuplicateMode
 	// KeepDue has a DuplicateReplace or DuplicateFollow keep the due time of the message that it replaces. Otherwise it
@@ -84,7 +84,7 @@ func (r *SendResult) Added() bool {
 	return !r.Duplicate && !r.Replaced && (r.Err == nil || errors.Is(r.Err, ErrNotDurable))
 }
 
-// SendError returns the first error of results after which a message is not in the queue, or may not be, or nil.
+// SendError returns the first error of results that means that a message is not in the queue, or may not be, or nil.
 func SendError(results []SendResult) error {
 	for i := range results {
 		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotDurable) {

@@ -7,5 +7,5 @@ type Condition struct {
 	Property, Value string
 }
 
-// EqualCondition reports whether two conditions, each of which may be nil for none, are the same.
+// EqualCondition reports whether two conditions are the same; nil is none.
 func EqualCondition(a, b *Condition) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -12,7 +12,7 @@ const (
 	MaxEventBytes = 256 << 10 // bytes of Report.Events
 )
 
-// AllQueues stands for all queues in a call of Watch, also those that are created later. No queue has this name.
+// AllQueues stands for all queues in a call of Watch, also queues that are created later. No queue has this name.
 const AllQueues = "{*}"
 
 // WatchesAll reports whether the queues of a Watch stand for all queues.
@@ -22,22 +22,21 @@ func WatchesAll(queues []string) bool { return len(queues) == 1 && queues[0] == 
 // it no meaning.
 type EventKind string
 
-// Events is the part of a Store that reports what the processes of a store do. It is best effort: neither counts nor
-// events are needed for anything else, and what a failed call carried may be lost.
+// Events is the part of a Store that reports the work of its processes. It is best effort: neither counts nor events
+// are needed for anything else, and the content of a failed call may be lost.
 type Events interface {
 	// Report adds to the activity of queues and passes events on to their watchers. Results are in the order of
-	// reports, each of which passes Report.Check.
+	// reports. Each report passes Report.Check.
 	//
 	// A queue that does not exist gets no counts; its watchers get the events all the same. Report does not wait for
 	// watchers. It is executed at most once: an engine does not repeat it when the reply is lost.
 	Report(ctx context.Context, reports []Report) ([]ReportResult, error)
 
-	// Watch returns a Watcher of queues, to which Watcher.Add adds further ones. When it returns, the Watcher receives
-	// what is reported of them from then on. The queues need not exist. It returns ErrUnsupported if this process may
-	// not watch.
+	// Watch returns a Watcher of queues; Watcher.Add adds further ones. When it returns, the Watcher receives their
+	// reports from then on. The queues need not exist. It returns ErrUnsupported if this process may not watch.
 	//
-	// If AllQueues is the only one, the Watcher receives what is reported of any queue, and Add changes nothing; Add
-	// does not take AllQueues. An engine that can watch only queues that it is told returns ErrUnsupported.
+	// If AllQueues is the only one, the Watcher receives the reports of all queues, and Add changes nothing; Add does
+	// not take AllQueues. An engine that can watch only queues that it is told returns ErrUnsupported.
 	Watch(ctx context.Context, queues []string) (Watcher, error)
 
 	// Activity returns how many events of each kind were reported of a queue lately, by the engine's clock. There are
@@ -45,7 +44,7 @@ type Events interface {
 	Activity(ctx context.Context, queue string) (Activity, error)
 }
 
-// Report is what a process reports of a queue. Either part may be empty.
+// Report is the report of a process about a queue. Either part may be empty.
 type Report struct {
 	Queue string
 	// Counts is the number of events by kind, since the process's previous Report. Callers use a small fixed set of
@@ -95,7 +94,7 @@ func checkEventKind(kind EventKind) error {
 
 // ReportResult is the result of one Report.
 type ReportResult struct {
-	// Watchers is how many watchers the queue has at least: 0 if nobody receives its events.
+	// Watchers is how many watchers the queue has at least: 0 if its events have no receiver.
 	Watchers int
 	// Err is why this Report was not executed, or not completely.
 	Err error
@@ -103,20 +102,20 @@ type ReportResult struct {
 
 // Watcher receives events. Its methods are safe for concurrent use.
 type Watcher interface {
-	// Add adds queues. Those that are watched already are left alone. When Add returns nil, the Watcher receives what
-	// is reported of them from then on.
+	// Add adds queues. Queues that are watched already are left alone. When Add returns nil, the Watcher receives the
+	// reports of all of them from then on.
 	Add(ctx context.Context, queues ...string) error
 
-	// Next returns the next events, in the order in which they were reported of each queue. It blocks until there are
-	// some. When ctx ends it returns the context's cause, and after the Watcher or the Store was closed ErrClosed.
+	// Next returns the next events, for each queue in the order of the reports. It blocks until there are some. When
+	// ctx ends it returns the context's cause, and after the Watcher or the Store was closed ErrClosed.
 	Next(ctx context.Context) (Reported, error)
 
-	// Close ends the Watcher and frees what it uses, in the store too. A Watcher whose process dies leaves nothing in
-	// the store either, after a minute at the most.
+	// Close ends the Watcher and frees its resources, in the store too. If its process dies, it leaves nothing in the
+	// store either, after a minute at the most.
 	Close() error
 }
 
-// Reported is what a Watcher receives: the Events of one Report.
+// Reported is a message to a Watcher: the Events of one Report.
 type Reported struct {
 	Queue  string // "" if there are no Events
 	Events []byte
@@ -134,7 +133,7 @@ type Activity struct {
 	Minute, Hour, Day ActivityWindow
 	// Exists reports whether the queue exists.
 	Exists bool
-	// Now is the engine's clock, at which all windows end.
+	// Now is the engine's clock, the end of all windows.
 	Now time.Time
 }
 
@@ -144,5 +143,5 @@ type ActivityWindow struct {
 	// minutes for the last hour, and an hour for the last day. So they last 60 to 70 seconds, 60 to 65 minutes and 24
 	// to 25 hours.
 	From   time.Time
-	Counts map[EventKind]int64 // those that are 0 are left out
+	Counts map[EventKind]int64 // without counts of 0
 }

@@ -32,7 +32,7 @@ func NewFailure(at time.Time, attempt int, s *Settlement) Failure {
 	}
 }
 
-// LeaseExpired returns the failure of an attempt whose lease expired.
+// LeaseExpired returns the failure of an attempt that ended with its lease.
 func LeaseExpired(deadline time.Time, attempt int) Failure {
 	return Failure{Time: deadline, Attempt: attempt, Error: LeaseExpiredText}
 }

@@ -9,7 +9,7 @@ import (
 
 // An id has 14 characters of a 64-letter alphabet in ASCII order. The first 42 bits are the sender's clock in
 // milliseconds (enough until 2109); the other 42 bits start at random and count up within a millisecond. Ids sort by
-// time, and those of one process sort in the order in which they were made. Fourteen bytes fit Redis's second-smallest
+// time, and ids of one process sort in the order of their making. Fourteen bytes fit Redis's second-smallest
 // allocation; with 16 or more each message would take 32 bytes more (docs/redis-layout.md).
 const (
 	idLength   = 14

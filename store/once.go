@@ -26,7 +26,7 @@ const (
 // bytes and the id.
 type Once struct {
 	Key         string // which request it is
-	Fingerprint string // what it asks for
+	Fingerprint string // of its request
 }
 
 // NewOnce returns a Once of any key and request. Its parts are the first bytes of their SHA-256.

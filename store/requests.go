@@ -10,8 +10,8 @@ func (s Selection) CheckReplay() error {
 
 // CheckPurge returns an ErrInvalid unless s can be purged.
 //
-// Its State is StateScheduled, StateReady, StateDead or StateNone, and StateDead if it has ids, of which there are at
-// most MaxBatch. Leased messages are purged only with all others.
+// Its State is StateScheduled, StateReady, StateDead or StateNone, and StateDead if it has ids, at most MaxBatch.
+// Leased messages are purged only with all others.
 func (s Selection) CheckPurge() error {
 	switch s.State {
 	case StateNone, StateScheduled, StateReady, StateDead:

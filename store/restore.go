@@ -98,8 +98,9 @@ func (i *Info) SameMessage(o *Info) bool {
 
 // Same reports whether i and o are the same message in the same condition.
 //
-// Besides SameMessage it compares the due time, the failed attempts, whether the message was delivered, the last error
-// and failures, and the reason and time of death. A message that has become ready or has been leased is still the same.
+// In addition to SameMessage it compares the due time, the failed attempts, whether the message was delivered, the last
+// error and failures, and the reason and time of death. A message that has become ready or has been leased is still the
+// same.
 func (i *Info) Same(o *Info) bool {
 	return i.SameMessage(o) && sameTime(i.Due, o.Due) && i.Attempts == o.Attempts && i.Delivered == o.Delivered &&
 		i.LastError == o.LastError && sameFailures(i.Failures, o.Failures) && i.DeadReason == o.DeadReason &&

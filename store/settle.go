@@ -20,7 +20,7 @@ const (
 	// Bury makes the message dead as DeadBuried. It counts as an attempt.
 	Bury
 	// GiveBack makes the message due again after Delay, for a holder of another version: this one cannot handle it. It
-	// does not count as an attempt. Reason is the LastError and a Failure of Attempt 0, whose Time is when the message
+	// does not count as an attempt. Reason is the LastError and a Failure of Attempt 0. Its Time is when the message
 	// was first given back: a repeated GiveBack keeps it. It does not survive a Snooze, which says that a holder could
 	// handle the message. If the message was first given back Within ago or earlier, GiveBack is a Bury, but with
 	// DeadUnreadable.
@@ -85,7 +85,7 @@ type SettleResult struct {
 	Err   error
 }
 
-// Extension asks for more time for a lease, or what was cancelled of it.
+// Extension asks for more time for a lease, or for its cancelled messages.
 type Extension struct {
 	Lease string
 	For   time.Duration // 0 leaves the deadline as it is

@@ -4,9 +4,9 @@
 //
 // # States
 //
-// A live message is in exactly one state: scheduled (not yet due), ready (due and held by nobody), leased (held by a
-// worker) or dead (set aside). Acked, cancelled and purged messages no longer exist. Only the clock separates
-// scheduled from ready: no transition leads from one to the other.
+// A live message is in exactly one state: scheduled (not yet due), ready (due and not held), leased (held by a worker)
+// or dead (set aside). Acked, cancelled and purged messages no longer exist. Only the clock separates scheduled from
+// ready: no transition leads from one to the other.
 //
 // # Time
 //
@@ -23,10 +23,10 @@
 //
 // # Retries
 //
-// An engine may itself repeat a call whose reply was lost, with the same identifiers. Together the attempts must have
-// the effect of one call, in whatever order they arrive: an attempt that finds the call already executed changes
-// nothing and returns the original result, whatever others have changed since. Of a Claim that is what the lease still
-// holds; see Store.Claim. A server that repeats calls for others names them with WithRequest.
+// An engine may itself repeat a call after its reply was lost, with the same identifiers. Together the attempts must
+// have the effect of one call, in whatever order they arrive: an attempt that finds the call already executed changes
+// nothing and returns the original result, whatever others have changed since. For a Claim that is the messages that
+// the lease still holds; see Store.Claim. A server that repeats calls for others names them with WithRequest.
 //
 // If a call returns an error, its effect is unknown unless the error says otherwise. Repeating it with the same ids is
 // safe.
@@ -34,10 +34,10 @@
 // # Input
 //
 // Callers check their input with the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before
-// it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue: Send,
-// Restore, Forward, follow-ups, SetPaused, SetDeadRetention and SetProperties. An engine itself refuses what could
-// be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest or an Action
-// that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
+// it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue:
+// Send, Restore, Forward, follow-ups, SetPaused, SetDeadRetention and SetProperties. An engine itself refuses input
+// that could be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest
+// or an Action that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
 package store
 
 import (
@@ -64,47 +64,47 @@ type Store interface {
 	// Messages are in order of due time, then id. Their payload bytes are bounded by about MaxBatchBytes, but
 	// this bound never keeps a Claim from returning one message.
 	//
-	// Claim first does a bounded part of the housekeeping: leases whose deadline has passed end. Each of their
-	// messages counts a failed attempt and becomes ready again with the deadline as its due time, or dead if it
-	// has no attempt left. Those of an Uncounted lease return as they were.
+	// Claim first does a bounded part of the housekeeping: expired leases end. Each of their messages counts a failed
+	// attempt and becomes ready again with the deadline as its due time, or dead if it has no attempt left. Messages of
+	// an Uncounted lease return as they were.
 	//
-	// Some ready messages become dead instead of being claimed. A message whose expiry has passed and that was
-	// never delivered becomes DeadExpired. One that cannot be read becomes DeadUnreadable and keeps its bytes.
+	// Some ready messages become dead instead of being claimed. A message that was not delivered before its expiry
+	// becomes DeadExpired. One that cannot be read becomes DeadUnreadable and keeps its bytes.
 	//
-	// Claim then drops dead messages that exceed the queue's Retention: up to MaxBatch per call, those that died
-	// first. Those that it sets aside afterwards stay until the next one.
+	// Claim then drops dead messages that exceed the queue's Retention: up to MaxBatch per call, the oldest deaths
+	// first. Messages that it sets aside afterwards stay until the next one.
 	//
 	// On a paused queue leases still end and dead messages are dropped, but nothing is claimed and nothing expires.
 	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
-	// they have got successors since. It leaves out those that were cancelled, which stay in the lease until the next
-	// Extend reports them, and those that cannot be read. It settles nothing, because the holder may have the reply to
-	// another attempt and be working on the messages.
+	// they have got successors since. It leaves out cancelled messages, which stay in the lease until the next Extend
+	// reports them, and unreadable ones. It settles nothing, because the holder may have the reply to another attempt
+	// and be working on the messages.
 	Claim(ctx context.Context, queue string, req ClaimRequest) (Claim, error)
 
 	// Settle ends the holding of messages. Results are in the order of s. A message that is not held under its
 	// receipt, because the lease has expired or ended or because the message was already settled, cancelled or
 	// purged, has ErrLeaseLost in its result and does not change.
 	//
-	// An Ack writes its follow-ups in the same step, and none if it is refused. A follow-up whose id is live or
-	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. A follow-up
-	// in the same queue may have the id of the message itself: it takes its place, unless the message has a successor.
-	// An Ack whose follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify
-	// waiters as messages of Send do. A Settlement that fails CheckThen has its error in its result and changes
+	// An Ack writes its follow-ups in the same step, and none if it is refused. A follow-up with an id that is live or
+	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. A follow-up in
+	// the same queue may have the id of the message itself: it takes its place, unless the message has a successor. If
+	// the follow-ups of an Ack find no room, it has ErrFull in its result, and its message stays held. Follow-ups
+	// notify waiters as messages of Send do. A Settlement that fails CheckThen has its error in its result and changes
 	// nothing.
 	//
-	// A Settlement whose If is not met has ErrConflict in its result, whether or not its message is held, and changes
-	// nothing.
+	// A Settlement with an If that is not met has ErrConflict in its result, whether or not its message is held, and
+	// changes nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
 	// Extend moves the deadline of leases to the engine's now plus Extension.For, which changes nothing if it is 0: the
-	// call then only reports what was cancelled. Results are in the order of e.
+	// call then only reports cancelled messages. Results are in the order of e.
 	//
-	// ExtendResult.Lost lists the messages of the lease that were cancelled since its last Extend, each once. An
-	// engine may leave out a message for which a Settle was refused since then, and may leave more than MaxBatch of
-	// one call to the next Extend, until which they count as remaining. If all remaining messages of the
-	// lease were cancelled, the lease ends and the result has both Lost and ErrLeaseLost. A lease that has
-	// expired or ended has ErrLeaseLost in its result, without Lost.
+	// ExtendResult.Lost lists the messages of the lease that were cancelled since its last Extend, each once. An engine
+	// may leave out a message if a Settle of it was refused since then, and may leave more than MaxBatch of one call to
+	// the next Extend; until then they count as remaining. If all remaining messages of the lease were cancelled, the
+	// lease ends and the result has both Lost and ErrLeaseLost. A lease that has expired or ended has ErrLeaseLost in
+	// its result, without Lost.
 	Extend(ctx context.Context, queue string, e []Extension) ([]ExtendResult, error)
 
 	// Wait blocks until a Claim on the queue may return messages.
@@ -124,14 +124,14 @@ type Store interface {
 	// instead.
 	Reschedule(ctx context.Context, queue string, ids []string, due Due) ([]error, error)
 
-	// Get returns what is known of messages, in the order of ids. The entry of an unknown id is nil.
+	// Get returns the Info of messages, in the order of ids. The entry of an unknown id is nil.
 	Get(ctx context.Context, queue string, ids []string) ([]*Info, error)
 
-	// List returns one page of the messages in a state, or of those in a group. Scheduled and ready messages are in
-	// order of due time, dead ones in order of time of death, leased ones by lease, and those of a group by id. A
-	// message that stays in the state or group throughout the listing appears exactly once (if leased and listed by
-	// state, at least once); others may or may not appear. The cost of a page of a group does not depend on the number
-	// of other messages, except that the leases of the queue are searched for members that are leased.
+	// List returns one page of the messages in a state or group. Scheduled and ready messages are in order of due time,
+	// dead ones in order of time of death, leased ones by lease, and messages of a group by id. A message that stays in
+	// the state or group throughout the listing appears exactly once (if leased and listed by state, at least once);
+	// others may or may not appear. The cost of a page of a group does not depend on the number of other messages,
+	// except that the leases of the queue are searched for members that are leased.
 	List(ctx context.Context, queue string, req ListRequest) (Page, error)
 
 	// Restore adds messages as Get or List returned them, from this store or another. It keeps their due time,
@@ -152,7 +152,7 @@ type Store interface {
 
 	// Remove removes messages that are unchanged since Get or List of this store returned them.
 	//
-	// Info.Same decides what counts as a change. A message that has changed, is leased or is gone is left alone
+	// Info.Same decides whether a message has changed. A message that has changed, is leased or is gone is left alone
 	// and has false in the result. Results are in the order of msgs. Callers pass at most MaxBatch messages.
 	Remove(ctx context.Context, queue string, msgs []Info) ([]bool, error)
 
@@ -178,9 +178,9 @@ type Store interface {
 	// valid.
 	SetPaused(ctx context.Context, queue string, paused bool) error
 
-	// SetDeadRetention limits the dead messages that the queue keeps and creates the queue if necessary. Claims
-	// enforce it, so a queue that nobody claims from keeps its dead messages. Stats returns it. It returns
-	// ErrInvalid if r fails Retention.Check.
+	// SetDeadRetention limits the dead messages that the queue keeps and creates the queue if necessary. Claims enforce
+	// it, so a queue without claims keeps its dead messages. Stats returns it. It returns ErrInvalid if r fails
+	// Retention.Check.
 	//
 	// If former is not nil and the queue has another retention, as Stats returns it, then it changes nothing and
 	// returns ErrConflict. A queue that does not exist has the zero Retention.
@@ -209,15 +209,15 @@ type Store interface {
 	// properties and activity. It is no error to delete a queue that does not exist.
 	Delete(ctx context.Context, queue string) error
 
-	// Events tell what the processes of a store do; see there.
+	// Events report the work of the store's processes; see there.
 	Events
 
-	// Close frees what the store itself opened and ends every Wait and Watcher with ErrClosed. It returns when the
-	// store's goroutines have ended.
+	// Close frees the resources that the store itself opened and ends every Wait and Watcher with ErrClosed. It returns
+	// when the store's goroutines have ended.
 	Close() error
 }
 
-// Configured is implemented by a Store whose constructor cannot return an error. later.New calls ConfigError.
+// Configured is implemented by a Store with a constructor that cannot return an error. later.New calls ConfigError.
 type Configured interface {
 	// ConfigError returns an ErrInvalid or ErrUnsupported if the store was constructed with arguments that are not
 	// allowed.
@@ -346,7 +346,7 @@ type Claim struct {
 	// More is set if the claim returned all that was asked for or reached a bound, and more may be ready or to be
 	// done.
 	More bool
-	// Died lists the ids that this claim moved to dead, and Expired those among them whose expiry had passed.
+	// Died lists the ids that this claim moved to dead, and Expired the ids among them that had expired.
 	Died    []string
 	Expired []string
 	// Dropped lists the ids of the dead messages that this claim removed because of the queue's Retention.
@@ -358,7 +358,7 @@ type Retention struct {
 	// MaxAge is how long a message is kept after its death, 1 ms to MaxDelay; 0 is no limit. Restored messages
 	// keep their time of death.
 	MaxAge time.Duration
-	// MaxCount is the number of dead messages that are kept, those that died last; 0 is no limit.
+	// MaxCount is the number of dead messages that are kept, the latest deaths; 0 is no limit.
 	MaxCount int64
 }
 
@@ -373,7 +373,7 @@ type Claimed struct {
 	Attempt int // 1 for the first; the failed attempts so far plus one
 }
 
-// Receipt is what the holder of a message presents to settle it. Any process can present it.
+// Receipt is the proof that the holder of a message presents to settle it. Any process can present it.
 type Receipt struct {
 	Lease string // 1 to MaxLeaseName letters, digits, - and _; set by the engine
 	ID    string
@@ -412,7 +412,7 @@ const (
 	DeadUnreadable DeadReason = "unreadable"
 )
 
-// Info is what is known of a live message.
+// Info describes a live message.
 type Info struct {
 	Message
 	State State
@@ -436,8 +436,8 @@ type Info struct {
 	// DeadReason and DiedAt are set for a dead message.
 	DeadReason DeadReason
 	DiedAt     time.Time
-	// Raw holds the bytes of an unreadable message, of which only the ID field of Message is set. It is nil for
-	// all other messages.
+	// Raw holds the bytes of an unreadable message; only the ID field of its Message is set. It is nil for all other
+	// messages.
 	Raw []byte
 }
 
@@ -463,8 +463,8 @@ type Page struct {
 
 // Selection selects messages for Replay and Purge.
 type Selection struct {
-	// IDs names up to MaxBatch messages, of which those that are dead are selected; State is then StateDead. If
-	// IDs is empty, all messages in State are selected.
+	// IDs names up to MaxBatch messages, and selects the dead ones; State is then StateDead. If IDs is empty, all
+	// messages in State are selected.
 	IDs []string
 	// State is StateDead for Replay. For Purge it is StateScheduled, StateReady or StateDead, or StateNone for
 	// every message of the queue, including leased ones: for their holders the lease is lost.
@@ -487,7 +487,8 @@ type Stats struct {
 	// NextDue is the due time of the earliest scheduled or ready message, or zero if there is none.
 	NextDue time.Time
 	Paused  bool
-	// DeadRetention is what SetDeadRetention set, and Dropped the number of dead messages that it has removed.
+	// DeadRetention is the limit that SetDeadRetention set, and Dropped the number of dead messages that it has
+	// removed.
 	DeadRetention Retention
 	Dropped       int64
 	// Exists reports whether the queue has had a message, a pause, a retention or a property since it was last

@@ -11,7 +11,7 @@ import (
 // replacing has a message replace a live one, with its own due time.
 func replacing(m *store.Outgoing) { m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace} }
 
-// keepingDue has a message replace a live one, whose due time stays.
+// keepingDue replaces a live message and keeps its due time.
 func keepingDue(m *store.Outgoing) {
 	m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}
 }

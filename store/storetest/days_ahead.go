@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// day is long enough that an engine may store messages due after it differently from those due soon.
+// day is long enough that an engine may store messages due after it differently from messages due soon.
 const day = 24 * time.Hour
 
 var daysAheadRules = []rule{

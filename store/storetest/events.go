@@ -295,7 +295,7 @@ func (e *env) activity() store.Activity {
 	return a
 }
 
-// noWatchers waits until nobody watches a queue. An engine may learn that a connection was closed a moment later.
+// noWatchers waits until a queue has no watcher. An engine may learn that a connection was closed a moment later.
 func (e *env) noWatchers(queue string) {
 	e.Helper()
 	deadline := time.Now().Add(hangTimeout)

@@ -126,7 +126,7 @@ var failureRules = []rule{
 		c := e.claimOne("m", held)
 		e.equal("attempt", c.Attempt, 2)
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Release}, store.StateReady)
-		e.hasFailures("m", "0 0s host:3 unknown 3", "1 0s  no") // nobody has handled it
+		e.hasFailures("m", "0 0s host:3 unknown 3", "1 0s  no") // it was not handled
 		e.fails("m", store.Settlement{Action: store.Nack, Reason: "at last"}, store.StateDead)
 		e.hasFailures("m", "2 0s  at last", "0 0s host:3 unknown 3", "1 0s  no")
 	}},

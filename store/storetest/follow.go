@@ -21,7 +21,7 @@ var (
 	replacedFollower = []store.SendResult{{Follows: true, Replaced: true}}
 )
 
-// endings are the ways in which a holder ends a hold, and whether the message has a state then.
+// endings are the ways to end a hold, and whether the message has a state then.
 var endings = map[string]store.Settlement{
 	"ack":        {Action: store.Ack, DedupWindow: time.Hour, Grouped: true},
 	"nack":       {Action: store.Nack, Delay: time.Minute, Reason: "no"},
@@ -42,7 +42,7 @@ func (e *env) followed(id string, changes ...func(*store.Outgoing)) store.Claime
 	return c
 }
 
-// fresh checks that a successor is like a message that was just sent, and returns what it is.
+// fresh checks that a successor is like a message that was just sent, and returns its Info.
 func (e *env) fresh(id string, want store.State) *store.Info {
 	e.Helper()
 	info := e.live(id, want)
@@ -126,7 +126,7 @@ var followRules = []rule{
 			e.trySend(message("b", following, payload("new")), message("c", following, payload("new"), delay(time.Hour)))
 			e.advance(short)
 			e.refused(c.Messages[1].Receipt)
-			e.fresh("c", store.StateLeased) // until somebody claims
+			e.fresh("c", store.StateLeased) // until a claim
 			again := e.claimWith(3, held)
 			if uncounted {
 				e.equal("claimed", ids(again.Messages), []string{"a", "b"})

@@ -17,7 +17,7 @@ func then(c store.Claimed, follow ...store.FollowUp) store.Settlement {
 // to returns a follow-up in the queue.
 func (e *env) to(m store.Outgoing) store.FollowUp { return store.FollowUp{Queue: e.queue, Message: m} }
 
-// linked returns an env whose queue is linked to that of e, and skips the rule if there is none.
+// linked returns an env with a queue that is linked to e's queue, and skips the rule if there is none.
 func (e *env) linked() *env {
 	e.Helper()
 	f := e.other()

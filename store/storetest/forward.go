@@ -7,7 +7,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// forwardsTo returns an env whose queue e's messages can be moved to in one step, and skips the rule if there is none.
+// forwardsTo returns an env with a queue that e's messages can be moved to in one step, and skips the rule if there is
+// none.
 func (e *env) forwardsTo() *env {
 	e.Helper()
 	f := e.other()

@@ -59,7 +59,7 @@ type machine struct {
 	receipts []store.Receipt
 	leases   []string
 	grouped  map[string]bool        // by the key of a receipt: whether its message is in a group
-	known    map[string]*store.Info // by id: what Get has returned of a message at some time
+	known    map[string]*store.Info // by id: an earlier result of Get
 }
 
 // someIDs are few, so that a history uses the same message again and again.
@@ -68,7 +68,7 @@ var someIDs = []string{"a", "b", "c", "d", "e", "f"}
 // someGroups begin alike, so that an engine that compares prefixes is found out.
 var someGroups = []string{"g", "ga"}
 
-// begin starts a history with an empty queue, whose clock stands still from then on.
+// begin starts a history with an empty queue, and stops its clock.
 func (m *machine) begin(r *rapid.T) {
 	m.h.Advance(m.t, m.queue, time.Millisecond)
 	s, err := m.h.Store.Stats(m.ctx, m.queue)
@@ -186,7 +186,7 @@ func statsLine(s store.Stats) string {
 		s.Scheduled, s.Ready, s.Leased, s.Dead, ms(s.NextDue), s.Paused, s.Exists, s.Now.UnixMilli())
 }
 
-// Advance moves the clock: to the millisecond at which something happens, to the one before, or anywhere.
+// Advance moves the clock: to the millisecond when something happens, to the one before, or anywhere.
 func (m *machine) Advance(r *rapid.T) {
 	d := int64(rapid.IntRange(1, 150).Draw(r, "ms"))
 	if moments := m.model.moments(); len(moments) > 0 && rapid.Bool().Draw(r, "to a moment") {
@@ -328,9 +328,9 @@ func (m *machine) Claim(r *rapid.T) {
 	m.model.leases[lease] = &modelLease{uncounted: req.Uncounted, deadline: deadline, cancelled: map[string]bool{}}
 }
 
-// takeInOrder checks a claim, or what else does its housekeeping and took messages with ids, against the ready messages
-// of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or had
-// expired. It calls took for each one that was taken, with its index.
+// takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready
+// messages of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or
+// had expired. It calls took for each one that was taken, with its index.
 func (m *machine) takeInOrder(r *rapid.T, c store.Claim, ids []string, took func(i int, x *modelMessage)) {
 	leases := len(m.model.leases)
 	mustDie := m.model.reap()

@@ -9,8 +9,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// model is a simple implementation of the contract: maps and linear scans, with times in milliseconds. What an engine
-// may choose, such as lease ids, epochs and how far a claim gets, is taken from the engine's results and checked.
+// model is a simple implementation of the contract: maps and linear scans, with times in milliseconds. Values that an
+// engine may choose, such as lease ids, epochs and how far a claim gets, are taken from the engine's results and
+// checked.
 type model struct {
 	now      int64
 	exists   bool
@@ -228,7 +229,7 @@ func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
 	x.reason, x.diedAt, x.lastError = reason, m.now, text
 }
 
-// moments returns the future times at which something changes by the clock alone.
+// moments returns the future times when something changes by the clock alone.
 func (m *model) moments() []int64 {
 	var all []int64
 	for _, x := range m.messages {
@@ -279,7 +280,7 @@ func (m *model) reap() (died []string) {
 	return died
 }
 
-// dropDead drops dead messages that exceed the retention and returns their ids, those that died first.
+// dropDead drops dead messages that exceed the retention and returns their ids, the oldest deaths first.
 func (m *model) dropDead() (dropped []string) {
 	dead := m.in(store.StateDead)
 	for i, x := range dead {

@@ -25,7 +25,7 @@ func (e *env) hasProperties(want map[string]string) {
 	}
 }
 
-// manyProperties returns n properties, whose names begin with a prefix.
+// manyProperties returns n properties with names that begin with a prefix.
 func manyProperties(prefix string, n int) map[string]string {
 	set := map[string]string{}
 	for i := range n {

@@ -12,8 +12,9 @@ import (
 )
 
 // RunRequests checks that an engine that remembers calls executes a call once for a store.Request, with a subtest for
-// each call that changes something, except those whose names are given. It makes the call at first, and its repetition
-// at each of the stores that again returns, such as the same data in another process. open is called for each subtest.
+// each call that changes something, except the calls with the given names. It makes the call at first, and its
+// repetition at each of the stores that again returns, such as the same data in another process. open is called for
+// each subtest.
 func RunRequests(
 	t *testing.T, open func(t *testing.T) (first store.Store, again func() []store.Store), except ...string,
 ) {
@@ -165,7 +166,7 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 	},
 }
 
-// undoneRequests are the calls whose effect undo has undone, so that they have one again.
+// undoneRequests are the calls that undo has undone, so that they have an effect again.
 var undoneRequests = map[string]bool{"send": true, "send one": true, "claim": true, "cancel": true, "restore": true,
 	"purge": true, "pause": true, "set properties": true, "retain": true, "delete": true, "refused send": true,
 	"refused ack": true, "refused ack with a follow-up": true, "refused bury": true, "refused set properties": true,
@@ -241,7 +242,7 @@ func (e requestEnv) prepare() (held store.Receipt) {
 	return held
 }
 
-// undo changes what the calls changed, so that a call that is executed again has another result.
+// undo changes the state that the calls changed, so that a call that is executed again has another result.
 func (e requestEnv) undo() {
 	e.t.Helper()
 	e.cancel("new", "follow-up")
@@ -273,7 +274,7 @@ func (e requestEnv) everything() (text string) {
 	return text
 }
 
-// repeatClaim claims messages of which some get successors and some are cancelled, repeats the claim, and works on. The
+// repeatClaim claims messages, gives some of them successors, cancels others, repeats the claim, and works on. The
 // repetition returns the others as they were claimed, and the holder of the first reply notices nothing of it.
 func (e requestEnv) repeatClaim(again func() []store.Store) {
 	e.t.Helper()
@@ -337,7 +338,7 @@ func (e requestEnv) repeatClaim(again func() []store.Store) {
 	}
 	_, err = last.s.Settle(ctx, "q", []store.Settlement{{Receipt: other.Messages[0].Receipt, Action: store.Ack}})
 	e.must(err)
-	// What is claimed next are the successors.
+	// The next claim returns the successors.
 	next, err := last.s.Claim(request(8), "q", lease)
 	e.must(err)
 	payloads := map[string]string{}
@@ -362,7 +363,7 @@ func (e requestEnv) follow(id, number string) {
 	}
 }
 
-// claimsAgain repeats a claim, which returns what is wanted and changes nothing.
+// claimsAgain repeats a claim, which returns the wanted messages and changes nothing.
 func (e requestEnv) claimsAgain(ctx context.Context, req store.ClaimRequest, want store.Claim) {
 	e.t.Helper()
 	before := e.everything()
@@ -372,7 +373,7 @@ func (e requestEnv) claimsAgain(ctx context.Context, req store.ClaimRequest, wan
 	}
 	got = withoutClock(got).(store.Claim)
 	for _, messages := range [][]store.Claimed{got.Messages, want.Messages} {
-		for i := range messages { // what makes settling cheaper may differ
+		for i := range messages { // hints that make settling cheaper may differ
 			messages[i].Receipt.Claim, messages[i].Receipt.Index = nil, 0
 		}
 	}

@@ -212,7 +212,7 @@ var restoreRules = []rule{
 	}},
 	{"a restored message is never early", func(e *env) {
 		due := e.now().Add(time.Minute)
-		e.restore(newInfo("m", store.StateReady, due)) // from a store whose clock was ahead
+		e.restore(newInfo("m", store.StateReady, due)) // from a store with a clock ahead
 		e.advance(time.Minute - time.Millisecond)
 		e.equal("claimed a millisecond early", len(e.claim(1)), 0)
 		e.advance(time.Millisecond)

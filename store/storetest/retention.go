@@ -13,7 +13,7 @@ func (e *env) retain(r store.Retention) {
 	e.ok(e.Peer.SetDeadRetention(e.Context(), e.queue, r, nil))
 }
 
-// dropped claims nothing else and returns what the claim dropped.
+// dropped claims nothing else and returns the dropped ids of the claim.
 func (e *env) dropped() []string {
 	e.Helper()
 	c := e.claimWith(1, held)

@@ -78,7 +78,7 @@ var sendRules = []rule{
 				m := message(name, at(e.now().Add(-time.Hour)))
 				m.Group = name
 				if _, err := e.Store.Send(e.Context(), e.queue, []store.Outgoing{m, message("other")}); err != nil {
-					e.is(err, store.ErrInvalid) // the engine is a server, which checks what is new
+					e.is(err, store.ErrInvalid) // the engine is a server, which checks new names
 					continue
 				}
 				e.inGroup(name, name)

@@ -28,7 +28,7 @@ type Harness struct {
 	// Without it, rules that move the clock and the state machine are skipped.
 	Exact bool
 	// Asleep returns how many calls of Wait on a queue of Store sleep until they are notified or it is time. If it is
-	// nil, rules cannot tell what wakes a waiter from what it finds before it sleeps.
+	// nil, rules cannot tell a wake-up of a waiter from a message that it finds before it sleeps.
 	Asleep func(queue string) int
 }
 
@@ -93,8 +93,8 @@ type rule struct {
 // hangTimeout is how long a rule waits before it fails instead of hanging. No rule measures time with it.
 const hangTimeout = 20 * time.Second
 
-// wakeTimeout is how long a sleeping waiter may take to wake. It is shorter than the time after which an engine checks
-// by itself, which would hide that a notification is missing.
+// wakeTimeout is how long a sleeping waiter may take to wake. It is shorter than the interval of an engine's own
+// checks, which would hide that a notification is missing.
 const wakeTimeout = 2 * time.Second
 
 // held is the length of a lease that does not expire by accident.
@@ -104,7 +104,7 @@ var queues atomic.Int64
 
 func newQueueName() string { return fmt.Sprintf("storetest-%d", queues.Add(1)) }
 
-// env is the environment of a rule: an engine and a queue that nobody else uses.
+// env is the environment of a rule: an engine and a queue of its own.
 type env struct {
 	*testing.T
 	Harness

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// soon is the delay of the rules that wait. Engines whose timers use the system clock really wait that long.
+// soon is the delay of the rules that wait. Engines with timers on the system clock really wait that long.
 const soon = 30 * time.Millisecond
 
 // pass moves the clock by d if it can be moved. Otherwise real time passes. Moving the clock may wake waiters, so for
@@ -53,7 +53,7 @@ func (e *env) asleep(n int) {
 	}
 }
 
-// received is what a consumer received.
+// received is the result of a consumer's receive.
 type received struct {
 	store.Claimed
 	err error
@@ -69,7 +69,7 @@ func (e *env) consumer(ctx context.Context) <-chan received {
 	return c
 }
 
-// soonReceived returns what a consumer that slept receives, which must be the message with the id, and soon.
+// soonReceived returns the messages that a consumer receives after its sleep: soon, and the message with the id.
 func (e *env) soonReceived(id string, consumer <-chan received) store.Claimed {
 	e.Helper()
 	limit := wakeTimeout
