@@ -13,8 +13,8 @@ const (
 	maxWaitingBytes = 4 << 20
 )
 
-// Buffer holds what a watcher has not read. It never blocks the side that fills it: what does not fit is counted.
-// Create it with NewBuffer.
+// Buffer holds the events that a watcher has not read. It never blocks the side that fills it: events that do not fit
+// are counted. Create it with NewBuffer.
 type Buffer struct {
 	mu      sync.Mutex
 	waiting []store.Reported
@@ -33,7 +33,7 @@ func NewBuffer(storeClosed <-chan struct{}) *Buffer {
 	return &Buffer{changed: make(chan struct{}, 1), ended: make(chan struct{}), storeClosed: storeClosed}
 }
 
-// Put adds events, of which there are number. The caller does not change them afterwards.
+// Put adds number events. The caller does not change them afterwards.
 func (b *Buffer) Put(queue string, events []byte, number int) {
 	if number == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 // Hub passes events to the watchers in this process, for engines inside the process. The zero value is ready to use.
 type Hub struct {
 	mu      sync.Mutex
-	byQueue map[string][]*hubWatcher // store.AllQueues has those that watch all
+	byQueue map[string][]*hubWatcher // store.AllQueues has the watchers of all queues
 }
 
 // Publish passes events to the watchers of a queue and returns how many there are. It does not wait for them.

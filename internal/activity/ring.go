@@ -1,6 +1,6 @@
-// Package activity has what engines share to keep counts of events and to pass events on to watchers: Ring for the
-// counts, Hub for the watchers within a process, and Buffer for what a watcher has not read. It may import package
-// store only.
+// Package activity has the shared code of engines to keep counts of events and to pass events on to watchers: Ring for
+// the counts, Hub for the watchers within a process, and Buffer for the events that a watcher has not read. It may
+// import package store only.
 package activity
 
 import (
@@ -35,8 +35,8 @@ const MaxBuckets = 7 + 13 + 25
 // KeepFor is how long a Ring is of use after its last change.
 const KeepFor = 25 * time.Hour
 
-// Ring counts events by kind in buckets of time. A bucket has the name of its place, such as "m3", at which a later one
-// replaces it, so the size is bounded. The zero value is empty. It is not safe for concurrent use.
+// Ring counts events by kind in buckets of time. A bucket has the name of its place, such as "m3". A later one replaces
+// it there, so the size is bounded. The zero value is empty. It is not safe for concurrent use.
 type Ring struct {
 	buckets map[string]bucket
 }
@@ -97,7 +97,7 @@ func (r *Ring) At(now time.Time) store.Activity {
 // Empty reports whether nothing was counted.
 func (r *Ring) Empty() bool { return len(r.buckets) == 0 }
 
-// Append appends the text of r to dst: a line for each bucket, which has its name and what Set takes.
+// Append appends the text of r to dst: a line for each bucket, which has its name and the text for Set.
 func (r *Ring) Append(dst []byte) []byte {
 	for _, name := range slices.Sorted(maps.Keys(r.buckets)) {
 		b := r.buckets[name]
@@ -112,7 +112,7 @@ func (r *Ring) Append(dst []byte) []byte {
 	return dst
 }
 
-// Parse returns the Ring whose text Append made.
+// Parse returns the Ring of a text that Append made.
 func Parse(text string) (Ring, error) {
 	var r Ring
 	for line := range strings.Lines(text) {

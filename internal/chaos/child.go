@@ -30,7 +30,7 @@ import (
 // roleEnv holds the role of a child process as JSON.
 const roleEnv = "LATER_CHAOS_ROLE"
 
-// role describes what a child process does.
+// role describes the work of a child process.
 type role struct {
 	Kind        string // worker, receiver, laggard, producer, follower, forwarder, watcher, steady-watcher or server
 	Actor       string // names its journal
@@ -159,7 +159,7 @@ func reportUsage(ctx context.Context, j *journal) {
 	}
 }
 
-// Gaps of a ticker from which a process was not running: it was stopped, or the machine is busy.
+// Gaps of a ticker that mean that a process was not running: it was stopped, or the machine is busy.
 const (
 	pulse       = 50 * time.Millisecond
 	starvedFrom = 300 * time.Millisecond

@@ -67,7 +67,7 @@ func (c consumer) observe(e later.Event) {
 	}
 }
 
-// record records a delivery and returns what to do with it. A poison message kills the process.
+// record records a delivery and returns the action for it. A poison message kills the process.
 func (c consumer) record(m *later.Message) action {
 	key, kind, whole := readPayload(m.Payload)
 	whole = whole && (m.Headers[headerKey] == key) == (kind == headed)

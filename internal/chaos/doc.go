@@ -5,17 +5,17 @@
 // the guarantees of docs/reliability.md for each message.
 //
 //	run.go          one run: servers, load, faults on a seeded schedule, recovery, verification
-//	faults.go       the faults and what is permitted under each; inject_*.go injects them
+//	faults.go       the faults and their permitted effects; inject_*.go injects them
 //	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network; embedded.go a directory that the
 //	                processes share, or that one of them serves
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
 //	forward.go      a forwarder between the producers and the consumers, and the list and stream that it fills
-//	topic.go        topics between them, whose messages reach the list too; subscriptions.go queues that are subscribed
+//	topic.go        topics between them; their messages reach the list too; subscriptions.go queues that are subscribed
 //	                to one for a while
-//	follow.go       messages of which several versions are sent, while a worker has one of them
+//	follow.go       messages that are sent in several versions, while a worker has one of them
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
 //	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled
-//	journal.go      what they record; recorder.go records calls at the store interface
+//	journal.go      their records; recorder.go records calls at the store interface
 //	verify.go       reads the journals; rules*.go check each message, and watchers, locks, workers and groups
 //	recovery.go     how soon deliveries resumed; targets.go how soon they should
 //	report.go       the result of a run, as a line and as JSON; table*.go summarize runs for docs/reliability.md

@@ -76,7 +76,7 @@ func (v *servers) useOtherServer(ctx context.Context) error {
 	return v.connectTo(ctx, v.process)
 }
 
-// addressFile returns the file in which a generation of the server writes its address.
+// addressFile returns the file for the address of a generation of the server.
 func (r role) addressFile(actor string) string { return filepath.Join(r.Dir, actor+".address") }
 
 // serve serves a store until ctx is done.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fault is a kind of fault and what it may cause.
+// fault is a kind of fault and its permitted effects.
 type fault struct {
 	name    string
 	title   string // for docs/reliability.md
@@ -22,7 +22,7 @@ type fault struct {
 	inject func(context.Context, *run) error
 	// finish is called after the last injection, before the remaining messages are handled.
 	finish func(context.Context, *run) error
-	// ended is called when all processes have ended, before what is left in the store is read.
+	// ended is called when all processes have ended, before the rest of the store is read.
 	ended func(context.Context, *run) error
 	// quick is the duration of the load in the package's tests.
 	quick time.Duration
@@ -42,7 +42,7 @@ type load struct {
 	topics                 bool // messages are published to topics; see topic.go
 	watched                bool // processes watch the queues; see watcher.go
 	locked                 bool // handlers hold locks; see locks.go
-	controlled             bool // workers are told what to do; see fleet.go
+	controlled             bool // workers get commands; see fleet.go
 	grouped                bool // batches are groups; see groups.go
 	subscribes             bool // queues are subscribed to the topic for a while; see subscriptions.go
 	follows                bool // versions of messages are sent with Follow; see follow.go

@@ -17,7 +17,7 @@ import (
 )
 
 // Under the fault fleet, workers are told to pause, resume, drain and restart while some of them are killed, the server
-// dies and replies are lost. A supervisor, which is the run, restarts those that ended.
+// dies and replies are lost. A supervisor, which is the run, restarts workers that ended.
 
 // fleetSize is the number of workers.
 const fleetSize = 4
@@ -77,7 +77,7 @@ func (r *run) fleet() (all []*child) {
 
 // disruptFleet sends commands to workers while something else goes wrong.
 func disruptFleet(ctx context.Context, r *run) error {
-	if err := r.startEnded(); err != nil { // those that obeyed late
+	if err := r.startEnded(); err != nil { // workers that obeyed late
 		return err
 	}
 	fleet := r.fleet()
@@ -97,7 +97,7 @@ func disruptFleet(ctx context.Context, r *run) error {
 	case 4: // a drain of some while replies are lost
 		return r.tellDuring(ctx, later.CommandDrain, some, func() error { return loseReplies(ctx, r) })
 	}
-	// A restart of some, one of which is frozen before and killed before it can obey.
+	// A restart of some workers. One is frozen before and killed before it can obey.
 	if err := r.awaitListed(ctx, some); err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func disruptFleet(ctx context.Context, r *run) error {
 	})
 }
 
-// tellDuring sends a command while something happens, waits until those that must end have ended, and starts the next
-// generation of all that did.
+// tellDuring sends a command while something happens, waits until all workers that must end have ended, and starts
+// their next generation.
 func (r *run) tellDuring(ctx context.Context, do later.WorkerCommand, to []*child, meanwhile func() error) error {
 	if err := r.awaitListed(ctx, to); err != nil {
 		return err
@@ -151,11 +151,11 @@ func (r *run) startEnded() error {
 const (
 	// obeyWithin limits how long a worker may take to end that was told to. It is generous.
 	obeyWithin = time.Minute
-	// answerWithin is how long the run waits for workers to obey, or half as long in short runs. Those killed do not.
+	// answerWithin is how long the run waits for workers to obey, or half as long in short runs. Killed workers do not.
 	answerWithin = 2 * time.Second
 )
 
-// awaitListed waits until workers are listed, as those are that have run for a moment.
+// awaitListed waits until workers are listed, as all are that have run for a moment.
 func (r *run) awaitListed(ctx context.Context, wanted []*child) error {
 	return within(ctx, obeyWithin, "listing of the workers", func(ctx context.Context) error {
 		live, err := r.client.Workers(ctx)
@@ -257,7 +257,7 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 		return err
 	}
 	defer client.Close()
-	if _, err = client.Workers(ctx); err != nil { // which removes what they left
+	if _, err = client.Workers(ctx); err != nil { // which removes their traces
 		return err
 	}
 	keys, err := r.servers.admin[0].Keys(ctx, "later:{worker:*").Result()
@@ -275,8 +275,8 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 		}
 	}
 	for _, key := range keys {
-		// A worker that was killed stays in the list of processes that wait for its commands: nobody takes it out, and a
-		// call by which it waits can arrive after its queue was deleted. The key holds no message and expires within a
+		// A worker that was killed stays in the list of processes that wait for its commands: no process takes it out,
+		// and its waiting call can arrive after its queue was deleted. The key holds no message and expires within a
 		// day.
 		if ttl, err := r.servers.admin[0].PTTL(ctx, key).Result(); err == nil && strings.HasSuffix(key, "}:wake") && ttl > 0 {
 			continue

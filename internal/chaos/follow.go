@@ -33,7 +33,7 @@ type follower struct {
 
 const (
 	versions      = 6  // of each message
-	followSenders = 12 // messages whose versions are sent at the same time
+	followSenders = 12 // messages with versions that are sent at the same time
 )
 
 func (f follower) run(ctx context.Context, s store.Store, log *slog.Logger) error {
@@ -100,8 +100,8 @@ func version(key string) int {
 	return n
 }
 
-// checkFollowed checks a message whose versions were sent with Follow: it has one holder at a time, each delivery has a
-// later version than those that were acked, and the last version was delivered unless the message was cancelled.
+// checkFollowed checks a message with versions that were sent with Follow: it has one holder at a time, each delivery
+// has a later version than the acked ones, and the last version was delivered unless the message was cancelled.
 func (ck *checker) checkFollowed(m *message, result *Result, violate violator) {
 	ck.countFollowed(m, result)
 	slices.SortStableFunc(m.runs, func(a, b handlerRun) int { return cmp.Compare(a.at, b.at) })

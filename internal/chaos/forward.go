@@ -104,7 +104,7 @@ func (r *run) readList(ctx context.Context) error {
 	return nil
 }
 
-// countPayloads counts what a list or a stream holds.
+// countPayloads counts the payloads of a list or a stream.
 func (r *run) countPayloads(in string, payloads []string) {
 	for _, payload := range payloads {
 		key, _, whole := readPayload([]byte(payload))
@@ -127,7 +127,7 @@ func (ck *checker) inList(m *message) (n int) {
 }
 
 // checkList checks that a message is in the list or the stream at most once, and nowhere else. A message that was sent
-// again after a cancel is another one, and one whose send had no known outcome and was repeated may have been accepted
+// again after a cancel is another one, and one that was sent again after an unknown outcome may have been accepted
 // twice, because it had left its queue in between.
 func (ck *checker) checkList(m *message, violate violator) {
 	if ck.awayLeft != nil {

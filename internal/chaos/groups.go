@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// What producers do with groups.
+// Calls of producers for groups.
 const (
 	cancelGroup     = "cancel"
 	rescheduleGroup = "reschedule"
@@ -43,7 +43,8 @@ func (p *producer) sendGroup(trying context.Context, q *later.Queue, random *ran
 	p.untilSent(trying, q, msgs, append([]string(nil), keys...), dues, flags)
 	if do != "" {
 		wait := time.Duration(random.Int64N(int64(p.Spread)))
-		// In whole milliseconds, as in the journal: the rest of one would make the message due after what the rule expects.
+		// In whole milliseconds, as in the journal: the rest of one would make the message due after the time that the
+		// rule expects.
 		delay := time.Duration(random.Int64N(p.Spread.Milliseconds())) * time.Millisecond
 		p.followUps.Go(func() { p.changeGroup(trying, q, do, group, keys, wait, delay) })
 	}
@@ -70,7 +71,7 @@ func (p *producer) changeGroup(
 		cancel()
 		end := now()
 		p.journal.put(func(add func(byte, int64, string, ...any)) {
-			for _, key := range keys { // nobody says which messages were changed
+			for _, key := range keys { // the reply does not say which messages were changed
 				if do == cancelGroup {
 					add(endCancel, end, key, outcomeGroup)
 				} else {

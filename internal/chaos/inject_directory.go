@@ -37,7 +37,7 @@ func disruptDirectory(ctx context.Context, r *run) error {
 		return err
 	}
 	dir := directoryOf(r.dir)
-	r.log("server-kill") // from now on, nobody may acknowledge anything for the old directory
+	r.log("server-kill") // from now on, nothing may be acknowledged for the old directory
 	switch r.injected % 3 {
 	case 0:
 		r.log("remove-lock", holder.actor())
@@ -78,8 +78,8 @@ func (r *run) startDead() error {
 	return nil
 }
 
-// replaceDirectory puts a copy in the place of the directory. Its holder is stopped meanwhile, so that the copy has all
-// that it has acknowledged.
+// replaceDirectory puts a copy in the place of the directory. Its holder is stopped during the copy, so that the copy
+// has all that it has acknowledged.
 func (r *run) replaceDirectory(ctx context.Context, holder *child, dir string) error {
 	r.log("replace", holder.actor())
 	holder.signal(syscall.SIGSTOP)
@@ -96,7 +96,7 @@ func (r *run) replaceDirectory(ctx context.Context, holder *child, dir string) e
 	return exchange(copied, dir)
 }
 
-// exchangeBack moves the directory back to its place. If another process has made a new one there meanwhile, that one
+// exchangeBack moves the directory back to its place. If another process has made a new one there in between, that one
 // is removed.
 func exchangeBack(moved, dir string) error {
 	if err := os.Rename(moved, dir); err == nil || !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
@@ -108,8 +108,8 @@ func exchangeBack(moved, dir string) error {
 	return os.RemoveAll(moved)
 }
 
-// leaveUnread stops a process that does not have the directory open, so that it reads no reply, and has the holder
-// exit. Another process must take over meanwhile.
+// leaveUnread stops a process that does not have the directory open, so that it reads no reply, and makes the holder
+// exit. Another process must take over before the stopped one goes on.
 func leaveUnread(ctx context.Context, r *run) error {
 	holder, err := r.holder(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// freezeNode stops a Cluster's primary for less than the time after which the others replace it. Its queues wait; those
-// of the other nodes must not.
+// freezeNode stops a Cluster's primary for less time than the others need to replace it. Its queues wait; queues of the
+// other nodes must not.
 func freezeNode(ctx context.Context, r *run) error {
 	victim, _, err := r.servers.owner(ctx, r.slot(ctx, r.queues[r.random.IntN(len(r.queues))]))
 	if err != nil {
@@ -39,7 +39,7 @@ func freezeNode(ctx context.Context, r *run) error {
 	return err
 }
 
-// nameQueues returns the names of n queues on each of a Cluster's primaries, those of a node together.
+// nameQueues returns the names of n queues on each of a Cluster's primaries, grouped by node.
 func (r *run) nameQueues(ctx context.Context, n int) (names []string, err error) {
 	byNode := map[int][]string{}
 	for i, full := 0, 0; full < 3; i++ {
@@ -61,7 +61,7 @@ func (r *run) nameQueues(ctx context.Context, n int) (names []string, err error)
 }
 
 // measureFrozen measures how late first deliveries were: on the healthy queues while a node was frozen, and at other
-// times on any queue. A message whose claim or send was in progress when the node froze or thawed is neither.
+// times on any queue. A message is neither if its claim or send was in progress when the node froze or thawed.
 func (ck *checker) measureFrozen(m *message, result *Result) {
 	if len(ck.freezes) == 0 || len(m.deliveries) == 0 || len(m.reschedules)+len(m.replays) > 0 {
 		return
@@ -90,13 +90,13 @@ func (ck *checker) measureFrozen(m *message, result *Result) {
 	result.Lateness.add(late)
 }
 
-// freeze is a time in which a node was stopped, and the queues of the other nodes.
+// freeze is a time when a node was stopped, with the queues of the other nodes.
 type freeze struct {
 	from, to int64
 	healthy  map[string]bool
 }
 
-// addFreeze adds what an event says of a freeze.
+// addFreeze adds the facts of an event about a freeze.
 func (ck *checker) addFreeze(x record) {
 	switch x.field(0) {
 	case "freeze":

@@ -14,7 +14,7 @@ import (
 
 func newRedis(options *redis.Options) *redis.Client { return redis.NewClient(options) }
 
-// injectAny injects one of several faults. It spares the first worker, whose resource usage is measured.
+// injectAny injects one of several faults. It spares the first worker, because its resource usage is measured.
 func injectAny(ctx context.Context, r *run) error {
 	kinds := []func(context.Context, *run) error{
 		killServer, disruptServer, loseReplies, delayRequests, disruptNetwork, killConsumer, stopConsumer, killProducer,
@@ -49,7 +49,7 @@ func killProducer(ctx context.Context, r *run) error {
 	return c.start()
 }
 
-// sendPoison sends a message that kills each process that handles it, and restarts those processes.
+// sendPoison sends a message that kills each process that handles it, and restarts these processes.
 func sendPoison(ctx context.Context, r *run) error {
 	const attempts = 3
 	q := r.client.Queue(r.queues[r.random.IntN(len(r.queues))])

@@ -86,7 +86,7 @@ func disruptServer(ctx context.Context, r *run) error {
 	return nil
 }
 
-// reload makes the server reload its data for about a second and reply LOADING meanwhile.
+// reload makes the server reload its data for about a second and reply LOADING until then.
 func (r *run) reload(ctx context.Context) error {
 	options := r.servers.nodes[0].Options()
 	options.ReadTimeout = time.Minute
@@ -107,7 +107,7 @@ func (r *run) reload(ctx context.Context) error {
 	return errors.Join(err, rdb.ConfigSet(ctx, "key-load-delay", "0").Err())
 }
 
-// loadDelay returns the key-load-delay with which a file of size bytes loads in about a second: µs per command or, if
+// loadDelay returns the key-load-delay that makes a file of size bytes load in about a second: µs per command or, if
 // negative, 1 µs per that many commands. Every sleep takes at least about a tenth of a millisecond.
 func loadDelay(size int) int {
 	const bytesOfACommand, sleeps = 100, 5000
@@ -241,7 +241,7 @@ func limitMemory(ctx context.Context, rdb *redis.Client, more int64) error {
 }
 
 // checkSmallSendRefused checks that even a small send is refused until the drain. It lowers the limit again for each
-// attempt, because other clients may free memory meanwhile, such as the buffer of a large send.
+// attempt, because other clients may free memory in between, such as the buffer of a large send.
 func (r *run) checkSmallSendRefused(ctx context.Context, q *later.Queue, rdb *redis.Client) (err error) {
 	for try := range 5 {
 		if err := limitMemory(ctx, rdb, -4<<20); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// Kinds of payloads, which decide what their handler does.
+// Kinds of payloads, which decide about their handler's action.
 const (
 	normal  = 'n' // handled as chosen by chooseAction
 	headed  = 'h' // like normal, with the key also in a header
@@ -47,7 +47,7 @@ func readPayload(b []byte) (key string, kind byte, whole bool) {
 	return string(parts[0]), parts[1][0], true
 }
 
-// action is what a handler does with a message.
+// action is a handler's action on a message.
 type action int
 
 const (

@@ -91,7 +91,7 @@ func (c consumer) handleLocked(ctx context.Context, m *later.Message) (err error
 		}
 		c.journal.one(endLocked, now(), m.ID, key, m.Attempt, outcome)
 	}()
-	switch n := rand.IntN(100); { // besides what handle does
+	switch n := rand.IntN(100); { // in addition to the actions of handle
 	case n < 2:
 		err = c.workFor(ctx, rand.N(2*c.Lease))
 	case n < 30:
@@ -201,7 +201,7 @@ func disruptLocks(ctx context.Context, r *run) error {
 	return killConsumer(ctx, r)
 }
 
-// checkNoLockIsLeft checks, after all processes have ended, that every lock is free when those of dead holders have
+// checkNoLockIsLeft checks, after all processes have ended, that every lock is free when the locks of dead holders have
 // expired.
 func checkNoLockIsLeft(ctx context.Context, r *run) error {
 	err := within(ctx, 30*lockTTL, "the end of all locks", func(ctx context.Context) error {

@@ -101,7 +101,7 @@ func attemptTimeout(random *rand.Rand) time.Duration {
 	return 15 * time.Second
 }
 
-// sendGenerated sends a message whose id the client generates. If that fails, it retries with the generated id.
+// sendGenerated sends a message with an id that the client generates. If that fails, it retries with the generated id.
 func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
 	o, due, flags := p.outgoing(random, key)
 	o.ID = ""

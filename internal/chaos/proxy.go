@@ -33,7 +33,7 @@ type conditions struct {
 	delay          time.Duration // of all bytes, in each direction
 	bytesPerSecond int           // per connection and direction; 0 means unlimited
 	silent         bool          // holds back all bytes until the conditions change
-	loseReplies    float64       // fraction of requests whose reply and connection are lost
+	loseReplies    float64       // fraction of requests that lose reply and connection
 	// lateRequests is the fraction of requests that arrive after their client has lost its connection, at most maxLate
 	// later.
 	lateRequests float64
@@ -154,8 +154,8 @@ func (p *proxy) close() {
 	p.pumps.Wait()
 }
 
-// deliverLate resets the client's end and delivers its request after a delay. It delivers only what was read at once,
-// which is at most one call.
+// deliverLate resets the client's end and delivers its request after a delay. It delivers only the bytes that were read
+// at once, at most one call.
 func (l *link) deliverLate(server net.Conn, x chunk, late time.Duration) bool {
 	reset(l.client)
 	time.Sleep(late)

@@ -33,7 +33,8 @@ func (ck *checker) measureRedelivery(d, next *delivery, result *Result) {
 }
 
 // disturbed returns when the last fault of the server, of connections or of another consumer than actor began or ended
-// before a time, or 0 if there was none. Kills of consumers do not count: they delay only what those had claimed.
+// before a time, or 0 if there was none. Kills of consumers do not count: they delay only the messages of these
+// consumers.
 func (ck *checker) disturbed(actor string, before int64) (at int64) {
 	for _, e := range ck.events {
 		switch e.field(0) {

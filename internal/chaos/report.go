@@ -19,7 +19,7 @@ type Result struct {
 	Journals string  `json:"journals,omitempty"` // directory, if they were kept
 	Command  string  `json:"command,omitempty"`  // command that made the run, possibly with other runs
 	CutShort bool    `json:"cut_short,omitempty"`
-	Planned  float64 `json:"planned_seconds,omitempty"` // of a run cut short, whose Seconds are the actual load
+	Planned  float64 `json:"planned_seconds,omitempty"` // of a run cut short; its Seconds are the actual load
 
 	Sent           int `json:"sent"` // acknowledged
 	Delivered      int `json:"delivered"`
@@ -27,7 +27,7 @@ type Result struct {
 	Dead           int `json:"dead"`
 	Cancelled      int `json:"cancelled"`
 	Lost           int `json:"lost"`
-	LostPermitted  int `json:"lost_permitted"` // acknowledged and not durable, in a time whose writes may be undone
+	LostPermitted  int `json:"lost_permitted"` // acknowledged and not durable, in a time of writes that may be undone
 	Undone         int `json:"undone"`         // other guarantees broken in such a time
 	Unsure         int `json:"unsure"`         // of Delivered: the reply to the ack was lost
 	Unacknowledged int `json:"unacknowledged"` // delivered, but the sender never learned that the send succeeded

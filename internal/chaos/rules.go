@@ -43,7 +43,7 @@ func (ck *checker) check(m *message, result *Result) {
 // violator records a violation. It returns false if the violation was permitted.
 type violator func(kind, format string, args ...any) bool
 
-// mayBeUndone reports whether any call for the message overlaps a time whose writes may be undone.
+// mayBeUndone reports whether any call for the message overlaps a time of writes that may be undone.
 func (ck *checker) mayBeUndone(m *message) bool {
 	in := func(actor string, from, to int64) bool {
 		for _, w := range ck.windows {
@@ -103,7 +103,7 @@ func (ck *checker) count(m *message, mayBeUndone bool, result *Result) {
 	case m.cancelled():
 		result.Cancelled++
 	case maybe:
-		result.Delivered++ // by an ack whose reply was lost
+		result.Delivered++ // by an ack that lost its reply
 		result.Unsure++
 	case mayBeUndone && !durable:
 		result.LostPermitted++
@@ -144,8 +144,8 @@ const shortestPause = 2500 * time.Microsecond
 // first attempt took effect.
 func (c *call) repeated() bool { return c.ret-c.at >= shortestPause.Microseconds() }
 
-// gone returns the earliest time at which the message may have been gone: the start of the first ack or cancel that
-// may have taken effect. It returns 0 if there is none.
+// gone returns the earliest time when the message may have been gone: the start of the first ack or cancel that may
+// have taken effect. It returns 0 if there is none.
 func (m *message) gone() (at int64) {
 	earlier := func(t int64) {
 		if at == 0 || t < at {

@@ -2,8 +2,8 @@
 
 package chaos
 
-// around is what the journals say about what is around the handlers: watchers, locks, commands to workers and calls for
-// groups.
+// around has the facts of the journals about the surroundings of the handlers: watchers, locks, commands to workers and
+// calls for groups.
 type around struct {
 	pids      map[int64][]string // actors by process id
 	pidOf     map[string]int64
@@ -65,7 +65,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.checkSubscribed(m, result, violate)
 }
 
-// checkAllAround checks what concerns all messages, after checkAround of each of them.
+// checkAllAround checks the rules about all messages, after checkAround of each of them.
 func (ck *checker) checkAllAround(result *Result) {
 	ck.checkStreams(result)
 	ck.checkFrozenWatchers(result)

@@ -4,8 +4,8 @@ package chaos
 
 import "slices"
 
-// unseen is what may explain an attempt that no consumer recorded: a claim that failed, so that its reply was lost, or
-// the death of a consumer, which may have died between a claim and its record. It explains one attempt per message.
+// unseen may explain an attempt that no consumer recorded: a claim that failed, so that its reply was lost, or the
+// death of a consumer, which may have died between a claim and its record. It explains one attempt per message.
 type unseen struct {
 	from, to int64  // µs; the claim was executed in between
 	queue    string // "" means any
@@ -16,7 +16,7 @@ type unseen struct {
 const unseenReach = int64(15_000_000)
 
 // checkAttempts checks that attempts never decrease, and that each increase is explained: by a delivery that ended, or
-// by a claim that nobody could record. A message thus never dies without having been claimed.
+// by a claim that no consumer could record. A message thus never dies without having been claimed.
 func (ck *checker) checkAttempts(m *message, violate violator) {
 	sent := int64(0)
 	for _, s := range m.sends {

@@ -19,14 +19,14 @@ type telling struct {
 	unheard    map[string]string // why workers did not obey, by name
 }
 
-// obedience is what a worker says that it did.
+// obedience is the report of a worker about a command.
 type obedience struct {
 	obeyed []record // fields: the command
 	end    int64    // when Run returned
 	ran    string   // its outcome
 }
 
-// fleetHistory is what the journals say about commands to workers.
+// fleetHistory has the commands to workers in the journals.
 type fleetHistory struct {
 	tellings map[string]*telling   // by number
 	workers  map[string]*obedience // by actor
@@ -93,7 +93,7 @@ func (ck *checker) checkFleet(result *Result) {
 		tellings := ck.fleet.knownTo(actor)
 		used := map[*telling]bool{}
 		for _, x := range w.obeyed {
-			i := len(tellings) - 1 // the last one that fits: it need not have obeyed those that did not reach it
+			i := len(tellings) - 1 // the last one that fits: it need not have obeyed commands that did not reach it
 			for ; i >= 0; i-- {
 				if t := tellings[i]; t.command == x.field(0) && t.begin <= x.at && !used[t] {
 					break

@@ -60,7 +60,7 @@ func (ck *checker) checkGroupCancelled(m *message, g *groupChange, violate viola
 }
 
 // checkGroupMoved checks the due time of a message that nothing else can have moved: it was due long after the run. An
-// attempt moves it, also one that nobody saw.
+// attempt moves it, also one that no consumer saw.
 func (ck *checker) checkGroupMoved(m *message, g *groupChange, violate violator) {
 	from, to := g.at/1000+g.delay, g.ret/1000+1+g.delay+ck.slack/1000
 	if info := ck.left[m.id]; info != nil && len(m.deliveries) == 0 && info.Attempts == 0 {

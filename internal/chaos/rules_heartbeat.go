@@ -8,9 +8,9 @@ import (
 )
 
 // checkHeartbeats checks that a worker extended the lease of each message that it held, before nine tenths of the lease
-// were over, again and again. Processes that were killed, stopped or starved of CPU meanwhile are excused, and so is
-// everything after an extension that failed or was refused, or whose reply came when the worker knew that the lease had
-// ended.
+// were over, again and again. Processes that were killed, stopped or starved of CPU during the hold are excused, and so
+// is everything after an extension that failed or was refused, or that was answered when the worker knew that the lease
+// had ended.
 func (ck *checker) checkHeartbeats(m *message, violate violator) {
 	if ck.lease == 0 || ck.slack > 0 {
 		return

@@ -10,11 +10,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// What lock.PerKey guarantees, and these rules verify:
+// Guarantees of lock.PerKey that these rules verify:
 //
 //   - While a handler runs and its process took or extended the lock less than a TTL ago, no other handler of the key
 //     runs. If the extensions failed, or the process did not run, another one may run after the TTL.
-//   - A handler whose lock has expired learns of it by the end of its context, as soon as its process runs.
+//   - A handler with an expired lock learns of it by the end of its context, as soon as its process runs.
 //   - A handler does not learn so while it has the lock, and if it does, its attempt is not acked.
 //   - A handler of a message with a key runs only with the lock.
 //   - After a holder died, the key's next handler runs when the lock has expired.
@@ -29,7 +29,7 @@ type section struct {
 	lost       bool  // at the end, it had been told
 }
 
-// grant is a call by which a process had a lock for a TTL from then on.
+// grant is a call that gave a process a lock for a TTL from then on.
 type grant struct {
 	call, ret int64
 	taken     bool // the lock was taken, not extended
@@ -39,7 +39,7 @@ type grant struct {
 // holder is a process that uses the lock of a key.
 type holder struct{ actor, key string }
 
-// lockHistory is what the journals say about locks.
+// lockHistory has the locks in the journals.
 type lockHistory struct {
 	sections map[string][]*section // by key
 	grants   map[holder][]grant
@@ -160,7 +160,7 @@ func (ck *checker) stoppedBeforeBegin(s *section) bool {
 	return ck.starvedIn(s.actor, granted, s.begin)
 }
 
-// checkExpired checks that a handler whose lock has expired was told so as soon as its process ran.
+// checkExpired checks that a handler with an expired lock was told so as soon as its process ran.
 func (ck *checker) checkExpired(s *section, end int64, result *Result) {
 	until := ck.locks.heldUntil(holder{s.actor, s.key}, end)
 	limit := until + toldWithin

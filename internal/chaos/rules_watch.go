@@ -90,12 +90,12 @@ func (ck *checker) happened(m *message, s sighting, by func(actor string) bool) 
 	return false // the load has no others
 }
 
-// stream is what a watcher received from a process about a queue, between two gaps.
+// stream has the events that a watcher received from a process about a queue, between two gaps.
 type stream struct {
 	watcher, queue string
 	pid            int64
 	first, last    int64 // times of its events
-	missed         int64 // events of which it was told that they are missing
+	missed         int64 // events that were reported to it as missing
 	happened       int64 // claims and acks in between, by the journals
 	unseen         int64 // of happened: not received
 }
@@ -106,7 +106,7 @@ type streamKey struct {
 	pid            int64
 }
 
-// addSighting adds an event. They come in the order in which a watcher received them.
+// addSighting adds an event. They come in the order of their receipt by a watcher.
 func (ck *checker) addSighting(watcher string, x record) {
 	s := newSighting(watcher, x)
 	key := streamKey{watcher, s.queue, s.pid}
@@ -119,7 +119,7 @@ func (ck *checker) addSighting(watcher string, x record) {
 	t.first, t.last = min(t.first, s.at), max(t.last, s.at)
 }
 
-// addMissed adds what a watcher was told of missing events. If their number is not known, it is a gap, which ends all
+// addMissed adds a report to a watcher about missing events. If their number is not known, it is a gap, which ends all
 // streams.
 func (ck *checker) addMissed(watcher string, x record) {
 	n, queue, pid := x.number(0), x.field(1), x.number(2)
@@ -141,7 +141,7 @@ func (ck *checker) addMissed(watcher string, x record) {
 // event a little after its call was recorded.
 const streamMargin = int64(time.Second / time.Microsecond)
 
-// countHappened counts the claims and acks of a message that each stream must have had, and those that it had not.
+// countHappened counts the claims and acks of a message that each stream must have had, and the ones that it had not.
 func (ck *checker) countHappened(m *message) {
 	for _, d := range m.deliveries {
 		for _, t := range ck.streamsOf[streamKey{"", d.queue, ck.pidOf[d.actor]}] {
@@ -178,7 +178,7 @@ func (ck *checker) indexStreams() {
 	}
 }
 
-// checkStreams checks that what a watcher did not receive between two gaps is counted as missed.
+// checkStreams checks that events that a watcher did not receive between two gaps are counted as missed.
 func (ck *checker) checkStreams(result *Result) {
 	result.EventsMissed, result.Gaps = ck.missed, ck.gaps
 	for _, t := range ck.streams {

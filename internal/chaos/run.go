@@ -53,7 +53,7 @@ type run struct {
 	list     string         // that messages are moved to; "" if there is none
 	stream   string         // the same
 	listed   map[string]int // number of its elements, by key
-	away     string         // queue whose messages are copies; "" if there is none
+	away     string         // queue of messages that are copies; "" if there is none
 	awayLeft map[string]bool
 
 	subscribers []*subscriber
@@ -74,7 +74,7 @@ type run struct {
 	told         int // commands to workers
 }
 
-// window is a time in which acknowledged writes may be undone, because replication is asynchronous.
+// window is a time when acknowledged writes may be undone, because replication is asynchronous.
 type window struct {
 	from, to int64
 	actors   string // applies to actors with this name prefix; "" means all

@@ -44,7 +44,7 @@ type servers struct {
 	sentinels []*redistest.Server
 	proxies   []*proxy // by node
 	url       string   // for clients
-	clock     *clock   // of a standalone server whose clock can be stepped, else nil
+	clock     *clock   // of a standalone server with a clock that can be stepped, else nil
 	admin     []*redis.Client
 	process   *child // that serves the directory or the Redis; nil for other forms
 	mounted   string // directory of a file system of its own, "" if it has none

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// subscriber is a queue that is subscribed to the topic for a part of the run. Nobody claims from it.
+// subscriber is a queue that is subscribed to the topic for a part of the run. No consumer claims from it.
 type subscriber struct {
 	queue        string
 	from         bool            // it was sent the history too
@@ -32,11 +32,11 @@ func (r *run) keepHistory(ctx context.Context) error {
 	return r.subscribedTopic().Configure(ctx, later.TopicConfig{HistoryCount: retainAll})
 }
 
-// subscribedTopic is the topic to which subscribers subscribe. The run has no other one.
+// subscribedTopic is the topic of the subscribers. The run has no other one.
 func (r *run) subscribedTopic() *later.Topic { return r.client.Topic(r.queues[0][len(topicQueue):]) }
 
 // disruptSubscriptions subscribes and unsubscribes queues while all calls take long, and sometimes kills a process that
-// distributes messages meanwhile.
+// distributes messages at that time.
 func disruptSubscriptions(ctx context.Context, r *run) error {
 	r.log("slow-network")
 	r.servers.proxies[0].set(conditions{delay: time.Millisecond + r.upTo(20*time.Millisecond)})

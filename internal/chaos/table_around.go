@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// AroundText returns a table of what runs of the faults watch, locks and fleet verified besides the messages, or "" if
-// there were none.
+// AroundText returns a table of the facts that runs of the faults watch, locks and fleet verified in addition to the
+// messages, or "" if there were none.
 func AroundText(results []*Result) string {
 	var rows strings.Builder
 	for _, name := range []string{"watch", "locks", "fleet"} {
@@ -35,7 +35,7 @@ func AroundText(results []*Result) string {
 		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
 }
 
-// addAround adds what another run verified.
+// addAround adds the facts that another run verified.
 func (r *Result) addAround(o *Result) {
 	r.Injected += o.Injected
 	r.EventsSeen += o.EventsSeen

@@ -108,12 +108,12 @@ type forward struct {
 	queue string
 }
 
-// checker holds what the journals say about the run as a whole, and verifies its messages.
+// checker holds the facts of the journals about the run as a whole, and verifies its messages.
 type checker struct {
 	windows []window
-	slack   int64 // µs by which the engine's clock may be off
-	grouped bool  // leases begin when the engine begins a group of calls, of which a claim may be a later one
-	late    int64 // ms by which a request may arrive late
+	slack   int64 // µs that the engine's clock may be off
+	grouped bool  // leases begin when the engine begins a group of calls, and the claim may be a later one
+	late    int64 // ms that a request may arrive late
 	lease   int64 // ms requested by every claim
 	killed  map[string]int64
 	stopped map[string][]int64
@@ -379,8 +379,8 @@ func (m *message) delivery(lease string) *delivery {
 	return nil
 }
 
-// sort sorts the deliveries in the order in which the engine made them. If its clock was stepped, it sorts them by
-// return time, or by attempt where two claims overlap.
+// sort sorts the deliveries in the order of the engine. If its clock was stepped, it sorts them by return time, or by
+// attempt where two claims overlap.
 func (m *message) sort(stepped bool) {
 	slices.SortFunc(m.deliveries, func(a, b *delivery) int {
 		switch {

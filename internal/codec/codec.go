@@ -1,14 +1,14 @@
-// Package codec encodes the types of the store contract as bytes, for the remote engine and for what engines remember
-// of calls. It has no code for single types: it follows their declarations, so a new field is carried without a change
+// Package codec encodes the types of the store contract as bytes, for the remote engine and for the calls that engines
+// remember. It has no code for single types: it follows their declarations, so a new field is carried without a change
 // here. Of Later, it imports the store contract. Start reading at Append and Decode.
 //
 // # Format
 //
-// Integers are varints, texts and slices begin with their length, and a struct begins with a number whose bits say
-// which of its fields are not zero; only those follow, in the order of their declaration. So what was stored before a
-// struct got a new field at its end can be read. A program that does not know the field refuses what it would lose. For
-// the reply to a call that is too late, so the remote protocol raises its version.
-// Interfaces other than error are private to a process and are not encoded.
+// Integers are varints, texts and slices begin with their length, and a struct begins with a number that has a bit for
+// each field that is not zero; only these fields follow, in the order of their declaration. So data from before a
+// struct got a new field at its end can be read. A program that does not know the field refuses data with it. For the
+// reply to a call that is too late, so the remote protocol raises its version. Interfaces other than error are private
+// to a process and are not encoded.
 package codec
 
 import (
@@ -29,11 +29,12 @@ func Append[T any](b []byte, v *T) []byte {
 	return formOf(value.Type()).encode(b, value)
 }
 
-// maxMemory limits the memory of what is decoded from one text, since a few bytes can stand for a large value.
+// maxMemory limits the memory of the values that are decoded from one text, since a few bytes can stand for a large
+// value.
 const maxMemory = 128 << 20
 
-// Decode sets *v to what b encodes. Slices in *v are reused if they have room. It returns an ErrMalformed if b is no
-// encoding of a T or goes on behind it.
+// Decode sets *v to the value that b encodes. Slices in *v are reused if they have room. It returns an ErrMalformed if
+// b is no encoding of a T or goes on behind it.
 func Decode[T any](b []byte, v *T) error {
 	value := reflect.ValueOf(v).Elem()
 	d := &decoder{b: b, memory: maxMemory}
@@ -48,7 +49,7 @@ func Decode[T any](b []byte, v *T) error {
 type form struct {
 	encode func(b []byte, v reflect.Value) []byte
 	decode func(d *decoder, v reflect.Value)
-	size   int // of a value in memory, without what it refers to
+	size   int // of a value in memory, without values that it refers to
 }
 
 var (

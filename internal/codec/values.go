@@ -26,7 +26,7 @@ func appendBytes(b []byte, v reflect.Value) []byte {
 	return append(binary.AppendUvarint(b, uint64(v.Len())+1), v.Bytes()...)
 }
 
-// appendTime encodes seconds and nanoseconds since 1970, since a time may be before what its nanoseconds can count.
+// appendTime encodes seconds and nanoseconds since 1970, since a time may be earlier than its nanoseconds can count.
 func appendTime(b []byte, v reflect.Value) []byte {
 	t := v.Addr().Interface().(*time.Time)
 	return binary.AppendUvarint(binary.AppendVarint(b, t.Unix()), uint64(t.Nanosecond()))
@@ -73,7 +73,7 @@ func (d *decoder) varint() int64 {
 	return int64(n>>1) ^ -int64(n&1)
 }
 
-// length reads one more than the length of a slice or map whose elements take so much memory, or 0 for nil.
+// length reads one more than the length of a slice or map, or 0 for nil. Its elements take so much memory.
 func (d *decoder) length(size int) (n int, isNil bool) {
 	count := d.uvarint()
 	if count == 0 {

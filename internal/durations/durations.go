@@ -40,7 +40,7 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseDelay parses a delay: a duration, of which one below zero is none, as for later.In.
+// ParseDelay parses a delay: a duration; below zero means none, as for later.In.
 func ParseDelay(text string) (time.Duration, error) {
 	above, isBelow := strings.CutPrefix(text, "-")
 	d, err := Parse(above)

@@ -94,7 +94,7 @@ func Append(b []byte, m *store.Message) []byte {
 	return append(b, m.Payload...)
 }
 
-// HeaderNames returns the names of a message's headers in the order in which envelopes have them.
+// HeaderNames returns the names of a message's headers in the order of envelopes.
 func HeaderNames(m *store.Message) []string { return slices.Sorted(maps.Keys(m.Headers)) }
 
 // Unusual reports whether the scripts of the engines must read past the flag byte, for attempts or expiry.

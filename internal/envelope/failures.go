@@ -29,12 +29,12 @@ func AppendFailures(b []byte, failures []store.Failure) []byte {
 	return b
 }
 
-// FailureTail returns what follows the attempt of a failure.
+// FailureTail returns the text of a failure after its attempt.
 func FailureTail(f *store.Failure) string {
 	return strconv.FormatInt(store.Millis(f.Duration), 10) + fieldEnd + f.Worker + fieldEnd + f.Error
 }
 
-// ParseFailures returns the failures in a text of AppendFailures. It leaves out what it cannot read.
+// ParseFailures returns the failures in a text of AppendFailures. It leaves out unreadable ones.
 func ParseFailures(text string) (failures []store.Failure) {
 	if text == "" {
 		return nil

@@ -1,4 +1,4 @@
-// Package nearest finds the word that somebody may have meant, for error texts.
+// Package nearest finds the word that a user may have meant, for error texts.
 package nearest
 
 import (
@@ -13,9 +13,8 @@ func DidYouMean(text string, words []string, advice string) string {
 	return ": " + advice
 }
 
-// Word returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of
-// Europe/Berlin; or else the word that takes the fewest edits, if they are few for the length of text. Case does not
-// matter.
+// Word returns the word if text is a longer form of it, as Monday of MON, or its last part, as berlin of Europe/Berlin;
+// or else the word that takes the fewest edits, if they are few for the length of text. Case does not matter.
 func Word(text string, words []string) (string, bool) {
 	if len(text) > 64 {
 		return "", false
@@ -57,7 +56,7 @@ func edits(a, b string) int {
 	return rows[len(a)%3][len(b)]
 }
 
-// Clip shortens what a user wrote for an error.
+// Clip shortens a user's text for an error.
 func Clip(text string) string {
 	if len(text) > 80 {
 		return strings.ToValidUTF8(text[:80], "") + "…"

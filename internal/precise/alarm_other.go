@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// newAlarm fails, so that the timers are those of package time.
+// newAlarm fails, so that the timers come from package time.
 func newAlarm() (alarm, error) { return nil, errors.ErrUnsupported }
 
 func isFake(time.Time) bool { return false }

@@ -1,6 +1,6 @@
-// Package precise has timers that fire within microseconds of their time. Those of package time are up to a millisecond
-// late on Linux, because the run-time system's poller waits in whole milliseconds; here one timerfd, which the poller
-// watches like a socket, keeps the time for the whole process. Elsewhere the timers are those of package time.
+// Package precise has timers that fire within microseconds of their time. Timers of package time are up to a
+// millisecond late on Linux, because the run-time system's poller waits in whole milliseconds; here one timerfd, which
+// the poller watches like a socket, keeps the time for the whole process. Elsewhere the timers come from package time.
 //
 // Start reading at AfterFunc. The package imports nothing of Later.
 package precise
@@ -33,11 +33,11 @@ func AfterFunc(d time.Duration, f func()) *Timer {
 // was stopped before.
 func (t *Timer) Stop() bool { return keep.stop(t) }
 
-// Reset starts the timer anew with a duration. It reports whether the timer was running.
+// Reset starts the timer again with a duration. It reports whether the timer was running.
 func (t *Timer) Reset(d time.Duration) bool { return keep.reset(t, d) }
 
-// At returns a channel that receives the current time once, when the machine's clock has reached t, and a function
-// that frees the timer. Like the timers of package time, it does not notice that the clock is set meanwhile.
+// At returns a channel that receives the current time once, when the machine's clock has reached t, and a function that
+// frees the timer. Like the timers of package time, it does not notice that the clock is set before that.
 func At(t time.Time) (fired <-chan time.Time, stop func()) {
 	c := make(chan time.Time, 1)
 	timer := AfterFunc(time.Until(t), func() { c <- time.Now() })
@@ -158,7 +158,7 @@ func (k *keeper) run(a alarm) {
 	var due []*Timer
 	for {
 		if err := a.wait(); err != nil {
-			panic("precise: " + err.Error()) // nobody else closes the alarm
+			panic("precise: " + err.Error()) // only this function closes the alarm
 		}
 		k.mu.Lock()
 		now := k.now()

@@ -27,7 +27,7 @@ type Problem struct {
 	Instance string     `json:"instance,omitempty" format:"uri" doc:"What the server's log has the error under, if it was logged"`
 }
 
-// Error is an error whose Problem says more than its code does.
+// Error is an error with a Problem that says more than its code does.
 type Error struct {
 	Err    error
 	Status int    // in place of that of the code; 0 keeps it
@@ -107,11 +107,11 @@ func (p Problem) Write(w http.ResponseWriter) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	SetRetryAfter(header, p.Status)
 	w.WriteHeader(p.Status)
-	w.Write(append(body, '\n')) // if that fails nobody listens
+	w.Write(append(body, '\n')) // if that fails the client has gone
 }
 
-// SetRetryAfter says when to try again in the header of a reply whose status asks for that: 429 or 503. Both mean that
-// the server is busy, starts or ends, which takes seconds at most.
+// SetRetryAfter says when to try again in the header of a reply with a status that asks for that: 429 or 503. Both mean
+// that the server is busy, starts or ends, which takes seconds at most.
 func SetRetryAfter(header http.Header, status int) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		header.Set("Retry-After", "1")

@@ -1,4 +1,4 @@
-// Package quota divides what a server has a limited number of, such as places or bytes, between those who ask for it.
+// Package quota divides limited resources of a server, such as places or bytes, between its callers.
 // It imports the standard library only. Start with Quota; CPU is one of them.
 package quota
 
@@ -11,7 +11,7 @@ import (
 // maxWaiting is the number of calls of Wait that one caller can have at a time.
 const maxWaiting = 32
 
-// Quota is a number of places or bytes that callers share. Each may hold half of what the others leave, so one that
+// Quota is a number of places or bytes that callers share. Each may hold half of the rest, so one that
 // takes all it can get leaves half for the next one. Its methods can be called at the same time.
 type Quota[K comparable] struct {
 	limit int64

@@ -24,7 +24,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster for one test and returns when all its nodes agree and serve. That takes about two
-// seconds, for which Redis delays the writes of a new node. The Cluster is killed when the test ends.
+// seconds, because Redis delays the writes of a new node. The Cluster is killed when the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := startCluster(config{cluster: true})

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// The ports lie below the range from which systems choose ports for outgoing connections, so that no connection takes
-// the port of a server that is down until its Restart.
+// The ports lie below the range of ports that systems choose for outgoing connections, so that no connection takes the
+// port of a server that is down until its Restart.
 const firstPort, lastPort = 15000, 31999
 
 // portTries is how often a start is attempted when another process binds the free port first.

@@ -88,7 +88,7 @@ var readyLines = [][]byte{[]byte("Ready to accept connections"), []byte("Sentine
 // maxOutput is how many bytes of a server's output are kept. Older output is dropped.
 const maxOutput = 64 << 10
 
-// output keeps what a server prints and signals when it is ready.
+// output keeps the output of a server and signals when it is ready.
 type output struct {
 	mu      sync.Mutex
 	text    []byte

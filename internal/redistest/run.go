@@ -40,7 +40,7 @@ func (s *Server) Options() *redis.Options { return s.options() }
 // Signal sends the server a signal, such as SIGSTOP or SIGCONT, and does not wait for its effect.
 func (s *Server) Signal(signal syscall.Signal) error { return s.process.cmd.Process.Signal(signal) }
 
-// Relaunch is like Restart for a program that is not a test. A Sentinel keeps what it has learned.
+// Relaunch is like Restart for a program that is not a test. A Sentinel keeps its knowledge.
 func (s *Server) Relaunch() error {
 	s.Stop()
 	return s.launch()
@@ -52,7 +52,7 @@ func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 // Output returns the last lines that the server printed.
 func (s *Server) Output() string { return s.process.output.lastLines(20) }
 
-// Log returns what the server printed since its last start. If that is long, the beginning is missing.
+// Log returns the output of the server since its last start. If that is long, the beginning is missing.
 func (s *Server) Log() string { return s.process.output.String() }
 
 // Remove kills the server and removes its directory.

@@ -41,7 +41,7 @@ type config struct {
 type Option func(*config)
 
 // Args adds arguments to the server's command line, for example Args("--maxmemory", "10mb"). They come last, so they
-// override those set by Start.
+// override the arguments that Start sets.
 func Args(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
 }
@@ -131,7 +131,7 @@ func (s *Server) releasePorts() {
 func (s *Server) launch() error {
 	args := s.arguments()
 	if file := filepath.Join(s.dir, sentinelFile); s.config.sentinel != "" {
-		if _, err := os.Stat(file); err != nil { // on a restart, the file has what the Sentinel learned
+		if _, err := os.Stat(file); err != nil { // on a restart, the file has the Sentinel's knowledge
 			if err := os.WriteFile(file, []byte(s.config.sentinel), 0o600); err != nil {
 				return err
 			}
@@ -221,8 +221,8 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// removeAfter kills the server and removes its directory when the test ends. If the test failed, it logs what the
-// server printed last.
+// removeAfter kills the server and removes its directory when the test ends. If the test failed, it logs the last
+// output of the server.
 func (s *Server) removeAfter(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {

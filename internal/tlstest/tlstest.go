@@ -31,7 +31,7 @@ type Authority struct {
 // Pair is a certificate and its key, in files in PEM.
 type Pair struct{ Cert, Key string }
 
-// New returns an authority whose files are removed after the test.
+// New returns an authority. Its files are removed after the test.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{dir: t.TempDir()}

@@ -1,5 +1,5 @@
-// Package view has what package later returns as the JSON of package wire, for the command and the HTTP API. It imports
-// these two. Each function is named after what it returns.
+// Package view has the results of package later as the JSON of package wire, for the command and the HTTP API. It
+// imports these two. Each function is named after its result.
 package view
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// EventKinds are the kinds of events that a Watch receives besides EventMissed, in the order in which help lists them.
+// EventKinds are the kinds of events that a Watch receives in addition to EventMissed, in the order of the help text.
 var EventKinds = []later.EventKind{
 	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
 	later.EventSnoozed, later.EventGivenBack, later.EventReleased, later.EventBuried,
@@ -46,7 +46,7 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 	}
 }
 
-// DeadErrors returns the JSON of the dead messages of a queue whose errors have the same pattern.
+// DeadErrors returns the JSON of the dead messages of a queue with errors of the same pattern.
 func DeadErrors(queue string, d later.DeadErrors) wire.DeadErrors {
 	return wire.DeadErrors{Queue: queue, Pattern: d.Pattern, Count: d.Count, First: wire.FormatTime(d.First),
 		Last: wire.FormatTime(d.Last), ExampleID: d.ExampleID, Error: d.Error, Reason: d.Reason}
@@ -89,7 +89,7 @@ func Triggered(r later.Run) wire.Run {
 		Cause: string(r.Cause)}
 }
 
-// ScheduleChange returns the JSON of what an apply did with a schedule, or would do.
+// ScheduleChange returns the JSON of the change that an apply made to a schedule, or would make.
 func ScheduleChange(c later.ScheduleChange, dry bool) wire.ScheduleResult {
 	result := wire.ScheduleResult{Schedule: c.Name, Result: string(c.Result), DryRun: dry}
 	for _, f := range c.Fields {

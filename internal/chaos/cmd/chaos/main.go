@@ -39,7 +39,7 @@ type options struct {
 
 var errBroken = errors.New("a guarantee was broken")
 
-// Exit codes, besides those for signals.
+// Exit codes, in addition to the codes for signals.
 const (
 	exitBroken = 1
 	exitFailed = 2
