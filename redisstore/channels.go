@@ -28,7 +28,7 @@ func (s *Store) probeChannel(ctx context.Context, rdb redis.Cmdable, at serverAd
 		return err
 	}
 	if s.mute.Swap(time.Now().Add(muteAgain).UnixNano()) == 0 {
-		s.log.Warn("later: the Redis user may not publish to channels, so what it sends can be 0.1 s late, or more, "+
+		s.log.Warn("later: the Redis user may not publish to channels, so its messages can be 0.1 s late, or more, "+
 			"and its events cannot be watched: "+channelsHelp+s.keys.prefix+"*", "error", err)
 	}
 	return s.markMuted(ctx, at)

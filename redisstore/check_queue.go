@@ -157,8 +157,8 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 			q.report(store.CheckResult{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
 				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind,
 					want[name]),
-				Advice: "another program wrote it: find out which, save what is of value, delete that key (RENAME keeps it) and " +
-					"check with repair"})
+				Advice: "another program wrote it: find out which, save valuable data, delete that key (RENAME keeps it) " +
+					"and check with repair"})
 		}
 	}
 	return sound, nil

@@ -117,7 +117,7 @@ func (v *serverCheck) persistence(ctx context.Context) error {
 			"the last write to the append-only file failed")
 	case aof && fsync == "no":
 		v.reportf(store.SeverityWarning, "persistence", "CONFIG SET appendfsync everysec, or always",
-			"append-only file without fsyncs: the operating system decides what a power failure loses")
+			"append-only file without fsyncs: the operating system decides how much a power failure loses")
 	case aof:
 		v.reportf(store.SeverityOK, "persistence", "", "append-only file, appendfsync %s", fsync)
 	case save != "":

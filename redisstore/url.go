@@ -275,7 +275,7 @@ func (u *parsedURL) setPath(path string, given map[string]bool) error {
 		name, rest, _ := strings.Cut(db, "/")
 		name, err := url.PathUnescape(name)
 		if err != nil || name == "" || hasControl(name) {
-			return store.Invalid("store URL lacks the name by which the Sentinels know the primary; "+
+			return store.Invalid("store URL lacks the Sentinels' name of the primary; "+
 				"a valid example: %s", exampleURL[formSentinel])
 		}
 		u.Options.MasterName, db = name, rest

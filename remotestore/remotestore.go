@@ -17,16 +17,16 @@
 //	tls_ca             (system)   PEM file of certificates to trust instead of the system's
 //	tls_cert, tls_key  (none)     PEM files of the client's certificate and key
 //
-// # What an answer means
+// # Durability
 //
-// The same as from the engine behind the Handler. While a Wait, a Watcher or another long call lasts, the Handler
-// sends a sign of life every second, and a client that receives none for 2.5 seconds continues on another connection.
-// A client and a Handler of different versions of the protocol return ErrUnsupported before the first call. While
-// nothing answers a call is repeated, for 10 seconds unless RetryFor says otherwise. A repeated call takes effect once,
-// also when the Handler's process was killed meanwhile and another one answers: Redis and the embedded store remember
-// it. The messages of a Claim whose reply cannot be delivered are released, which counts no attempt. Report is not
-// repeated. On Redis, a repeated Delete may remove what was sent in between, and a repeated Remove reports what it
-// removed before as left.
+// The same as from the engine behind the Handler. While a Wait, a Watcher or another long call lasts, the Handler sends
+// a sign of life every second, and a client that receives none for 2.5 seconds continues on another connection. A
+// client and a Handler of different versions of the protocol return ErrUnsupported before the first call. While nothing
+// answers a call is repeated, for 10 seconds unless RetryFor says otherwise. A repeated call takes effect once, also
+// when the Handler's process was killed in between and another one answers: Redis and the embedded store remember it.
+// The messages of a Claim are released if its reply cannot be delivered, which counts no attempt. Report is not
+// repeated. On Redis, a repeated Delete may remove messages that were sent in between, and a repeated Remove reports
+// the messages that it removed before as left.
 //
 // # Cost
 //
@@ -46,7 +46,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Path is where a Handler is mounted, below the path of the URL by which it is opened.
+// Path is where a Handler is mounted, below the path of the URL that opens it.
 const Path = remote.Path
 
 // MediaType is the type of the bodies of requests and replies. It names the version of the protocol.
@@ -61,7 +61,7 @@ func init() {
 }
 
 // Store is a store that a Handler in another process serves. It implements store.Store and the optional interfaces of
-// all engines, and returns ErrUnsupported for what the engine behind the Handler does not have.
+// all engines, and returns ErrUnsupported for interfaces that the engine behind the Handler does not have.
 type Store struct{ *remote.Client }
 
 // Option changes a Store that New returns.

@@ -1,9 +1,9 @@
 // Command shop-asynq is the order service of ../shop, built with asynq instead of Later to compare the two. See
 // README.md.
 //
-// Start reading at Shop in shop.go: what the service does. main.go puts it together, outbox.go moves tasks from the
-// database to asynq, worker.go runs them, partner.go is the unreliable API, api.go the service's own API, and
-// observe.go traces and metrics.
+// Start reading at Shop in shop.go, the service. main.go puts it together, outbox.go moves tasks from the database to
+// asynq, worker.go runs them, partner.go is the unreliable API, api.go the service's own API, and observe.go traces and
+// metrics.
 package main
 
 import (

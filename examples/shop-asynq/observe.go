@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// traceHeader is the header of a task, and of HTTP requests, with the trace to which it belongs (W3C Trace Context).
+// traceHeader is the header of a task, and of HTTP requests, with its trace (W3C Trace Context).
 const traceHeader = "traceparent"
 
 type traceKey struct{}
@@ -49,8 +49,8 @@ func traceRequests(next http.Handler) http.Handler {
 	})
 }
 
-// observed has the trace of a task in its handler's context, counts what handlers do, and logs it. A tracing library
-// would begin and end a span here.
+// observed has the trace of a task in its handler's context, counts the results of handlers, and logs them. A tracing
+// library would begin and end a span here.
 func (s *Shop) observed(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		ctx = context.WithValue(ctx, traceKey{}, t.Headers()[traceHeader])
@@ -83,11 +83,11 @@ func (s *Shop) failed(ctx context.Context, t *asynq.Task, err error) {
 	queue, _ := asynq.GetQueueName(ctx)
 	id, _ := asynq.GetTaskID(ctx)
 	s.metrics.events.Add(queue+".died", 1)
-	// Somebody has to look at /dead.
+	// A person has to look at /dead.
 	s.cfg.Log.Error("task is dead", "queue", queue, "kind", t.Type(), "id", id, "error", err)
 }
 
-// Metrics counts what handlers do. A program with Prometheus would count in its vectors.
+// Metrics counts the results of handlers. A program with Prometheus would count in its vectors.
 type Metrics struct {
 	events   expvar.Map // by queue and outcome
 	duration expvar.Map // by queue, the sum in seconds

@@ -14,8 +14,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Partner ships orders. Its errors say what to do with the task: asynq.SkipRetry if trying again is no use, retryIn if
-// the partner said when to come back, and any other error for the backoff.
+// Partner ships orders. Its errors decide about the task: asynq.SkipRetry if trying again is no use, retryIn if the
+// partner said when to come back, and any other error for the backoff.
 type Partner interface {
 	Ship(ctx context.Context, o Order) error
 }

@@ -40,7 +40,7 @@ type Config struct {
 	Log                      *slog.Logger
 }
 
-// Shop is the service. Orders are in a database; what happens to them later are tasks.
+// Shop is the service. Orders are in a database; their later steps are tasks.
 type Shop struct {
 	cfg     Config
 	db      *sql.DB
@@ -52,7 +52,7 @@ type Shop struct {
 	metrics *Metrics
 }
 
-// Order is what a customer has ordered.
+// Order is an order of a customer.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -84,7 +84,7 @@ func New(ctx context.Context, db *sql.DB, rdb *redis.Client, cfg Config) (*Shop,
 	return s, nil
 }
 
-// Place stores an unpaid order, and what is to happen to it: all or nothing.
+// Place stores an unpaid order, and its later steps: all or nothing.
 func (s *Shop) Place(ctx context.Context, o Order) error {
 	return s.transaction(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?, ?, ?, 'unpaid')`, o.ID, o.Customer, o.Cents)
@@ -140,7 +140,7 @@ func newMessage(queue, kind, prefix string, o Order, delay time.Duration) messag
 	return m
 }
 
-// transaction commits what f does, unless f fails, and wakes the relay.
+// transaction commits the changes of f, unless f fails, and wakes the relay.
 func (s *Shop) transaction(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

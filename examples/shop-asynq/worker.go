@@ -34,14 +34,14 @@ func (s *Shop) newServers(rdb *redis.Client) []*asynq.Server {
 	}
 	others, partner := config, config
 	others.Queues, others.StrictPriority = map[string]int{ordersQueue: 2, mailQueue: 1}, true
-	partner.Queues, partner.Concurrency = map[string]int{partnerQueue: 1}, 5 // what the partner allows
+	partner.Queues, partner.Concurrency = map[string]int{partnerQueue: 1}, 5 // the partner's limit
 	return []*asynq.Server{
 		asynq.NewServerFromRedisClient(rdb, others), asynq.NewServerFromRedisClient(rdb, partner),
 	}
 }
 
-// handler returns the handlers of all tasks. Tasks are delivered at least once, so every handler finds out what is left
-// to do: it may have run before.
+// handler returns the handlers of all tasks. Tasks are delivered at least once, so every handler looks for its
+// remaining work: it may have run before.
 func (s *Shop) handler() asynq.Handler {
 	mux := asynq.NewServeMux()
 	mux.Use(s.observed)
@@ -52,7 +52,7 @@ func (s *Shop) handler() asynq.Handler {
 	return mux
 }
 
-// typed returns a handler that decodes payloads. A task whose payload cannot be decoded is dead at once.
+// typed returns a handler that decodes payloads. A task with a payload that cannot be decoded is dead at once.
 func typed[T any](handle func(context.Context, T) error) func(context.Context, *asynq.Task) error {
 	return func(ctx context.Context, t *asynq.Task) error {
 		var value T
@@ -70,9 +70,9 @@ func isFinal(ctx context.Context, err error) bool {
 	return retried >= most || errors.Is(err, asynq.SkipRetry)
 }
 
-// perCustomer has the partner see one order of a customer at a time, in all processes of the shop. A task that waits
-// for the lock keeps its worker, and one whose lock is held for longer than lockWait has failed. A limit of orders per
-// customer and minute belongs into the same place, before this.
+// perCustomer shows the partner one order of a customer at a time, in all processes of the shop. A task that waits for
+// the lock keeps its worker, and fails if the lock is held for longer than lockWait. A limit of orders per customer and
+// minute belongs into the same place, before this.
 func (s *Shop) perCustomer(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		waiting, end := context.WithTimeout(ctx, lockWait)
@@ -148,7 +148,7 @@ func (s *Shop) cancel(ctx context.Context, placed Order) error {
 	return s.sendMail(ctx, "cancel-", o, "was cancelled")
 }
 
-// ship announces a paid order to the partner, whose answer decides what happens next; see Partner.
+// ship announces a paid order to the partner, whose answer decides the next step; see Partner.
 func (s *Shop) ship(ctx context.Context, paid Order) error {
 	calling, end := context.WithTimeout(ctx, callLimit)
 	defer end()

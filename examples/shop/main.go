@@ -1,8 +1,8 @@
 // Command shop is an order service that is built with Later: orders that are not paid are reminded and then cancelled,
-// and paid ones are announced to a partner whose API is unreliable. See README.md.
+// and paid ones are announced to a partner with an unreliable API. See README.md.
 //
-// Start reading at Shop in shop.go: what the service does. main.go puts it together, worker.go runs the messages,
-// partner.go is the unreliable API, api.go the service's own API, and observe.go traces and metrics.
+// Start reading at Shop in shop.go, the service. main.go puts it together, worker.go runs the messages, partner.go is
+// the unreliable API, api.go the service's own API, and observe.go traces and metrics.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// traceHeader is the header of a message, and of HTTP requests, with the trace to which it belongs (W3C Trace Context).
+// traceHeader is the header of a message, and of HTTP requests, with its trace (W3C Trace Context).
 const traceHeader = "traceparent"
 
 type traceKey struct{}
@@ -54,7 +54,7 @@ func traceRequests(next http.Handler) http.Handler {
 	})
 }
 
-// logged logs what handlers do, with the trace. A tracing library would begin and end a span here.
+// logged logs the results of handlers, with the trace. A tracing library would begin and end a span here.
 func (s *Shop) logged(next later.HandlerFunc) later.HandlerFunc {
 	return func(ctx context.Context, m *later.Message) error {
 		begin := time.Now()

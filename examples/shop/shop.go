@@ -39,7 +39,7 @@ type Config struct {
 	Log                      *slog.Logger
 }
 
-// Shop is the service. Orders are in a database; what happens to them later are messages.
+// Shop is the service. Orders are in a database; their later steps are messages.
 type Shop struct {
 	cfg    Config
 	db     *sql.DB
@@ -49,7 +49,7 @@ type Shop struct {
 	worker *later.Worker
 }
 
-// Order is what a customer has ordered.
+// Order is an order of a customer.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -83,7 +83,7 @@ func New(ctx context.Context, db *sql.DB, client *later.Client, cfg Config) (*Sh
 	return s, nil
 }
 
-// Place stores an unpaid order, and what is to happen to it: all or nothing.
+// Place stores an unpaid order, and its later steps: all or nothing.
 func (s *Shop) Place(ctx context.Context, o Order) error {
 	return s.transaction(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?, ?, ?, 'unpaid')`, o.ID, o.Customer, o.Cents)
@@ -142,7 +142,7 @@ func message(kind, prefix string, o Order, delay time.Duration) later.Outgoing {
 	return later.Outgoing{ID: prefix + o.ID, Payload: payload, Headers: headers, When: later.In(delay)}
 }
 
-// transaction commits what f does, unless f fails, and wakes the relay.
+// transaction commits the changes of f, unless f fails, and wakes the relay.
 func (s *Shop) transaction(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

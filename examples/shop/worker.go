@@ -15,21 +15,21 @@ import (
 // middleware wraps a handler.
 type middleware = func(later.HandlerFunc) later.HandlerFunc
 
-// newWorker returns the worker of all queues. Messages are delivered at least once, so every handler finds out what is
-// left to do: it may have run before.
+// newWorker returns the worker of all queues. Messages are delivered at least once, so every handler looks for its
+// remaining work: it may have run before.
 func (s *Shop) newWorker() *later.Worker {
 	w := later.NewWorker(s.client, later.WorkerConfig{
 		ShutdownTimeout: 20 * time.Second, // of the 30 that a container has
 		Middleware:      []middleware{s.logged, s.perCustomer()},
 		Queues: map[string]later.QueueConfig{
 			partnerQueue: {
-				Concurrency: 5, // what the partner allows
+				Concurrency: 5, // the partner's limit
 				Timeout:     10 * time.Second,
 				Backoff:     later.ExponentialBackoff(s.cfg.Retry, 10*time.Minute),
 			},
 			ordersQueue: {Priority: 1},
 		},
-		DeathLevel: slog.LevelError, // somebody has to look at /dead
+		DeathLevel: slog.LevelError, // a person has to look at /dead
 		Logger:     s.cfg.Log,
 	})
 	orders := later.NewMux()
@@ -74,7 +74,7 @@ func (s *Shop) cancel(ctx context.Context, placed Order, _ *later.Message) error
 	return sendMail(o, "was cancelled")
 }
 
-// ship announces a paid order to the partner, whose answer decides what happens next; see Partner.
+// ship announces a paid order to the partner, whose answer decides the next step; see Partner.
 func (s *Shop) ship(ctx context.Context, paid Order, _ *later.Message) error {
 	if err := s.cfg.Partner.Ship(ctx, paid); err != nil {
 		return err

@@ -73,7 +73,7 @@ func (d *decoder) varint() int64 {
 	return int64(n>>1) ^ -int64(n&1)
 }
 
-// length reads one more than the length of a slice or map, or 0 for nil. Its elements take so much memory.
+// length reads one more than the length of a slice or map with elements of size bytes in memory, or 0 for nil.
 func (d *decoder) length(size int) (n int, isNil bool) {
 	count := d.uvarint()
 	if count == 0 {

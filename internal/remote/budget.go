@@ -10,9 +10,9 @@ import (
 )
 
 // A server limits the bytes of the calls that it handles at a time, so that a crowd of large ones does not take the
-// memory of its process. What does not fit waits with its client: a large request is read only when there is room for
-// it, and a call with a large reply is executed only then. Settles and extends have room of their own, because a lease
-// depends on them, and what is not large is not counted.
+// memory of its process. A call that does not fit waits with its client: a large request is read only when there is
+// room for it, and a call with a large reply is executed only then. Settles and extends have room of their own, because
+// a lease depends on them, and small calls are not counted.
 
 const (
 	// DefaultInFlight is how many bytes a server has in flight at most, unless MaxInFlight says otherwise.
@@ -27,7 +27,7 @@ const (
 	copies = 3
 )
 
-// budgets are the parts of what a server may have in flight.
+// budgets are the parts of a server's bytes in flight.
 type budgets struct {
 	requests *budget
 	settles  *budget // of Settle and Extend
@@ -39,7 +39,7 @@ func newBudgets(limit int64) budgets {
 		replies: &budget{free: limit / 4, size: limit / 4}}
 }
 
-// budget is a number of bytes, which calls take in the order in which they ask.
+// budget is a number of bytes, which calls take in the order of their requests.
 type budget struct {
 	size int64
 
@@ -93,7 +93,7 @@ func (b *budget) give(n int64) {
 	b.serve()
 }
 
-// serve lets those go for whom there is room.
+// serve admits waiting calls as far as there is room.
 func (b *budget) serve() {
 	for len(b.waiting) > 0 && b.waiting[0].n <= b.free {
 		c := b.waiting[0]

@@ -24,14 +24,14 @@ const (
 
 // Router decides where the calls of a Client go.
 type Router interface {
-	// Target returns where calls go now. lost is the Target whose connection a call has just lost, or nil.
+	// Target returns where calls go now. lost is the Target that a call has just lost its connection to, or nil.
 	Target(ctx context.Context, lost *Target) (*Target, error)
-	// Close frees what the Router opened.
+	// Close frees the resources of the Router.
 	Close() error
 }
 
-// Client is a store.Store whose calls are executed elsewhere, or in this process while its Router says so. It has the
-// optional interfaces of all engines, and returns ErrUnsupported for what the engine does not have.
+// Client is a store.Store that executes calls elsewhere, or in this process while its Router says so. It has the
+// optional interfaces of all engines, and returns ErrUnsupported for interfaces that the engine does not have.
 type Client struct {
 	router   Router
 	log      *slog.Logger
@@ -72,7 +72,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// begin begins a call or a goroutine, whose end is c.loops.Done.
+// begin begins a call or a goroutine; c.loops.Done ends it.
 func (c *Client) begin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *Client) begin(ctx context.Context) error {
 type lostError struct {
 	cause  error
 	unsent bool // the server has certainly not executed the call
-	// silence is how long the call has waited in vain before.
+	// silence is how long the call has waited without a sign of life before.
 	silence time.Duration
 }
 
@@ -166,7 +166,7 @@ func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 	defer context.AfterFunc(c.closing, func() { cancel(store.ErrClosed) })()
 	var none R
 	var began time.Time
-	var silent error // of the last attempt at which nothing was heard
+	var silent error // of the last attempt without a sign of life
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		result, err := attempt(ctx, target)
 		lost, again := errors.AsType[*lostError](err)

@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/internal/codec"
 )
 
-// Between processes of one machine most of what a call costs would be HTTP. So a connection to a socket begins as one
+// Between processes of one machine most of the cost of a call would be HTTP. So a connection to a socket begins as one
 // of HTTP, is upgraded, and then carries one call after the other. A call is a frame with the name of the operation and
 // the body of the request, and its reply a frame with a status of HTTP and the body. The goroutine that makes a call
 // writes and reads by itself, so a call wakes one goroutine on each side. With HTTP it would wake five in all.
@@ -51,7 +51,7 @@ func newConnection(conn net.Conn) *connection {
 	return &connection{paced: p, r: bufio.NewReader(p), w: bufio.NewWriter(p)}
 }
 
-// paced is a connection on which each read and write has to progress within maxSilence, so that each side notices that
+// paced is a connection with reads and writes that have to progress within maxSilence, so that each side notices that
 // the other one has stopped.
 type paced struct {
 	net.Conn
@@ -90,10 +90,10 @@ func (p *paced) Write(b []byte) (n int, err error) {
 	}
 }
 
-// past is a deadline that ends what reads or writes at once.
+// past is a deadline that ends reads and writes at once.
 var past = time.Unix(1, 0)
 
-// interrupt ends what reads or writes, for good.
+// interrupt ends reads and writes, for good.
 func (p *paced) interrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *paced) interrupt() {
 	p.SetDeadline(past)
 }
 
-// endRead ends what reads, and what begins to, until ended is closed.
+// endRead ends reads, and new ones too, until ended is closed.
 func (p *paced) endRead(ended <-chan struct{}) {
 	p.setReadEnded(true)
 	p.SetReadDeadline(past)
@@ -131,7 +131,7 @@ func (c *connection) begin(head, body []byte) {
 // connections are the connections of a client to a socket.
 type connections struct {
 	dial func(ctx context.Context) (net.Conn, error)
-	// describe says what is at the socket when nothing is heard of it. It may be nil.
+	// describe describes the process at the socket when it is silent. It may be nil.
 	describe func() string
 
 	mu     sync.Mutex
@@ -200,7 +200,7 @@ func (cs *connections) release(c *connection) {
 	cs.free = append(cs.free, c)
 }
 
-// close closes the connections, those in use when their calls end.
+// close closes the connections; a connection in use closes when its call ends.
 func (cs *connections) close() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

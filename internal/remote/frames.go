@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A reply that may take long is a stream of frames: each is its length, and what it carries. While the server has none
-// to send, it sends an empty one, a beat, so that the client notices when the connection passes nothing on.
+// A reply that may take long is a stream of frames: each is its length, and its content. While the server has none to
+// send, it sends an empty one, a beat, so that the client notices when the connection passes nothing on.
 
 const (
 	// beatEvery is how often a server sends a beat.
@@ -37,7 +37,7 @@ type byteReader interface {
 	io.ByteReader
 }
 
-// readFrame appends what a frame carries to b.
+// readFrame appends the content of a frame to b.
 func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *frameWriter) write(body []byte, flush bool) error {
 	return http.NewResponseController(f.w).Flush()
 }
 
-// abort ends what is being sent, and the response.
+// abort ends the present send, and the response.
 func (f *frameWriter) abort() { f.setDeadline(past) }
 
 // setDeadline limits how long writing may take, unless it was aborted.
@@ -169,7 +169,7 @@ func (t *Target) postForFrames(ctx context.Context, name string, body []byte) (*
 	return &frameReader{ctx, resp, bufio.NewReader(&watchedReader{resp.Body, dog}), end}, nil
 }
 
-// next appends what the next frame carries to b, which is no beat. Its error is a lostError.
+// next appends the content of the next frame that is no beat to b. Its error is a lostError.
 func (f *frameReader) next(b []byte) ([]byte, error) {
 	for {
 		frame, err := readFrame(f.body, b, maxReply)
@@ -182,7 +182,7 @@ func (f *frameReader) next(b []byte) ([]byte, error) {
 	}
 }
 
-// last is like next for the only frame, after which the connection can be used again.
+// last is like next for the only frame. Then the connection can be used again.
 func (f *frameReader) last(b []byte) ([]byte, error) {
 	frame, err := f.next(b)
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// isGone reports whether the other side has closed a connection from which nothing is to be read.
+// isGone reports whether the other side has closed a connection without unread data.
 func isGone(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

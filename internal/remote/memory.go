@@ -21,8 +21,9 @@ const (
 
 var errPanicked = errors.New("the call panicked")
 
-// memory has each call that changes something executed once, however often its request arrives. It keeps the last reply
-// of each session, since a session makes one call at a time. What has not been used for a turn is forgotten.
+// memory makes sure that each call that changes something is executed once, however often its request arrives. It keeps
+// the last reply of each session, since a session makes one call at a time. Sessions that were not used for a turn are
+// forgotten.
 type memory struct {
 	mu     sync.Mutex
 	turned time.Time
@@ -34,14 +35,14 @@ type memory struct {
 // remembered is the last call of a session.
 type remembered struct {
 	number int64
-	done   chan struct{} // closed when what follows is set
+	done   chan struct{} // closed when the next fields are set
 	result result
 	size   int // of the reply, once it counts
 
 	attempts int // that may deliver the reply
 }
 
-// result is what is remembered of a call.
+// result is the remembered outcome of a call.
 type result struct {
 	reply []byte // nil if there will be none
 	// undo undoes the call, and returns the reply for a repetition. It is nil if there is nothing to undo.
@@ -77,7 +78,7 @@ func (m *memory) do(ctx context.Context, r store.Request, execute func() result)
 }
 
 // undelivered notes that the reply of an attempt could not be delivered. If that was the last one which could deliver
-// it, and the session has not gone on, the call is undone. A repetition that arrives meanwhile waits.
+// it, and the session has not gone on, the call is undone. A repetition that arrives during the undo waits.
 func (m *memory) undelivered(session string, call *remembered) {
 	m.mu.Lock()
 	call.attempts--

@@ -175,8 +175,8 @@ func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Clai
 	return err
 }
 
-// Backup implements store.Backuper. A relative dir is one of this process. A backup whose server ends is made anew by
-// the next one.
+// Backup implements store.Backuper. A relative dir is one of this process. When the server ends during a backup, the
+// next one starts it again.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

@@ -11,19 +11,20 @@ import (
 )
 
 // operation is a call of the store contract with arguments A and result R. The server runs it on its store, and so does
-// a client whose store is in its own process.
+// a client with a store in its own process.
 type operation[A, R any] struct {
 	name string
 	run  func(ctx context.Context, s store.Store, args *A) (R, error)
 	kind kind
-	// takes is how long the call may wait in the store beyond what others do; nil is not at all.
+	// takes is how much longer than others the call may wait in the store; nil is not at all.
 	takes func(args *A) time.Duration
 	// change describes an executed call to Server.OnChange. It is nil for reads and for the everyday work of programs.
 	change func(args *A, result R) Change
 	// large returns about how many bytes the reply has at most, if that can be more than a few. It may be nil.
 	large func(args *A) int
-	// undo returns what undoes an executed call and returns the result for a repetition, or nil if there is nothing to
-	// undo. It is called when no reply could be delivered. undo itself is nil for what is worth keeping.
+	// undo returns a function that undoes an executed call and returns the result for a repetition, or nil if there is
+	// nothing to undo. It is called when no reply could be delivered. undo itself is nil for calls that are worth
+	// keeping.
 	undo func(args *A, result R) func(ctx context.Context, s store.Store) (R, error)
 	// repeated marks the arguments of a repeated call. It may be nil.
 	repeated func(args *A)
@@ -38,7 +39,7 @@ type Change struct {
 	Count int // messages that it concerned, if it is about messages
 }
 
-// kind says what a repetition of a call does.
+// kind is the effect of a repetition of a call.
 type kind uint8
 
 const (
@@ -174,7 +175,7 @@ func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) result {
 	return done
 }
 
-// undoing returns what undoes a call and returns the encoded reply for a repetition.
+// undoing returns a function that undoes a call and returns the encoded reply for a repetition.
 func undoing[R any](s *Server, undo func(ctx context.Context, s store.Store) (R, error)) func() []byte {
 	if undo == nil {
 		return nil
@@ -184,7 +185,7 @@ func undoing[R any](s *Server, undo func(ctx context.Context, s store.Store) (R,
 		defer cancel()
 		instead, err := undo(ctx, s.store)
 		if err != nil {
-			s.log.Warn("later: messages of a claim whose caller has gone come again when their lease ends", "cause", err)
+			s.log.Warn("later: the caller of a claim has gone; its messages come again when their lease ends", "cause", err)
 		}
 		return encodeReply(&reply[R]{Result: instead})
 	}

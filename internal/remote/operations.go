@@ -133,7 +133,7 @@ var opClaim = &operation[claimArgs, store.Claim]{
 	undo: releaseClaimed,
 }
 
-// releaseClaimed releases the messages of a claim whose caller did not get them, so that no attempt counts and they
+// releaseClaimed releases the messages of a claim if its caller did not get them, so that no attempt counts and they
 // need not wait for the end of the lease. A repetition finds that nothing was claimed.
 func releaseClaimed(a *claimArgs, c store.Claim) func(ctx context.Context, s store.Store) (store.Claim, error) {
 	if len(c.Messages) == 0 {

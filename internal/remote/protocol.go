@@ -6,17 +6,17 @@
 //
 // A call is a POST to Path and the name of its operation. The bodies of request and reply are a codec's encoding of
 // request and reply, of the type MediaType, which names the version (version.go). A reply with another status than 200
-// comes from something else than the store. The reply to what may take long, such as a Wait, is in a stream of frames,
-// in which a server that still lives is heard each second (frames.go). A client that hears nothing gives the connection
+// comes from something else than the store. The reply to a call that may take long, such as a Wait, is a stream of
+// frames, with a sign of life from the server each second (frames.go). A client that hears nothing gives the connection
 // up and repeats the call on another one (watchdog.go). Watch and Check are answered by a stream of several replies.
 //
-// At a socket of the same machine, all calls but those two go without HTTP, with the same frames and beats
+// At a socket of the same machine, all calls but these two go without HTTP, with the same frames and beats
 // (connection.go, serve.go).
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
-// effect, and passes the Request on to the store, which may remember it longer than the server lives. A Claim whose
-// caller has gone is not executed, and one whose reply cannot be delivered is undone: its messages are released.
+// effect, and passes the Request on to the store, which may remember it longer than the server lives. A Claim is not
+// executed if its caller has gone, and undone if its reply cannot be delivered: its messages are released.
 //
 // The bytes of large calls that a server handles at a time are limited (budget.go).
 package remote
@@ -41,7 +41,7 @@ const (
 
 // request is the body of a call.
 type request[A any] struct {
-	// Session and Number are those of a store.Request; both are zero for a call that changes nothing.
+	// Session and Number come from a store.Request; both are zero for a call that changes nothing.
 	Session string
 	Number  int64
 	// Timeout is how long the caller waits; 0 is without limit.

@@ -109,7 +109,7 @@ func (c *servedConnection) readHead() (op callable, length int, err error) {
 	return op, int(n) - 1 - len(name), nil
 }
 
-// admit lets the client send the body of a large call when there is room for it. The client hears beats meanwhile.
+// admit lets the client send the body of a large call when there is room for it. Until then the client hears beats.
 // answered is set if the call was refused.
 func (c *servedConnection) admit(op callable, length int) (taken int64, open, answered bool) {
 	if op == nil {
@@ -130,7 +130,7 @@ func (c *servedConnection) admit(op callable, length int) (taken int64, open, an
 	return taken, true, false
 }
 
-// execute answers a call whose request was read into a buffer.
+// execute answers a call with a request that was read into a buffer.
 func (c *servedConnection) execute(op callable, buffer *[]byte) bool {
 	s := c.server
 	if !s.enter() {
@@ -169,7 +169,7 @@ var (
 	continueHead = binary.AppendUvarint(nil, http.StatusContinue)
 )
 
-// reply sends a reply, after which there are no beats.
+// reply sends a reply, the end of the beats.
 func (c *servedConnection) reply(head, body []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()

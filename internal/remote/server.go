@@ -58,7 +58,7 @@ func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
 // default is DefaultInFlight, and less than MinInFlight is as much as that. Call it before the first request.
 func (s *Server) MaxInFlight(bytes int64) { s.budgets = newBudgets(max(bytes, MinInFlight)) }
 
-// budgetOf returns what the bytes of an operation's request count against.
+// budgetOf returns the budget for the bytes of an operation's request.
 func (s *Server) budgetOf(op endpoint) *budget {
 	if op == endpoint(opSettle) || op == endpoint(opExtend) {
 		return s.budgets.settles
@@ -70,9 +70,9 @@ func (s *Server) budgetOf(op endpoint) *budget {
 // hold up the others.
 const closeWithin = time.Second
 
-// Close ends what waits for something to happen, and returns when all calls have been executed and answered. It does
-// not wait longer than closeWithin for clients that do not read their replies. Calls that arrive later are refused, and
-// clients repeat them elsewhere.
+// Close ends calls that wait for an event, and returns when all calls have been executed and answered. It does not wait
+// longer than closeWithin for clients that do not read their replies. Calls that arrive later are refused, and clients
+// repeat them elsewhere.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -105,7 +105,7 @@ func (s *Server) awaitReplies() {
 	}
 }
 
-// enter begins a call, whose end is executed and then replied. It reports whether the server is open.
+// enter begins a call; executed and then replied end it. It reports whether the server is open.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bodies are reused for requests, since decoding copies what it needs.
+// bodies are reused for requests, since decoding copies its results.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // maxPooled is how many bytes a buffer in bodies has at most.
@@ -165,8 +165,8 @@ func emptyBody(buffer *[]byte) {
 	}
 }
 
-// roomWithin is how long a request waits for room before it is refused, so that its client, which hears nothing
-// meanwhile, asks again.
+// roomWithin is how long a request waits for room before it is refused, so that its client, which hears nothing until
+// then, asks again.
 const roomWithin = replyWithin / 2
 
 func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
@@ -188,7 +188,7 @@ func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
 		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	if err != nil && r.Context().Err() == nil { // else nobody waits
+	if err != nil && r.Context().Err() == nil { // else the caller has gone
 		status := statusOf(err)
 		problem.SetRetryAfter(w.Header(), status)
 		http.Error(w, err.Error(), status)
@@ -291,7 +291,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, buff
 	return nil
 }
 
-// replyInFrames answers a request whose call may take long.
+// replyInFrames answers a request for a call that may take long.
 func (s *Server) replyInFrames(w http.ResponseWriter, r *http.Request, op callable, buffer *[]byte) error {
 	frames, err := newFrameWriter(w)
 	if err != nil {

@@ -55,8 +55,8 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 }
 
 const (
-	// watchWindow is how many events a server sends to a watcher ahead of those that Next has returned; what follows
-	// stays in the store's Watcher, which keeps a bounded number. The client asks for watchStep more at a time.
+	// watchWindow is how many events a server sends to a watcher ahead of the ones that Next has returned; later events
+	// stay in the store's Watcher, which keeps a bounded number. The client asks for watchStep more at a time.
 	watchWindow = 64
 	watchStep   = watchWindow / 2
 	// renewWithin is how long a server keeps a watch that it does not hear of, and renewEvery is how often its client

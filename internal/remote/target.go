@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// replyWithin is how long a reply without beats may take, besides what the call waits for, from when the last part of
-	// the request was taken. Then the call is repeated, which the server notices if it is still executing the first. Until
-	// then a connection that silently passes nothing on holds up acks.
+	// replyWithin is how long a reply without beats may take, in addition to the call's own wait, from when the last
+	// part of the request was taken. Then the call is repeated, which the server notices if it is still executing the
+	// first. Until then a connection that silently passes nothing on holds up acks.
 	replyWithin = 3 * time.Second
 	// maxIdleConns is how many connections stay open for calls to come.
 	maxIdleConns = 256
@@ -40,7 +40,7 @@ type Target struct {
 }
 
 // NewTarget returns the server at an http or https URL. User and password in it are sent as basic authentication, and
-// the password of an empty user as a token. config is for https; nil trusts what the machine trusts.
+// the password of an empty user as a token. config is for https; nil means the authorities that the machine trusts.
 func NewTarget(u *url.URL, config *tls.Config) *Target {
 	transport := newTransport()
 	transport.TLSClientConfig = config
@@ -76,7 +76,7 @@ func NewSocketTarget(dial func(ctx context.Context) (net.Conn, error), describe 
 // socketURL is the URL that a server at a socket gets.
 const socketURL = "http://localhost" + Path
 
-// newTransport has a connection for each call under way, so that one that waits, or whose connection breaks, does not
+// newTransport has a connection for each call under way, so that one that waits, or loses its connection, does not
 // concern others. HTTP/2 would put them all on one.
 func newTransport() *http.Transport {
 	protocols := new(http.Protocols)
@@ -200,7 +200,7 @@ func lostBy(ctx context.Context, err error, unsent bool) *lostError {
 	return &lostError{cause: err, unsent: unsent, silence: silenceIn(err)}
 }
 
-// alert is the operation of an error by which the server ends TLS, for example because it wants another certificate.
+// alert is the operation of the error when the server ends TLS, for example because it wants another certificate.
 const alert = "remote error"
 
 // maxRefusal is how many bytes of a response that is not from the store are read.

@@ -9,9 +9,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A program understands the versions of the protocol from minVersion to maxVersion. Any change of what is sent raises
+// A program understands the versions of the protocol from minVersion to maxVersion. Any change of sent data raises
 // maxVersion, a new field too: an older program would execute the call and then fail to read the reply, so that claimed
-// messages would lose attempts. Both sides say what they understand before the first call, and refuse each other if no
+// messages would lose attempts. Both sides name their versions before the first call, and refuse each other if no
 // version is common to them.
 const (
 	minVersion = 3

@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// serverOperation is an operation that a server runs differently than a client whose store is in its own process.
+// serverOperation is an operation that a server runs differently than a client with a store in its own process.
 type serverOperation[A, R any] struct {
 	operation[A, R]
 	runAt func(ctx context.Context, s *Server, args *A) (R, error)
@@ -25,9 +25,9 @@ func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, buffer *[]
 	return at.call(ctx, s, buffer)
 }
 
-// A Wait that ends at the server has used up a notification. If its caller has left meanwhile, the client says so with
-// opLeave, and the notification is passed on. If its reply was lost, or the connection on which it waits, the client
-// repeats it: then the server ends the first one, and returns at once, so that the caller claims.
+// A Wait that ends at the server has used up a notification. If its caller has left before that, the client says so
+// with opLeave, and the notification is passed on. If its reply was lost, or its connection, the client repeats it:
+// then the server ends the first one, and returns at once, so that the caller claims.
 
 type waitArgs struct {
 	Queue string

@@ -16,7 +16,7 @@ const maxSilence = 2*beatEvery + 500*time.Millisecond
 // errSilent is why a connection was given up.
 var errSilent = fmt.Errorf("nothing heard for %v", maxSilence)
 
-// watchdog gives up a connection of HTTP on which nothing moves for a while. A paced connection has deadlines instead.
+// watchdog gives up a connection of HTTP without traffic for a while. A paced connection has deadlines instead.
 type watchdog struct{ timer *time.Timer }
 
 // newWatchdog returns one that has begun. It gives the connection up after a first wait; see begin for the next ones.
@@ -31,12 +31,12 @@ func newWatchdog(t *Target, within time.Duration, giveUp context.CancelCauseFunc
 	})}
 }
 
-// begin begins to wait anew.
+// begin begins to wait again.
 func (d *watchdog) begin(within time.Duration) { d.timer.Reset(within) }
 
 func (d *watchdog) stop() { d.timer.Stop() }
 
-// watchedReader is a response's body, whose reads do not wait longer than the watchdog.
+// watchedReader is a response's body with reads that do not wait longer than the watchdog.
 type watchedReader struct {
 	io.Reader
 	dog *watchdog

@@ -42,14 +42,14 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// unneeded are comments and indentation, which are a tenth of what a browser would load. No text in these files has
-// " // " or lines that look like a comment.
+// unneeded are comments and indentation, which are a tenth of the bytes that a browser would load. No text in these
+// files has " // " or lines that look like a comment.
 var unneeded = regexp.MustCompile(`(?m)^\s*//.*\n|^\s*/\*.*\*/\n|^\s+|[ \t]+// .*$`)
 
 // aroundBraces is space that a style sheet does not need.
 var aroundBraces = regexp.MustCompile(`\s*([{};])\s*`)
 
-// load reads and compresses the files, once. The root page refers to the files of its version, whose imports are
+// load reads and compresses the files, once. The root page refers to the files of its version. Their imports are
 // relative. So a browser keeps them for good, and gets all of another version or none.
 var load = sync.OnceValue(func() *site {
 	s := &site{files: map[string]*file{}}

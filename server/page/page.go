@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Package access lets everybody read what is here.
+// Package access lets everybody read these files.
 const (
 	rootPath   = "/"
 	assetsPath = "/assets/"
@@ -54,7 +54,7 @@ func Handler(api http.Handler) http.Handler {
 	})
 }
 
-// addSlash redirects a request for the prefix itself, at which relative URLs would be those of its parent. The target
+// addSlash redirects a request for the prefix itself, where relative URLs would be relative to its parent. The target
 // is relative because only the browser knows the whole path.
 func addSlash(w http.ResponseWriter, r *http.Request) {
 	whole, query, _ := strings.Cut(r.RequestURI, "?")
