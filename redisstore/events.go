@@ -107,8 +107,8 @@ func (s *Store) reportCall(r *store.Report) *call {
 // warnSilent logs once that this process may not publish, unless that is known from its notifications.
 func (s *Store) warnSilent() {
 	if !s.silent.Swap(true) && s.mute.Load() == 0 {
-		s.log.Warn("later: the Redis user may not publish to channels, so the events of this process cannot be "+
-			"watched: "+channelsHelp + s.keys.prefix + "*")
+		s.log.Warn("later: the Redis user may not publish to channels, so the events of this process cannot be " +
+			"watched: " + channelsHelp + s.keys.prefix + "*")
 	}
 }
 
