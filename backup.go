@@ -9,9 +9,9 @@ import (
 
 // Backup writes a consistent copy of the whole store to the new directory dir and verifies it.
 //
-// The copy is a store of its own that can be opened. It contains everything that was acknowledged before
-// the call; other calls and workers continue meanwhile. dir must be missing or empty, and outside the
-// store's own directory. It appears only when the copy is complete, so there is none after an error.
+// The copy is a store of its own that can be opened. It contains everything that was acknowledged before the call;
+// other calls and workers continue. dir must be missing or empty, and outside the store's own directory. It appears
+// only when the copy is complete, so there is none after an error.
 //
 // Only the embedded store supports Backup. Other stores return ErrUnsupported: use package migrate or the
 // server's own backups. A copy on the same disk takes little time and space because it shares immutable

@@ -32,7 +32,7 @@
 //
 // # Guarantees
 //
-//   - A message whose Send returned nil is delivered until it is acked, buried, cancelled, expired or out
+//   - After its Send has returned nil, a message is delivered until it is acked, buried, cancelled, expired or out
 //     of attempts. It may be delivered more than once, for example when a worker dies or stalls between its
 //     work and its ack. Handlers should therefore tolerate running twice; Message.ID is the same each time.
 //   - At most one lease can settle a message at any time. A holder that lost its lease finds out: its
@@ -40,11 +40,11 @@
 //   - Time is measured in whole milliseconds of the store's clock. The store adds a delay to its own clock,
 //     so no client's clock matters. No message is delivered before it is due.
 //   - An id belongs to one live message of its queue. Sending a live id again changes nothing and returns
-//     ErrDuplicate, so a Send whose reply was lost can safely be repeated with the same id. OnDuplicate has it
+//     ErrDuplicate, so a Send can safely be repeated with the same id after a lost reply. OnDuplicate has it
 //     replace or follow the message instead.
 //   - No message vanishes. A message that cannot be delivered becomes dead and is kept until it is purged.
 //     A message that kills its workers runs out of attempts too.
-//   - A worker claims what its free handlers can take, and about 20 ms of work ahead when handlers are fast
+//   - A worker claims as much as its free handlers can take, and about 20 ms of work ahead when handlers are fast
 //     (see WorkerConfig.MaxPrefetch). On shutdown it releases the rest at once.
 //
 // How durable an accepted message is depends on the store. The README describes Redis persistence and
@@ -75,21 +75,21 @@
 //
 // # Options
 //
-// An option is named after what it sets: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow,
-// Group, OnDuplicate, Once, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
-// would read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
+// An option is named after its effect: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow, Group,
+// OnDuplicate, Once, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or would
+// read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
 //
-// What is configured wrongly is an error of the call that is configured: nothing panics, nothing is ignored,
-// and nothing fails later. Two calls that have no result report to the next one: a Queue whose name is not
-// allowed returns ErrInvalid from every method, and Worker.Run returns what NewWorker, Handle and a Mux refuse
-// before it does anything.
+// A wrong configuration is an error of the configured call: nothing panics, nothing is ignored, and nothing fails
+// later. Two calls that have no result report to the next one: a Queue with a name that is not allowed returns
+// ErrInvalid from every method, and Worker.Run returns the errors of NewWorker, Handle and a Mux before it does
+// anything.
 //
 // # Performance
 //
-// Concurrent sends, and the settles of a worker, are batched automatically. A call goes out at once while
-// few are in flight; under load, calls wait for those in flight and travel together. The acks of a claim of
-// 64 or more messages wait up to 2 ms for each other. For throughput, send from many goroutines or use
-// SendBatch. One Client is enough for a process.
+// Concurrent sends, and the settles of a worker, are batched automatically. A call goes out at once while few are in
+// flight; under load, calls wait for the ones in flight and travel together. The acks of a claim of 64 or more messages
+// wait up to 2 ms for each other. For throughput, send from many goroutines or use SendBatch. One Client is enough for
+// a process.
 //
-// This package imports package store and the engines whose URLs Open always supports.
+// This package imports package store and the engines with URLs that Open always supports.
 package later

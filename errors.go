@@ -47,8 +47,7 @@ var (
 	// ErrUnauthenticated is returned when a server of Later does not know the caller: a token, password or login is
 	// missing or wrong. Retrying does not help.
 	ErrUnauthenticated error = store.ErrUnauthenticated
-	// ErrForbidden is returned when a server of Later knows the caller and refuses what it asked. Retrying does not
-	// help.
+	// ErrForbidden is returned when a server of Later knows the caller and refuses its request. Retrying does not help.
 	ErrForbidden error = store.ErrForbidden
 	// ErrUnsupported is returned when the server is too old, holds another format, or could lose messages as
 	// it is configured. A call that the store does not support returns it too.
@@ -61,7 +60,7 @@ var (
 
 var errClientClosed error = &detail{"client is closed", ErrClosed}
 
-// Further causes of a handler's context, besides ErrLeaseLost and ErrCancelled. See context.Cause.
+// Further causes of a handler's context, in addition to ErrLeaseLost and ErrCancelled. See context.Cause.
 var (
 	// ErrTimeout is the cause when the handler exceeds its time limit. It is also a context.DeadlineExceeded.
 	ErrTimeout error = &detail{"handler's time limit has passed", context.DeadlineExceeded}
@@ -70,7 +69,7 @@ var (
 	ErrShutdown error = &detail{"worker is shutting down", context.Canceled}
 )
 
-// ErrRestart is returned by Worker.Run after a drain for which CommandRestart asked. The program should then execute
+// ErrRestart is returned by Worker.Run after a drain that CommandRestart asked for. The program should then execute
 // itself again, or end so that its supervisor starts it.
 var ErrRestart = errors.New("worker was told to restart")
 
@@ -104,11 +103,11 @@ const (
 // DeadReason is why a message is dead.
 type DeadReason = store.DeadReason
 
-// The reasons for which a message becomes dead.
+// The reasons of a message's death.
 const (
 	DeadFailed       = store.DeadFailed       // its last attempt failed
 	DeadLeaseExpired = store.DeadLeaseExpired // the lease of its last attempt expired
 	DeadBuried       = store.DeadBuried       // buried by its holder
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
-	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read, or nobody could decode its payload
+	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read, or no worker could decode its payload
 )

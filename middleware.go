@@ -6,9 +6,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// InvalidMiddleware returns a middleware in place of one whose configuration is not allowed: Worker.Run returns err, as
-// an ErrInvalid, and delivers nothing. It is for packages with middleware, whose constructors return no error. err says
-// what to change.
+// InvalidMiddleware returns a middleware in place of one with a configuration that is not allowed: Worker.Run returns
+// err, as an ErrInvalid, and delivers nothing. It is for packages with middleware, because their constructors return no
+// error. err says how to change the configuration.
 func InvalidMiddleware(err error) func(HandlerFunc) HandlerFunc {
 	if !errors.Is(err, ErrInvalid) {
 		err = store.Invalid("middleware: %v", err)
@@ -20,7 +20,7 @@ func InvalidMiddleware(err error) func(HandlerFunc) HandlerFunc {
 // other middleware.
 type refusal struct{ error }
 
-// recoverRefusal is deferred by what calls middleware, and sets the error that it returns.
+// recoverRefusal is deferred by callers of middleware, and sets the error that it returns.
 func recoverRefusal(err *error) {
 	switch p := recover().(type) {
 	case nil:

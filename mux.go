@@ -16,9 +16,9 @@ import (
 // KindHeader is the header that holds the kind of a message.
 const KindHeader = kind.Header
 
-// Kind sets the kind of the message, by which a Mux selects its handler: 1 to 128 bytes of UTF-8 in segments that dots
-// separate, such as "order.cancel". Segments are not empty and contain neither control characters nor an asterisk.
-// The kind is the header KindHeader, so Outgoing.Headers can set it too.
+// Kind sets the kind of the message, which selects its handler in a Mux: 1 to 128 bytes of UTF-8 in segments that dots
+// separate, such as "order.cancel". Segments are not empty and contain neither control characters nor an asterisk. The
+// kind is the header KindHeader, so Outgoing.Headers can set it too.
 func Kind(name string) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		if err := kind.Check(name); err != nil {
@@ -43,10 +43,10 @@ func (m *Message) Kind() string { return m.Headers[KindHeader] }
 //   - a kind, such as "order.cancel", matches that kind
 //   - "order.*" matches all kinds that begin with "order.", and not "order" itself; of several such patterns the
 //     longest wins
-//   - "*" matches every message, also those without a kind
+//   - "*" matches every message, also messages without a kind
 //
-// The empty pattern matches messages without a kind, and nothing else. The order of the calls does not matter. What
-// happens to a message that no pattern matches is the mux's UnknownPolicy.
+// The empty pattern matches messages without a kind, and nothing else. The order of the calls does not matter. The
+// mux's UnknownPolicy decides about a message that no pattern matches.
 //
 // Handlers of typed payloads are made with Handler or Typed.Handler. The zero value of a Mux has no handlers and is
 // ready to use. One Mux can serve several queues and workers.
@@ -67,8 +67,8 @@ type kindHandler struct {
 // NewMux returns a Mux without handlers.
 func NewMux() *Mux { return &Mux{} }
 
-// Handle registers the handler of a pattern, with middleware for it alone, of which the first is the outermost. Call
-// it before Run.
+// Handle registers the handler of a pattern, with middleware for it alone. The first one is the outermost. Call it
+// before Run.
 //
 // Run returns ErrInvalid, and delivers nothing, after a Handle with a pattern that is not allowed or has a handler
 // already, a nil handler or nil middleware. A Handle after Run has begun has no effect but an error in the log.
@@ -107,7 +107,7 @@ func (m *Mux) Use(middleware ...func(HandlerFunc) HandlerFunc) {
 	})
 }
 
-// Unknown sets what happens to messages that no pattern matches. The default is UnknownRelease. Run returns ErrInvalid
+// Unknown sets the policy for messages that no pattern matches. The default is UnknownRelease. Run returns ErrInvalid
 // after an Unknown with a value that is not an UnknownPolicy. Call it before Run.
 func (m *Mux) Unknown(policy UnknownPolicy) {
 	m.configure("Unknown", func() error {
@@ -143,8 +143,8 @@ func patternText(pattern string) string {
 }
 
 // HandleMux registers a Mux that handles the messages of a queue by their kind. Call it before Run, which returns
-// ErrInvalid, and delivers nothing, for a mux that is nil, has no handlers or had a call that is not allowed. Besides,
-// the rules of Handle apply.
+// ErrInvalid, and delivers nothing, for a mux that is nil, has no handlers or had a call that is not allowed. The rules
+// of Handle apply, too.
 func (w *Worker) HandleMux(queue string, mux *Mux) {
 	var err error
 	if mux == nil {
@@ -156,7 +156,7 @@ func (w *Worker) HandleMux(queue string, mux *Mux) {
 // dispatcher is the handler that a Mux makes for a queue.
 type dispatcher struct {
 	exact   map[string]HandlerFunc // by kind; "" is none
-	within  map[string]HandlerFunc // by what precedes ".*"
+	within  map[string]HandlerFunc // by the text before ".*"
 	every   HandlerFunc            // of "*", or nil
 	policy  UnknownPolicy
 	misfits *misfits
@@ -193,7 +193,7 @@ func (m *Mux) handler(x *misfits) (HandlerFunc, error) {
 	return d.handle, nil
 }
 
-// freeze ends the time in which the mux can be changed, because a worker runs with it.
+// freeze ends the time for changes of the mux, because a worker runs with it.
 func (m *Mux) freeze(log *slog.Logger) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Receipt returns a text with which any process can settle and extend the message; see Queue.Delivery. It has up to
+// Receipt returns a text that lets any process settle and extend the message; see Queue.Delivery. It has up to
 // store.MaxReceipt bytes and is safe in a URL. Treat it as a secret: whoever has it can settle the message.
 func (d *Delivery) Receipt() string {
 	r := wire.Receipt{

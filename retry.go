@@ -17,8 +17,8 @@ import (
 // A d below zero means at once. A d above store.MaxDelay means store.MaxDelay.
 func RetryIn(d time.Duration) error { return &retryIn{d} }
 
-// Snooze returns an error with which a handler gets its message again after d, without counting an attempt.
-// It works wrapped or joined, and limits d, like RetryIn.
+// Snooze returns an error for a handler that wants its message again after d, without counting an attempt. It works
+// wrapped or joined, and limits d, like RetryIn.
 //
 // The failed attempts so far still count, so a message that is snoozed again and again dies when MaxAttempts of its
 // attempts have failed, however far apart they are. Give ResetAttempts where a snooze ends a run that went well, as in
@@ -37,8 +37,8 @@ type SnoozeOption uint8
 // ResetAttempts sets the number of failed attempts of the snoozed message to zero. Its history of failures stays.
 const ResetAttempts SnoozeOption = 1
 
-// Bury returns an error with which a handler moves its message to dead, because a retry would not help. The
-// text of err, which may be nil, is kept as the reason. Bury works wrapped or joined.
+// Bury returns an error for a handler that moves its message to dead, because a retry would not help. The text of err,
+// which may be nil, is kept as the reason. Bury works wrapped or joined.
 func Bury(err error) error { return &bury{err} }
 
 type retryIn struct{ delay time.Duration }

@@ -23,13 +23,13 @@ type jsonCodec struct{}
 func (jsonCodec) Encode(value any) ([]byte, error)       { return json.Marshal(value) }
 func (jsonCodec) Decode(payload []byte, value any) error { return json.Unmarshal(payload, value) }
 
-// Typed is a queue whose payloads are values of one type. Create it with TypedQueue.
+// Typed is a queue with payloads of one type. Create it with TypedQueue.
 type Typed[T any] struct {
 	*Queue
 	codec Codec
 }
 
-// TypedQueue returns a view of q whose payloads are values of T encoded as JSON.
+// TypedQueue returns a view of q with values of T, encoded as JSON, as payloads.
 func TypedQueue[T any](q *Queue) Typed[T] { return Typed[T]{q, JSON} }
 
 // WithCodec returns the same view with another codec. It returns ErrInvalid when the codec is nil.
@@ -89,14 +89,14 @@ func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption)
 // does.
 func (t Typed[T]) Decode(m *Message) (T, error) { return decode[T](t.codec, m) }
 
-// Handler returns a handler for Worker.Handle that decodes payloads and calls h. It gives messages back whose
-// payloads cannot be decoded, since a newer version of the program may have sent them; see GiveBack.
+// Handler returns a handler for Worker.Handle that decodes payloads and calls h. It gives a message back if its
+// payload cannot be decoded, since a newer version of the program may have sent it; see GiveBack.
 func (t Typed[T]) Handler(h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(t.codec, h)
 }
 
-// Handler returns a handler for Worker.Handle that decodes JSON payloads and calls h. It gives messages back
-// whose payloads cannot be decoded, since a newer version of the program may have sent them; see GiveBack.
+// Handler returns a handler for Worker.Handle that decodes JSON payloads and calls h. It gives a message back
+// if its payload cannot be decoded, since a newer version of the program may have sent it; see GiveBack.
 func Handler[T any](h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(JSON, h)
 }

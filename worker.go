@@ -44,10 +44,10 @@ type WorkerConfig struct {
 	// Backoff returns how long a failed message waits. Default: ExponentialBackoff(time.Second,
 	// 10*time.Minute).
 	Backoff Backoff
-	// GiveBackFor is how long a message is given back whose payload this version of the program cannot decode, or that a
-	// handler gives back with GiveBack, up to store.MaxDelay. Workers of a new version take such messages over in a rolling
-	// deploy. Afterwards it becomes dead as DeadUnreadable. Messages of unknown kinds are given back for ever; see
-	// UnknownRelease. Default: 1 h. Below zero means that it is dead at once.
+	// GiveBackFor is how long a message is given back, if this version of the program cannot decode its payload or a
+	// handler gives it back with GiveBack, up to store.MaxDelay. Workers of a new version take such messages over in a
+	// rolling deploy. Afterwards it becomes dead as DeadUnreadable. Messages of unknown kinds are given back for ever;
+	// see UnknownRelease. Default: 1 h. Below zero means that it is dead at once.
 	GiveBackFor time.Duration
 	// ShutdownTimeout is how long handlers may continue after Run's context has ended. After that their
 	// contexts end with ErrShutdown and their messages are released. Default: 25 s, which leaves time to settle
@@ -59,11 +59,11 @@ type WorkerConfig struct {
 	// and a busy worker slower: with 250, by a third where a million messages fall due at once
 	// (docs/benchmarks.md).
 	MaxPrefetch int
-	// StarvationLimit is how long the queues of a Priority can be kept waiting by those of a higher one. Then one
-	// message of theirs starts in the next handler that becomes free, and the time begins again. Below zero means
-	// for as long as the higher queues have messages. Default: 5 s.
+	// StarvationLimit is how long the queues of a Priority can be kept waiting by queues of a higher one. Then one
+	// message of theirs starts in the next handler that becomes free, and the time begins again. Below zero means for
+	// as long as the higher queues have messages. Default: 5 s.
 	StarvationLimit time.Duration
-	// Middleware wraps every handler when Run begins, other than those of HandleBatch. The first is the outermost.
+	// Middleware wraps every handler when Run begins, other than handlers of HandleBatch. The first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
 	// OnDead is called, by one goroutine, after a message became dead in this worker. Its last attempt failed,
 	// it was buried, or a claim of this worker found it expired or out of attempts. Calls are best-effort: one
@@ -83,8 +83,8 @@ type WorkerConfig struct {
 	// it returns an error, the worker does not obey, and the sender receives the error's text. One goroutine calls it,
 	// and further commands wait for it.
 	OnCommand func(WorkerCommand) error
-	// FailureLevel is the level at which a failed attempt is logged, and DeathLevel that of a message that became
-	// dead in this worker. Defaults: slog.LevelDebug and slog.LevelWarn.
+	// FailureLevel is the log level of a failed attempt, and DeathLevel of a message that became dead in this worker.
+	// Defaults: slog.LevelDebug and slog.LevelWarn.
 	FailureLevel, DeathLevel slog.Leveler
 	// Logger receives the worker's log messages. Default: the client's logger.
 	Logger *slog.Logger
@@ -98,9 +98,9 @@ type QueueConfig struct {
 	// waiting, 1 to 1000. A queue of weight 3 starts three messages for each message of a queue of weight 1.
 	// Default: 1.
 	Weight int
-	// Priority puts the queue before those of a lower Priority: they start messages only while this one is
-	// known to have none waiting, or runs its Concurrency. A message that runs is not interrupted. Below zero is
-	// allowed. See WorkerConfig.StarvationLimit, and docs/workers.md. Default: 0.
+	// Priority puts the queue before queues of a lower Priority: they start messages only while this one is known to
+	// have none waiting, or runs its Concurrency. A message that runs is not interrupted. Below zero is allowed. See
+	// WorkerConfig.StarvationLimit, and docs/workers.md. Default: 0.
 	Priority int
 	// Lease, Timeout, Backoff and GiveBackFor override the worker's settings.
 	Lease       time.Duration
@@ -262,7 +262,7 @@ func (w *Worker) Handle(queue string, h HandlerFunc) {
 	w.register("Handle", queue, queueHandler{single: h}, err)
 }
 
-// queueHandler is what a worker calls for the messages of a queue. One of its fields is set.
+// queueHandler is the handler of a worker for the messages of a queue. One of its fields is set.
 type queueHandler struct {
 	single HandlerFunc
 	mux    *Mux
