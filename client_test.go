@@ -290,6 +290,49 @@ func TestTypedValuesTravelAsJSON(t *testing.T) {
 	})
 }
 
+func TestTypedPayloadsHaveAContentType(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := TypedQueue[int](c.Queue("q"))
+	own := Header("content-type", "application/vnd.number+json")
+	with := func(got map[string]string, what, want string) {
+		t.Helper()
+		if got["content-type"] != want {
+			t.Errorf("%s: headers %v, want the content type %q", what, got, want)
+		}
+	}
+	for what, send := range map[string]func(opts ...SendOption) error{
+		"Send":      func(opts ...SendOption) error { return second(q.Send(t.Context(), 1, opts...)) },
+		"SendBatch": func(opts ...SendOption) error { return second(q.SendBatch(t.Context(), []int{1}, opts...)) },
+		"SendSeries": func(opts ...SendOption) error {
+			s := Series{Until: time.Now(), Offsets: []time.Duration{0}, Past: SendPast}
+			return second(q.SendSeries(t.Context(), 1, s, opts...))
+		},
+		"Then": func(opts ...SendOption) error {
+			mustSend(t, c.Queue("first"), "")
+			return mustReceive(t, c.Queue("first"), 1)[0].AckThen(t.Context(), q.Then(1, opts...))
+		},
+	} {
+		for want, opts := range map[string][]SendOption{"application/json": nil, "application/vnd.number+json": {own}} {
+			if err := send(opts...); err != nil {
+				t.Fatal(what, err)
+			}
+			d := mustReceive(t, q.Queue, 1)[0]
+			with(d.Headers, what, want)
+			if err := d.Ack(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	headers := map[string]string{"k": "v"}
+	s, err := q.Schedule(Schedule{Name: "s", Headers: headers}, 1)
+	if with(s.Headers, "Schedule", "application/json"); err != nil || s.Headers["k"] != "v" || len(headers) != 1 {
+		t.Errorf("headers %v of %v, %v", s.Headers, headers, err)
+	}
+	headers["content-type"] = "a/b"
+	s, _ = q.Schedule(Schedule{Name: "s", Headers: headers}, 1)
+	with(s.Headers, "Schedule with a content type", "a/b")
+}
+
 func TestTypedPayloadThatCannotBeDecodedIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
@@ -336,6 +379,9 @@ func TestTypedCodecAndUnencodableValue(t *testing.T) {
 		return nil
 	})(t.Context(), d.Message); err != nil {
 		t.Error(err)
+	}
+	if len(d.Headers) > 0 {
+		t.Errorf("headers %v of a codec without a content type", d.Headers)
 	}
 	_, err = TypedQueue[chan int](q).Send(t.Context(), nil)
 	wantError(t, err, ErrInvalid)

@@ -228,5 +228,5 @@ func (t Typed[T]) SendSeries(ctx context.Context, value T, s Series, opts ...Sen
 	if err != nil {
 		return SeriesResult{}, err
 	}
-	return t.Queue.SendSeries(ctx, payload, s, opts...)
+	return t.Queue.SendSeries(ctx, payload, s, t.withType(opts)...)
 }

@@ -225,5 +225,5 @@ func (t Typed[T]) Then(value T, opts ...SendOption) *FollowUps {
 	if err != nil {
 		return &FollowUps{err: err}
 	}
-	return Then(t.name, payload, opts...)
+	return Then(t.name, payload, t.withType(opts)...)
 }

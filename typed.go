@@ -4,11 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
 // Codec converts values to payloads and back. It must be safe for concurrent use.
+//
+// A Codec can have the method ContentType() string, as JSON does with application/json. A message then has the header
+// content-type with that text, by which the HTTP API and the page know JSON, unless its sender sets the header.
 type Codec interface {
 	Encode(value any) ([]byte, error)
 	// Decode stores the payload's value in value, which is a pointer.
@@ -20,6 +26,7 @@ var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
 
+func (jsonCodec) ContentType() string                    { return wire.JSONType }
 func (jsonCodec) Encode(value any) ([]byte, error)       { return json.Marshal(value) }
 func (jsonCodec) Decode(payload []byte, value any) error { return json.Unmarshal(payload, value) }
 
@@ -46,7 +53,7 @@ func (t Typed[T]) Send(ctx context.Context, value T, opts ...SendOption) (string
 	if err != nil {
 		return "", err
 	}
-	return t.Queue.Send(ctx, payload, opts...)
+	return t.Queue.Send(ctx, payload, t.withType(opts)...)
 }
 
 // Outgoing encodes a value for SendBatch. It returns ErrInvalid for a value that cannot be encoded or an
@@ -57,7 +64,7 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 		return Outgoing{}, err
 	}
 	var o Outgoing
-	if err := o.apply(payload, opts); err != nil {
+	if err := o.apply(payload, t.withType(opts)); err != nil {
 		return Outgoing{}, err
 	}
 	return o, nil
@@ -68,6 +75,11 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 func (t Typed[T]) Schedule(s Schedule, value T) (Schedule, error) {
 	payload, err := t.encode(value)
 	s.Queue, s.Payload = t.name, payload
+	if _, given := s.Headers[wire.ContentType]; !given && t.contentType() != "" {
+		headers := map[string]string{wire.ContentType: t.contentType()}
+		maps.Copy(headers, s.Headers)
+		s.Headers = headers
+	}
 	return s, err
 }
 
@@ -112,6 +124,28 @@ func handler[T any](codec Codec, h func(context.Context, T, *Message) error) Han
 		}
 		return h(ctx, value, m)
 	}
+}
+
+// contentType returns the content type of the payloads, or "" if it is not known.
+func (t Typed[T]) contentType() string {
+	if c, ok := t.codec.(interface{ ContentType() string }); ok {
+		return c.ContentType()
+	}
+	return ""
+}
+
+// withType returns options that also set the content type, unless one of them does.
+func (t Typed[T]) withType(opts []SendOption) []SendOption {
+	contentType := t.contentType()
+	if contentType == "" {
+		return opts
+	}
+	return append(slices.Clip(opts), sendOption(func(o *Outgoing) error {
+		if _, given := o.Headers[wire.ContentType]; given {
+			return nil
+		}
+		return o.addHeader(wire.ContentType, contentType)
+	}))
 }
 
 func (t Typed[T]) encode(value T) ([]byte, error) {

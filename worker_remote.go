@@ -132,7 +132,8 @@ func (p *remotePresence) poll(ctx context.Context) (ended bool, err error) {
 	if p.state.Expires < now {
 		p.state = remoteState{State: WorkerRunning, Seen: p.state.Seen}
 	}
-	if p.state.Started == 0 {
+	starts := p.state.Started == 0
+	if starts {
 		p.state.Started = now
 	}
 	p.told = ""
@@ -162,7 +163,7 @@ func (p *remotePresence) poll(ctx context.Context) (ended bool, err error) {
 	case p.paused():
 		p.told = CommandPause
 	}
-	if len(commands) > 0 || p.state.Record != p.hash || now-p.state.At >= remoteFresh.Milliseconds() {
+	if starts || len(commands) > 0 || p.state.Record != p.hash || now-p.state.At >= remoteFresh.Milliseconds() {
 		p.log(p.write(calling, nil, presenceLease, restarts))
 	}
 	return p.told == CommandDrain || p.told == CommandRestart, nil

@@ -207,3 +207,16 @@ func TestContentTypeCountsAsAHeader(t *testing.T) {
 	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", "payload_text": "x", "headers": `+withHeaders(62)+`}`).
 		fails(http.StatusBadRequest, "invalid", "headers")
 }
+
+func TestExportKeepsTheBytesOfARawBody(t *testing.T) {
+	a := newAPI(t)
+	const body = "{ \"a\" :\t1}\n"
+	a.do(http.MethodPost, mail, body, "Content-Type", "application/geo+json", "Later-Id", "m", "Later-In", "1h").
+		is(http.StatusCreated)
+	export := strings.Replace(a.export("mail"), `"queue":"mail"`, `"queue":"restored"`, 1)
+	a.do(http.MethodPost, "/v1/import", export, "Content-Type", linesType).is(http.StatusOK)
+	info, err := a.client.Queue("restored").Get(t.Context(), "m")
+	if err != nil || string(info.Payload) != body || info.Headers["content-type"] != "application/geo+json" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}

@@ -37,7 +37,7 @@ work and later forward execute their program again, as they do on SIGUSR2. A pro
 error ErrRestart of Worker.Run; it executes itself, or ends so that its supervisor starts it.
 
 A worker has restarted when it is gone and one of a new process has come: with the same name, or with the same queues on
-the same machine.`, "restarted"},
+the same machine. A worker over HTTP has when it receives again.`, "restarted"},
 	later.CommandPause: {"Stop workers from claiming messages",
 		`Pause lets workers claim no more messages until later workers resume. They finish the messages that
 they hold. Other workers take the messages; later pause stops a queue for all of them. A worker that
@@ -241,7 +241,10 @@ func (k *controller) obeyed(w later.WorkerInfo, now []later.WorkerInfo) bool {
 	case later.CommandDrain:
 		return gone
 	}
-	return gone && k.replaced(w, now)
+	if !gone { // a worker over HTTP keeps its id
+		return now[i].Started.After(w.Started)
+	}
+	return k.replaced(w, now)
 }
 
 // replaced reports whether a worker of a new process has taken the place of one that is gone.

@@ -293,6 +293,23 @@ func TestCtrlCDuringARestartByCommandEndsInstead(t *testing.T) {
 	}
 }
 
+// TestWorkerOverHTTPHasRestartedWhenItStartedAgain is about a worker whose id is that of its token and name.
+func TestWorkerOverHTTPHasRestartedWhenItStartedAgain(t *testing.T) {
+	before := later.WorkerInfo{ID: "http-w", Process: "http-w", Name: "w", Started: time.Now()}
+	k := &controller{do: later.CommandRestart, before: []later.WorkerInfo{before}}
+	draining, again := before, before
+	draining.State, again.State = later.WorkerDraining, later.WorkerRunning
+	again.Started = before.Started.Add(time.Second)
+	for _, test := range []struct {
+		now  []later.WorkerInfo
+		want bool
+	}{{[]later.WorkerInfo{draining}, false}, {nil, false}, {[]later.WorkerInfo{again}, true}} {
+		if got := k.obeyed(before, test.now); got != test.want {
+			t.Errorf("%+v has restarted: %v", test.now, got)
+		}
+	}
+}
+
 func TestWorkersControlUsage(t *testing.T) {
 	c := newCLI(t)
 	contains(t, c.fails(2, "workers", "drain", "a", "--all"), "--all and a NAME are both given")
