@@ -277,18 +277,25 @@ func TestRemoteWorkerObeysThroughAnyClient(t *testing.T) {
 		wantWorkers(t, c)
 		want("another worker with the name", poll(time.Minute), 1, "")
 		fourth := poll(time.Minute)
-		before := wantWorkers(t, c, "w")[0]
 		tell(CommandRestart)
 		mustSend(t, c.Queue("orders"), "")
 		want("restarted", fourth, 0, CommandRestart)
+		want("the new program", poll(time.Minute), 1, "")
+
+		fifth := poll(time.Minute)
+		before := wantWorkers(t, c, "w")[0]
+		tell(CommandRestart)
+		want("restarted without messages", fifth, 0, CommandRestart)
 		if w := wantWorkers(t, c, "w draining")[0]; !w.Started.Equal(before.Started) {
 			t.Errorf("before the new program it started at %v, and at %v before", w.Started, before.Started)
 		}
 		time.Sleep(time.Second)
-		want("the new program", poll(time.Minute), 1, "")
+		sixth := poll(time.Minute)
 		if w := wantWorkers(t, c, "w")[0]; !w.Started.After(before.Started) {
 			t.Errorf("the new program started at %v, and the old one at %v", w.Started, before.Started)
 		}
+		mustSend(t, c.Queue("orders"), "")
+		want("the new program after a wait", sixth, 1, "")
 	})
 }
 
