@@ -71,7 +71,8 @@ func markdown(r *results, plots string) (string, error) {
 		},
 		"cases": func(workload, value, option string, heading ...string) (all []string) {
 			for _, n := range r.casesOf(workload) {
-				all = append(all, fmt.Sprintf("%s%s|%s|%d|%s", strings.Join(heading, ""), caseName(workload, n), value, n, option))
+				title := strings.Join(heading, "") + caseName(workload, n)
+				all = append(all, fmt.Sprintf("%s|%s|%d|%s", title, value, n, option))
 			}
 			return all
 		},

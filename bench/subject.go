@@ -136,7 +136,8 @@ func onServer(ctx context.Context, s *server, connect connector) (*target, error
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
-	return newTarget(benchmark.Local{Queue: q}, nil, s, "", func() error { return errors.Join(closeQueue(), s.stop()) }), nil
+	stop := func() error { return errors.Join(closeQueue(), s.stop()) }
+	return newTarget(benchmark.Local{Queue: q}, nil, s, "", stop), nil
 }
 
 // Arguments of redis-server for the ways to persist.
@@ -158,10 +159,9 @@ func versions() map[string]string {
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			for _, name := range []string{"redis/go-redis/v9", "cockroachdb/pebble/v2", "hibiken/asynq", "beanstalkd/go-beanstalk"} {
-				if m.Path == "github.com/"+name {
-					all[name] = m.Version
-				}
+			name := strings.TrimPrefix(m.Path, "github.com/")
+			if strings.Contains("redis/go-redis/v9 cockroachdb/pebble/v2 hibiken/asynq beanstalkd/go-beanstalk", name) {
+				all[name] = m.Version
 			}
 		}
 	}

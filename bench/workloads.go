@@ -63,21 +63,14 @@ func runMemory(ctx context.Context, c *cell) error {
 }
 
 // runGrowth fills a queue step by step and measures at each step the cost of a send, of a claim with its ack, and of a
-// cancel. Sends and cancels are made one after the other.
+// cancel. Sends and cancels are made one after the other. Only queues of Later take part.
 func runGrowth(ctx context.Context, c *cell) error {
-	q, ok := c.Load.(benchmark.Local)
-	if !ok {
-		return errors.New("growth is measured only from Go")
-	}
-	cancels, ok := q.Queue.(benchmark.CancelQueue)
-	if !ok {
-		return errors.New("the queue has no cancel")
-	}
+	q := c.Load.(benchmark.Local).Queue
+	cancels := q.(interface {
+		Cancel(ctx context.Context, id string) error
+	})
 	pending, ops := 0, c.plan.GrowthOps
 	for _, n := range c.plan.Growth {
-		if limit := c.subject.atMost["growth"]; limit > 0 && n > limit {
-			break
-		}
 		if err := c.FillLater(ctx, n-pending, c.plan.Size); err != nil {
 			return err
 		}
@@ -85,7 +78,7 @@ func runGrowth(ctx context.Context, c *cell) error {
 		v, ids := benchmark.Values{}, make([]string, ops)
 		err := c.Timed(ctx, ops, v, benchmark.SendUS, benchmark.SendCPU, func(i int) (err error) {
 			due := benchmark.InAnHour(i)
-			ids[i], err = q.Queue.Send(ctx, benchmark.NewPayload(c.plan.Size, i, due), due)
+			ids[i], err = q.Send(ctx, benchmark.NewPayload(c.plan.Size, i, due), due)
 			return err
 		})
 		if err == nil {

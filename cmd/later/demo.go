@@ -37,16 +37,16 @@ func (m *Main) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a small shop whose unpaid orders cancel themselves",
-		Long: fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is due some
-seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for more time,
-and the message is rescheduled. Reminders and webhooks fail and are retried, and some messages end up dead.
+		Long: fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is
+due some seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for
+more time, and the message is rescheduled. Reminders and webhooks fail and are retried, and some messages end up dead.
 
 Demo prints each delivery with its lateness, and finally the number of messages in each state. If a message is
 unaccounted for, it is lost, and the exit code is 1. A delivery is early if it came before its due time.
 
 In an embedded store, the default, you can stop the demo at any moment, by Ctrl-C, kill -9 or a power cut. The next run
-delivers the messages that it finds: those that fell due in between at once, and those that the killed worker held when
-their leases expire, within %s. If the embedded store cannot be used, the demo runs in memory. A store that you name
+delivers the messages that it finds. Messages that fell due in between come at once; messages that the killed worker held
+come when their leases expire, within %s. If the embedded store cannot be used, the demo runs in memory. A store that you name
 must work. The names of the demo's queues begin with demo-, and are unique where other processes share the store. At
 the end, demo removes them, also after Ctrl-C unless it can continue.
 

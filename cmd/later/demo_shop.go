@@ -64,8 +64,8 @@ func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 					return nil, err
 				}
 				if info.Headers["source"] != "demo" {
-					return nil, store.Invalid("queue %q has messages that are not a demo's: use another --store, or remove it "+
-						"with later delete %s", name, name)
+					return nil, store.Invalid("queue %q has messages that are not a demo's: use another --store, or "+
+						"remove it with later delete %s", name, name)
 				}
 				if state != later.StateDead {
 					waiting[info.ID] = true
@@ -261,7 +261,8 @@ func (s *shop) stock(ctx context.Context) error {
 	_, err := s.queue("reminders").SendBatch(ctx, reminders)
 	failed = append(failed, err)
 	for name, when := range schedulesOnPage {
-		_, err := s.client.Schedules().Put(ctx, later.Schedule{Name: s.prefix + name, Queue: s.prefix + "reports", When: when})
+		one := later.Schedule{Name: s.prefix + name, Queue: s.prefix + "reports", When: when}
+		_, err := s.client.Schedules().Put(ctx, one)
 		failed = append(failed, err)
 	}
 	failed = append(failed, s.client.Schedules().Pause(ctx, s.prefix+"taxes", "the tax office is closed"))
@@ -387,8 +388,8 @@ func (r *demoReport) end(waiting map[string]bool) (lost []string, err error) {
 	s := &r.summary
 	s.Waiting, s.Lost = len(waiting), len(lost)
 	s.P50, s.P99, s.Max = wire.Measured(p50), wire.Measured(p99), wire.Measured(most)
-	return lost, r.main.printResult(s, "\nOf %d messages sent and %d found: %d done, %d cancelled by payment, %d dead, "+
-		"%d waiting, %d lost.\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s", s.Sent, s.Found, s.Done,
-		s.Paid, s.Dead, s.Waiting, s.Lost, s.Sent, s.Delivered, s.Early, s.Lost, formatMillis(p50), formatMillis(p99),
-		formatMillis(most))
+	return lost, r.main.printResult(s, "\nOf %d messages sent and %d found: %d done, %d cancelled by payment, "+
+		"%d dead, %d waiting, %d lost.\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s",
+		s.Sent, s.Found, s.Done, s.Paid, s.Dead, s.Waiting, s.Lost,
+		s.Sent, s.Delivered, s.Early, s.Lost, formatMillis(p50), formatMillis(p99), formatMillis(most))
 }

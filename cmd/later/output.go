@@ -128,8 +128,3 @@ func preview(s string, limit int) string {
 	}
 	return string([]rune(line)[:limit-1]) + "…"
 }
-
-// colours reports whether to use colours on standard output. It follows https://no-color.org.
-func (m *Main) colours() bool {
-	return isTerminal(m.Stdout) && m.getenv("NO_COLOR") == "" && m.getenv("TERM") != "dumb"
-}

@@ -29,12 +29,6 @@ type BatchQueue interface {
 	SendBatch(ctx context.Context, msgs []Outgoing) error
 }
 
-// CancelQueue is a Queue that can remove a scheduled message.
-type CancelQueue interface {
-	Queue
-	Cancel(ctx context.Context, id string) error
-}
-
 // Outgoing is one message of a batch.
 type Outgoing struct {
 	Payload []byte

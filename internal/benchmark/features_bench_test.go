@@ -427,14 +427,14 @@ func (q *manyQueues) Work(ctx context.Context, _ int, handle func(payload []byte
 // BenchmarkQueues measures one worker of many queues, 1,000 or as many as LATER_QUEUES says: its cost when idle, and the
 // lateness of 1,000 messages a second to random ones of them.
 func BenchmarkQueues(b *testing.B) {
-	c, r := onStore(b)
+	_, r := onStore(b)
 	if r == nil {
 		b.Skip("the store is no Redis, whose requests can be counted")
 	}
 	counted, closeAll, err := r.Counted()
 	must(b, err)
 	defer closeAll()
-	c, err = later.New(counted)
+	c, err := later.New(counted)
 	must(b, err)
 	defer c.Close()
 	n, err := strconv.Atoi(os.Getenv("LATER_QUEUES"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"time"
 )
 
@@ -129,8 +128,8 @@ func (t *Target) MeasureDrain(ctx context.Context, messages int, herd bool) (Val
 		},
 	})
 	v := Values{
-		Messages: float64(d.Messages), Handled: float64(d.Handled), Doubles: float64(d.Doubles), Early: float64(d.Early),
-		Unfinished: float64(d.Left), Lost: float64(d.Messages - d.Handled - d.Left),
+		Messages: float64(d.Messages), Handled: float64(d.Handled), Doubles: float64(d.Doubles),
+		Early: float64(d.Early), Unfinished: float64(d.Left), Lost: float64(d.Messages - d.Handled - d.Left),
 	}
 	if err = errors.Join(err, begun); err == nil {
 		err = end(d.Handled, v)
@@ -189,8 +188,8 @@ func (t *Target) MeasureMemory(ctx context.Context, n, size int) (Values, error)
 	}, nil
 }
 
-// MeasureIdle measures a worker in this process whose only message is due in an hour. requests, unless it is nil, counts
-// the requests of the worker.
+// MeasureIdle measures a worker in this process. Its queue has one message, due in an hour. requests, unless it is nil,
+// counts the worker's requests.
 func (t *Target) MeasureIdle(
 	ctx context.Context, q Queue, settle, d time.Duration, requests func() int64,
 ) (v Values, err error) {
@@ -235,14 +234,13 @@ func Curve(sorted []time.Duration, sent float64) (curve [][2]float64) {
 	}
 	part := float64(len(sorted)) / sent
 	add := func(p float64) { curve = append(curve, [2]float64{Millis(Quantile(sorted, p)), p * part}) }
-	const points = 200
-	for i := range points / 2 {
-		add(float64(i) / (points / 2) * 0.99)
+	for i := range 100 {
+		add(float64(i) / 100 * 0.99)
 	}
-	for i := range points/2 + 1 {
-		add(0.99 + float64(i)/(points/2)*0.01)
+	for i := range 101 {
+		add(0.99 + float64(i)/10_000)
 	}
-	return slices.Clip(curve)
+	return curve
 }
 
 // Millis returns a duration in milliseconds.
@@ -251,7 +249,7 @@ func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // Micros returns a duration in microseconds.
 func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// DirectorySize returns the size of the files in a directory, from which some may be removed meanwhile.
+// DirectorySize returns the size of the files in a directory. Files may be removed while it looks.
 func DirectorySize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {

@@ -17,6 +17,8 @@ type SendConfig struct {
 	Batch      int           // messages per call; 0 or 1 sends single messages
 	Size       int           // payload bytes, MinSize or more
 	Limit      time.Duration // 0 means no limit
+	// Due returns when a message is due. Default: at a random time in 10 to 50 minutes.
+	Due func(number int) time.Time `json:"-"`
 }
 
 // Sent is the result of Send.
@@ -28,11 +30,14 @@ type Sent struct {
 // PerSecond returns the rate of messages.
 func (s Sent) PerSecond() float64 { return float64(s.Messages) / s.Took.Seconds() }
 
-// Send sends messages that are due at random times within the hour.
+// Send sends messages.
 func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	batches, ok := q.(BatchQueue)
 	if cfg.Batch > 1 && !ok {
 		return Sent{}, errors.New("this queue does not support batches")
+	}
+	if cfg.Due == nil {
+		cfg.Due = withinTheHour
 	}
 	var next, sent atomic.Int64
 	begin := time.Now()
@@ -47,9 +52,9 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 			}
 			var err error
 			if cfg.Batch > 1 {
-				err = batches.SendBatch(sending, outgoing(n, first, cfg.Size, withinTheHour))
+				err = batches.SendBatch(sending, outgoing(n, first, cfg.Size, cfg.Due))
 			} else {
-				due := withinTheHour(first)
+				due := cfg.Due(first)
 				putPayload(payload, first, due)
 				_, err = q.Send(sending, payload, due)
 			}
@@ -87,32 +92,14 @@ func outgoing(n, first, size int, due func(number int) time.Time) []Outgoing {
 
 // Fill sends n messages of size bytes as fast as possible, numbered from 0.
 func Fill(ctx context.Context, q Queue, n, size int, due func(number int) time.Time) error {
-	batches, inBatches := q.(BatchQueue)
-	goroutines, step := fillSenders, 1
-	if inBatches {
-		goroutines, step = fillers, MaxFillBatch
+	cfg := SendConfig{Messages: n, Goroutines: fillSenders, Size: size, Due: due}
+	if _, ok := q.(BatchQueue); ok {
+		cfg.Goroutines, cfg.Batch = fillers, MaxFillBatch
 	}
-	var next atomic.Int64
-	return inParallel(ctx, goroutines, func(ctx context.Context) error {
-		for ctx.Err() == nil {
-			first := int(next.Add(int64(step))) - step
-			count := min(step, n-first)
-			if count <= 0 {
-				return nil
-			}
-			msgs := outgoing(count, first, size, due)
-			var err error
-			if inBatches {
-				err = batches.SendBatch(ctx, msgs)
-			} else {
-				_, err = q.Send(ctx, msgs[0].Payload, msgs[0].Due)
-			}
-			if err != nil {
-				return fmt.Errorf("fill the queue: %w", err)
-			}
-		}
-		return context.Cause(ctx)
-	})
+	if _, err := Send(ctx, q, cfg); err != nil {
+		return fmt.Errorf("fill the queue: %w", err)
+	}
+	return nil
 }
 
 // inParallel runs f in several goroutines and returns the first error, which cancels the context of the others.
