@@ -2,7 +2,7 @@ package later
 
 import "time"
 
-// UnknownPolicy is the policy of a Mux for messages that no pattern matches, with or without a kind. For each kind, the
+// UnknownPolicy is what a Mux does with messages that no pattern matches, with or without a kind. For each kind, the
 // worker's logger gets a warning about once a minute, which names the queue, the kind and the patterns of the mux.
 type UnknownPolicy uint8
 
@@ -12,8 +12,7 @@ const (
 	// It does so for as long as it takes, and WorkerConfig.GiveBackFor has no effect. Each time costs a claim and a
 	// settle. As after any Snooze, the message's expiry no longer counts.
 	//
-	// A kind without a handler, such as a mistyped one, shows in Info.LastError, Queue.Explain and
-	// WorkerInfo.GivenBack.
+	// A kind that nobody handles, such as a mistyped one, shows in Info.LastError, Queue.Explain and WorkerInfo.GivenBack.
 	UnknownRelease UnknownPolicy = iota
 	// UnknownFail makes the attempt fail. The message is retried after the backoff, and dead after its last attempt.
 	UnknownFail
@@ -21,7 +20,7 @@ const (
 	UnknownBury
 )
 
-// unknown returns the result of a message with a kind that has no handler.
+// unknown returns the result of a message whose kind has no handler.
 func (d *dispatcher) unknown(m *Message) error {
 	err := &giveBack{unknown: true}
 	why := misfitOf(m.Headers, err)

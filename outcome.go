@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// OutcomeKind is the fate of a message after its handler returned.
+// OutcomeKind is what happens to a message after its handler returned.
 type OutcomeKind string
 
 // The kinds of outcome.
@@ -18,7 +18,7 @@ const (
 	OutcomeGiveBack OutcomeKind = "give_back"
 )
 
-// Outcome is the meaning of a handler's error.
+// Outcome is what a handler's error means.
 type Outcome struct {
 	Kind OutcomeKind
 	// Delay is that of RetryIn or Snooze. It is 0 when the worker's backoff decides, and Backoff is then set.
@@ -31,7 +31,7 @@ type Outcome struct {
 	Err error
 }
 
-// OutcomeOf returns the action of a worker after a handler that returned err, so that middleware and tests can tell a
+// OutcomeOf returns what a worker does after a handler that returned err, so that middleware and tests can tell a
 // snooze from a failure:
 //
 //	if later.OutcomeOf(err).Kind == later.OutcomeRetry { failures.Inc() }

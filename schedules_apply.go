@@ -13,17 +13,18 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// ApplyOptions are the options of Schedules.Apply.
+// ApplyOptions changes what Schedules.Apply does.
 type ApplyOptions struct {
-	// Set is the name of the set of the schedules; see Schedule.Set. Each must have it, or none; then it gets this one.
+	// Set is the name of the set of the schedules; see Schedule.Set. Each must have it, or none, in which case it gets
+	// it.
 	Set string
-	// Prune deletes the schedules of Set that are not among the applied ones. It requires Set.
+	// Prune deletes the schedules of Set that are not among those that are applied. It requires Set.
 	Prune bool
 	// DryRun changes nothing.
 	DryRun bool
 }
 
-// ScheduleChange is the change that Apply made to a schedule, or would make.
+// ScheduleChange is what Apply did with a schedule, or would do.
 type ScheduleChange struct {
 	Name   string
 	Result PutResult // PutCreated, PutChanged, PutUnchanged or PutDeleted
@@ -38,8 +39,7 @@ const PutDeleted PutResult = "deleted"
 // FieldChange is a field of a schedule that differs.
 type FieldChange struct{ Name, Old, New string } // values as JSON
 
-// Apply stores schedules, such as the schedules of a file in a repository, and returns the change of each, sorted by
-// name.
+// Apply stores schedules, such as those of a file in a repository, and returns what it did with each, sorted by name.
 //
 // All are checked before the first is stored. If some are not allowed, Apply returns an ErrInvalid that lists them, and
 // changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to
@@ -107,7 +107,7 @@ func (o ApplyOptions) check(schedules []Schedule) ([]Schedule, error) {
 	return checked, errors.Join(errs...)
 }
 
-// apply stores a schedule, or finds the changes that this would make.
+// apply stores a schedule, or finds out what that would change.
 func (s *Schedules) apply(ctx context.Context, schedule *Schedule, o ApplyOptions) (ScheduleChange, error) {
 	change := ScheduleChange{Name: schedule.Name, Result: PutCreated}
 	info, err := s.Get(ctx, schedule.Name)
@@ -138,7 +138,7 @@ func (s *Schedules) prune(ctx context.Context, name string, o ApplyOptions) erro
 	}
 	err := s.Delete(ctx, name)
 	if errors.Is(err, ErrNotFound) {
-		return nil // deleted in between
+		return nil // deleted meanwhile
 	}
 	return err
 }

@@ -45,9 +45,9 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 	})
 }
 
-// Trigger sends a run now, in addition to the runs of the rule, and returns it. It does so even if the schedule is
-// paused or has finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns
-// ErrNotFound if there is no schedule with the name.
+// Trigger sends a run now, besides those of the rule, and returns it. It does so even if the schedule is paused or has
+// finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns ErrNotFound if
+// there is no schedule with the name.
 //
 // If Trigger returns a run with an ID and an error, the run was sent but not counted.
 func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
@@ -80,8 +80,8 @@ func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
 
 // Backfilled is the result of a Backfill.
 type Backfilled struct {
-	// Runs counts the times of the rule in the range, Sent the runs that were sent, and Duplicates the runs that were
-	// left out because their message is still there, or was acked within Schedule.DedupWindow.
+	// Runs counts the times of the rule in the range, Sent the runs that were sent, and Duplicates those that were left
+	// out because their message is still there, or was acked within Schedule.DedupWindow.
 	Runs, Sent, Duplicates int
 }
 
@@ -89,8 +89,7 @@ type Backfilled struct {
 // are unfinished, and without counting for MaxRuns. It may be repeated: a run that was sent is not sent again within
 // its dedup window. With dry set it sends nothing and returns how many times there are.
 //
-// Backfill returns ErrNotFound if there is no schedule with the name. After an error the result counts the runs that
-// were sent.
+// Backfill returns ErrNotFound if there is no schedule with the name. After an error the result counts what was sent.
 func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Time, dry bool) (Backfilled, error) {
 	var result Backfilled
 	if !from.Before(to) {
@@ -179,7 +178,7 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 	return runs, nil
 }
 
-// earliest returns the n schedules with a next run that are due first, which have the n next runs of all, and schedules
+// earliest returns the n schedules with a next run that are due first, which have the n next runs of all, and those
 // that a worker holds.
 func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord, err error) {
 	for _, state := range []State{StateLeased, StateReady, StateScheduled} {
@@ -214,7 +213,7 @@ func (s *Schedules) Worker() *Worker {
 	return w
 }
 
-// nextRun is the next run of a schedule, and a function that returns the following ones.
+// nextRun is the next run of a schedule, and a function that returns those that follow.
 type nextRun struct {
 	Run
 	upcoming func() (Run, bool)

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// SeriesPart is the place of a message in a series.
+// SeriesPart says which message of which series a message is.
 type SeriesPart struct {
 	ID string // of the series
 	// Until is the moment, also after MoveSeries: the due time of the message minus Offset, until it is changed in
@@ -58,7 +58,7 @@ type SeriesMessage struct {
 	Part SeriesPart
 }
 
-// ListSeries returns the messages of a series that remain, because they were not acked, in any state and in order of
+// ListSeries returns the messages of a series that remain: those that were not acked, in any state and in order of
 // their offsets. There are none if all were acked or cancelled, or if there is no such series.
 func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, error) {
 	if err := checkSeriesID(id); err != nil {
@@ -93,7 +93,7 @@ func (q *Queue) CancelSeries(ctx context.Context, id string, opts ...CancelOptio
 
 // SeriesMove is the result of a MoveSeries.
 type SeriesMove struct {
-	Moved   int // messages with a new due time; with SendPast, also messages that are due at once
+	Moved   int // messages with a new due time; with SendPast, those that are due at once are included
 	Skipped int // messages that were cancelled because their new time has passed, with SkipPast
 	// Left counts the messages that were left as they were: a worker held them, they were dead, or they had fallen due
 	// already and their new time has passed as well.
@@ -102,8 +102,8 @@ type SeriesMove struct {
 
 // MoveSeries moves the remaining messages of a series to their times before or after another moment, and counts them.
 // Messages that were delivered and acked are not sent again, and offsets that were skipped stay so: to have these,
-// cancel the series and send it again. past is the policy for a message if its new time has passed. SkipPast cancels it
-// as with KeepID.
+// cancel the series and send it again. past says what happens to a message whose new time has passed. SkipPast cancels
+// it as with KeepID.
 //
 // Each message is moved in one atomic step: it is never lost and never early for the moment that it has. If MoveSeries
 // fails or its process dies, some messages have the old moment; call it again to move the rest. Of two moves at the
@@ -144,7 +144,7 @@ func (q *Queue) MoveSeries(ctx context.Context, id string, until time.Time, past
 			count.Moved++
 		case errors.Is(err, ErrLeased), errors.Is(err, ErrDead):
 			count.Left++
-		case !errors.Is(err, ErrNotFound): // else it has gone in between
+		case !errors.Is(err, ErrNotFound): // else it has gone meanwhile
 			return count, err
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// versionOf returns the version of a text: a short one that is different for another text.
+// versionOf returns the version of what has a text: a short one that is different for another text.
 func versionOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:12])
 }
 
-// errOtherVersion ends a change that its condition does not allow. It is no ErrConflict, because a change is tried
-// again after one.
+// errOtherVersion ends a change that its condition does not allow. It is no ErrConflict, after which a change is tried
+// again.
 var errOtherVersion = errors.New("another version")
 
 // otherVersion returns the ErrConflict for errOtherVersion.
@@ -27,7 +27,7 @@ func otherVersion(what, name string) error {
 	return &detail{fmt.Sprintf("%s %q is not the version that is to be replaced: read it again", what, name), ErrConflict}
 }
 
-// replace tries to replace a named resource until no other program changes it between the reading and the change.
+// replace tries to replace what has a name until nobody else changes it between the reading and the change.
 func replace(what, name string, try func() error) error {
 	for {
 		err := try()
@@ -51,8 +51,8 @@ func (s Subscription) Version() string { return versionOf([]byte(s.Where)) }
 
 // ConfigureIf is Configure on a condition: allow is called with the Version of the configuration that would be
 // replaced, or "" if the topic does not exist. If it returns false, ConfigureIf returns ErrConflict and changes
-// nothing. If another program changes the topic between the call of allow and the change, allow is called again. An
-// allow of nil allows it always.
+// nothing. Nobody can change the topic between the call of allow and the change: allow is then called again. An allow
+// of nil allows it always.
 func (t *Topic) ConfigureIf(ctx context.Context, cfg TopicConfig, allow func(version string) bool) error {
 	if err := cmp.Or(t.invalid, t.queue.old, cfg.check()); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (t *Topic) allowed(ctx context.Context, allow func(version string) bool) (*
 
 // SetDeadRetentionIf is SetDeadRetention on a condition: allow is called with the Version of the Retention that would
 // be replaced, or "" if the queue does not exist. If it returns false, SetDeadRetentionIf returns ErrConflict and
-// changes nothing. If another program replaces the retention between the call of allow and the change, allow is called
+// changes nothing. Nobody can replace the retention between the call of allow and the change: allow is then called
 // again. An allow of nil allows it always.
 func (q *Queue) SetDeadRetentionIf(ctx context.Context, r Retention, allow func(version string) bool) error {
 	if err := cmp.Or(r.Check(), q.old); err != nil {

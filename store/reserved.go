@@ -3,7 +3,7 @@ package store
 import "strings"
 
 // The names of the queues that Later keeps for itself begin with one of Reserved. A program that gives others access to
-// queues by name treats these as topics, schedules or workers.
+// queues by name treats these as what they belong to.
 const (
 	TopicPrefix    = "topic:"         // and a topic's name: its messages that are not distributed yet
 	HistoryPrefix  = "topic-history:" // and a topic's name: the messages that it retains
