@@ -71,21 +71,21 @@ var badRequests = []struct {
 	{"POST", mail, `{"payload_base64": "no base64!"}`, "", 400,
 		`"code":"invalid","detail":"payload_base64: expected string to be base64 encoded","field":"payload_base64"`},
 	{"POST", mail, `{"payload_base64": "abc"}`, "", 400,
-		`"code":"invalid","detail":"payload_base64: is not base64: give the standard encoding, with padding","field":"payload_base64"`},
+		`"code":"invalid","detail":"payload_base64: is not base64: must be in the standard encoding, with padding","field":"payload_base64"`},
 	{"POST", mail + "/batch", `{"messages": [{"payload": {"payload_base64": "-"}}, {"payload_base64": "_-8="}]}`, "", 400,
-		`"code":"invalid","detail":"messages[1].payload_base64: is not base64: give the standard encoding, with padding",` +
+		`"code":"invalid","detail":"messages[1].payload_base64: is not base64: must be in the standard encoding, with padding",` +
 			`"field":"messages[1].payload_base64"`},
 	{"PUT", "/v1/schedules/weekly", `{"queue": "mail", "every": "168h", "payload_base64": "abc"}`, "", 400,
-		`"code":"invalid","detail":"payload_base64: is not base64: give the standard encoding, with padding","field":"payload_base64"`},
+		`"code":"invalid","detail":"payload_base64: is not base64: must be in the standard encoding, with padding","field":"payload_base64"`},
 	{"POST", mail, `{"max_attempts": 1e0}`, "", 400,
-		`"code":"invalid","detail":"max_attempts: is 1e0: give a whole number, without a point or an exponent","field":"max_attempts"`},
+		`"code":"invalid","detail":"max_attempts: is 1e0: must be a whole number, without a point or an exponent","field":"max_attempts"`},
 	{"POST", mail + "/batch", `{"messages": [{"max_attempts": 2}, {"payload": 2.0, "max_attempts": 2.0}]}`, "", 400,
-		`"code":"invalid","detail":"messages[1].max_attempts: is 2.0: give a whole number, without a point or an exponent",` +
+		`"code":"invalid","detail":"messages[1].max_attempts: is 2.0: must be a whole number, without a point or an exponent",` +
 			`"field":"messages[1].max_attempts"`},
 	{"POST", "/v1/queues/mail/receive", `{"max": 1.0}`, "", 400,
-		`"code":"invalid","detail":"max: is 1.0: give a whole number, without a point or an exponent","field":"max"`},
+		`"code":"invalid","detail":"max: is 1.0: must be a whole number, without a point or an exponent","field":"max"`},
 	{"PUT", "/v1/queues/mail/dead-retention", `{"max_count": 99999999999999999999}`, "", 400,
-		`"code":"invalid","detail":"max_count: is 99999999999999999999: give a whole number, without a point or an exponent","field":"max_count"`},
+		`"code":"invalid","detail":"max_count: is 99999999999999999999: must be a whole number, without a point or an exponent","field":"max_count"`},
 	{"POST", mail, `{"payload": "\ud800"}`, "", 400,
 		`"code":"invalid","detail":"body: text has half of a surrogate pair, such as \\ud800, which is not a character: give bytes that are not text in base64","field":"body"`},
 	{"POST", mail, `{"payload": "x", "id": ".."}`, "", 400,

@@ -92,7 +92,7 @@ func wrongValue(text []byte, err error) error {
 		return name == "payload_base64" && err != nil
 	})
 	if where != "" {
-		return field(where, store.Invalid("is not base64: give the standard encoding, with padding"))
+		return field(where, store.Invalid("is not base64: must be in the standard encoding, with padding"))
 	}
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -107,7 +107,7 @@ func wrongValue(text []byte, err error) error {
 	if where == "" {
 		return store.Invalid("has a %s where it is not allowed", wrong.Value)
 	}
-	return field(where, store.Invalid("is %.40s: give a whole number, without a point or an exponent", number))
+	return field(where, store.Invalid("is %.40s: must be a whole number, without a point or an exponent", number))
 }
 
 // pathTo returns the path of the first value in JSON that matches, such as messages[1].max_attempts, or "". It does not

@@ -190,7 +190,7 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 }
 
 var errHiddenSearch = &problem.Error{Status: http.StatusForbidden,
-	Err: fmt.Errorf("who may not see payloads and headers may not search in them either: %w", store.ErrForbidden)}
+	Err: fmt.Errorf("a caller who may not see payloads and headers may not search in them either: %w", store.ErrForbidden)}
 
 type messageOutput struct{ Body Message }
 
