@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -435,14 +436,14 @@ func (q *Queue) delete(ctx context.Context) error {
 	}
 	subscribed := false
 	for topic := range properties {
-		if !strings.HasPrefix(topic, topicPrefix) {
+		if !strings.HasPrefix(topic, reserved.Topic) {
 			continue
 		}
 		subscribed = true
 		name := subscriptionPrefix + q.name
 		has, err := q.client.store.Properties(ctx, topic)
 		if err == nil && has[name] != "" { // else the topic may be deleted
-			err = q.client.Topic(strings.TrimPrefix(topic, topicPrefix)).change(ctx, name, "", nil)
+			err = q.client.Topic(strings.TrimPrefix(topic, reserved.Topic)).change(ctx, name, "", nil)
 		}
 		if err != nil {
 			return err

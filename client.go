@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"weak"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -199,11 +201,7 @@ func (c *Client) Queue(name string) *Queue {
 	if q != nil {
 		return q
 	}
-	err := store.CheckQueue(name)
-	if err == nil {
-		err = checkWorkerQueue(name)
-	}
-	if err != nil {
+	if err := cmp.Or(store.CheckQueue(name), checkUse(name, reserved.Open)); err != nil {
 		return &Queue{client: c, name: name, invalid: err}
 	}
 	c.mu.Lock()
@@ -267,7 +265,7 @@ func (c *Client) AllQueues(ctx context.Context) iter.Seq2[string, error] {
 				return
 			}
 			for _, name := range names {
-				if name != topicIndex && !isWorkerQueue(name) && !yield(name, nil) {
+				if reserved.IsListed(name) && !yield(name, nil) {
 					return
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -40,7 +41,7 @@ func ToQueue(name string) Destination {
 }
 
 // ToTopic returns a topic as a destination: it is the queue "topic:NAME".
-func ToTopic(name string) Destination { return ToQueue(topicPrefix + name) }
+func ToTopic(name string) Destination { return ToQueue(reserved.Topic + name) }
 
 // ToList returns a Redis list as a destination. Its elements are the payloads, earliest due first, for programs in any
 // language that pop from its left end (BLPOP).

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -93,8 +94,8 @@ func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
 // addWorker counts a worker that may claim the message, and looks whether it holds it.
 func (e *Explanation) addWorker(w *WorkerInfo) {
 	// Workers distribute topics and run schedules without naming them, and name only some of very many queues.
-	may := slices.Contains(w.Queues, e.Queue) || len(w.Queues) < w.QueueCount || e.Queue == schedulesQueue ||
-		strings.HasPrefix(e.Queue, topicPrefix)
+	may := slices.Contains(w.Queues, e.Queue) || len(w.Queues) < w.QueueCount || e.Queue == reserved.Schedules ||
+		strings.HasPrefix(e.Queue, reserved.Topic)
 	if may {
 		e.Workers++
 		if w.State == WorkerRunning {

@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/laterq/later/diskstore"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/reserved"
 )
 
 func TestExplanationIsOneSentence(t *testing.T) {
@@ -157,7 +158,7 @@ func TestExplainNamesTheWorker(t *testing.T) {
 }
 
 func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
-	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, schedulesQueue: {5, 3}, "topic:t": {5, 3}} {
+	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3}} {
 		e := Explanation{Queue: queue, ID: "a"}
 		for _, w := range []WorkerInfo{
 			{Name: "running", State: WorkerRunning, Queues: []string{"q"}, QueueCount: 1,

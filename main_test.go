@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -103,7 +104,7 @@ func do[R any](f *faulty, ctx context.Context, call string, do func() (R, error)
 // callOn returns the name of a call on a queue. Calls about workers, such as "claim of workers", are not those of
 // their queues.
 func callOn(queue, call string) string {
-	if isWorkerQueue(queue) {
+	if reserved.IsWorker(queue) {
 		return call + " of workers"
 	}
 	return call

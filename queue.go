@@ -2,12 +2,14 @@ package later
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -17,6 +19,7 @@ type Queue struct {
 	name    string
 	invalid error // why the name is not allowed
 	old     error // why the name is not allowed for a new queue; it may exist
+	kept    error // why its messages may not be changed like others
 
 	defaults *Outgoing // for sends; nil if there are none
 	activity *queueActivity
@@ -30,7 +33,10 @@ type Queue struct {
 
 func newQueue(c *Client, name string) *Queue {
 	// Calls in flight refer to q, so that it is in use until they return.
-	q := &Queue{client: c, name: name, old: store.CheckNewQueue(name), defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
+	q := &Queue{
+		client: c, name: name, old: store.CheckNewQueue(name), kept: checkUse(name, reserved.Change), defaults: c.defaults,
+		dropped: new(atomic.Int64), activity: c.reporter.of(name),
+	}
 	q.durables = &durableSends{client: c, queue: q}
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return q.store(ctx, items)
@@ -52,9 +58,23 @@ func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendR
 			sent++
 		}
 	}
-	q.activity.count(EventSent, sent)
+	q.activity.Count(EventSent, sent)
 	return results, err
 }
+
+// checkUse returns an ErrInvalid if a queue of Later's own may not be used so.
+func checkUse(queue string, use reserved.Use) error {
+	if why := reserved.Check(queue, use); why != "" {
+		return store.Invalid("%s", why)
+	}
+	return nil
+}
+
+// checkChange returns an ErrInvalid if the queue's messages may not be changed like others.
+func (q *Queue) checkChange() error { return q.kept }
+
+// checkSend returns an ErrInvalid if no messages may be sent to the queue.
+func (q *Queue) checkSend() error { return cmp.Or(q.invalid, q.old, q.kept) }
 
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
@@ -206,7 +226,7 @@ func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
 	if q.wantsEvents() {
 		q.report(Event{Kind: kind, ID: id, Context: ctx})
 	}
-	q.activity.count(kind, 1)
+	q.activity.Count(kind, 1)
 }
 
 // sent reports a message that store has counted.
@@ -215,7 +235,7 @@ func (q *Queue) sent(ctx context.Context, m *store.Outgoing) { q.reportSend(ctx,
 // duplicate reports and counts a message that was not sent.
 func (q *Queue) duplicate(ctx context.Context, m *store.Outgoing) {
 	q.reportSend(ctx, EventDuplicate, m)
-	q.activity.count(EventDuplicate, 1)
+	q.activity.Count(EventDuplicate, 1)
 }
 
 func (q *Queue) reportSend(ctx context.Context, kind EventKind, m *store.Outgoing) {
@@ -229,7 +249,7 @@ func (q *Queue) bulkEvent(ctx context.Context, kind EventKind, n int) {
 	if n > 0 && q.wantsEvents() {
 		q.report(Event{Kind: kind, Context: ctx, Count: n})
 	}
-	q.activity.count(kind, n)
+	q.activity.Count(kind, n)
 }
 
 // wantsEvents reports whether there is an observer, or watchers of the queue.

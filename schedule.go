@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
@@ -188,9 +189,9 @@ func (s *Schedule) checkFields() error {
 
 func (s *Schedule) checkQueue() error {
 	switch {
-	case s.Queue == topicIndex:
+	case s.Queue == reserved.TopicIndex:
 		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
-	case strings.HasPrefix(s.Queue, topicPrefix):
+	case strings.HasPrefix(s.Queue, reserved.Topic):
 		return store.CheckNewQueue(s.Queue)
 	}
 	return cmp.Or(checkOwnQueue(s.Queue), store.CheckNewQueue(s.Queue))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -85,7 +86,7 @@ func TestSchedulesOfTheOldDefaultFollowTheNewOne(t *testing.T) {
 		schedule := everyMinute(name)
 		schedule.When, schedule.MissedWithin = recurrence.Spec{Cron: "0 9 1 * *"}, within
 		put(t, c, schedule, PutCreated)
-		infos, err := s.Get(t.Context(), schedulesQueue, []string{name})
+		infos, err := s.Get(t.Context(), reserved.Schedules, []string{name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestSchedulesOfTheOldDefaultFollowTheNewOne(t *testing.T) {
 			t.Fatalf("the record is %s", m.Payload)
 		}
 		m.Payload, m.OnDuplicate = old, store.OnDuplicate{Mode: store.DuplicateReplace}
-		if _, err := s.Send(t.Context(), schedulesQueue, []store.Outgoing{m}); err != nil {
+		if _, err := s.Send(t.Context(), reserved.Schedules, []store.Outgoing{m}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +112,7 @@ func TestSchedulesOfTheOldDefaultFollowTheNewOne(t *testing.T) {
 	if err := c.Schedules().Pause(t.Context(), "default", ""); err != nil {
 		t.Fatal(err)
 	}
-	infos, err := s.Get(t.Context(), schedulesQueue, []string{"default"})
+	infos, err := s.Get(t.Context(), reserved.Schedules, []string{"default"})
 	if err != nil || strings.Contains(string(infos[0].Payload), "missed_within") ||
 		!strings.HasPrefix(string(infos[0].Payload), `{"v":2,`) {
 		t.Errorf("the record was written as %s, %v", infos[0].Payload, err)

@@ -10,10 +10,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schedulesQueue is the queue with the schedules: each is a message whose id is the schedule's name, whose payload is a
-// scheduleRecord, and which is due when the schedule's next step is. So the record and what triggers it cannot come
-// apart, and each step replaces the record in the same step of the store that sends the runs.
-const schedulesQueue = store.SchedulesQueue
+// The queue reserved.Schedules has a message for each schedule. Its id is the schedule's name, its payload a
+// scheduleRecord, and it is due when the schedule's next step is. So the record and what triggers it cannot come apart,
+// and each step replaces the record in the same step of the store that sends the runs.
 
 // schedulesGroup is the group of all schedules, by which they are listed in order of name.
 const schedulesGroup = "schedules"

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/recurrence"
 )
 
@@ -80,7 +81,7 @@ func TestScheduleMessageWasSentWhenTheScheduleWasCreated(t *testing.T) {
 		put(t, c, s, PutCreated)
 		want := func() {
 			t.Helper()
-			infos, err := c.store.Get(t.Context(), schedulesQueue, []string{"a"})
+			infos, err := c.store.Get(t.Context(), reserved.Schedules, []string{"a"})
 			if err != nil || !infos[0].SentAt.Equal(start) {
 				t.Errorf("sent at %v, %v; want %v", infos[0].SentAt, err, start)
 			}

@@ -1,7 +1,6 @@
 package later
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -23,20 +23,6 @@ type Schedules struct{ client *Client }
 
 // Schedules returns the schedules of the client's store.
 func (c *Client) Schedules() *Schedules { return &Schedules{c} }
-
-var errSchedulesQueue = store.Invalid("queue %q has the schedules: use Client.Schedules or later schedule, or another "+
-	"queue", schedulesQueue)
-
-// checkChange returns an ErrInvalid if the queue's messages may not be changed like others.
-func (q *Queue) checkChange() error {
-	if q.name == schedulesQueue {
-		return errSchedulesQueue
-	}
-	return nil
-}
-
-// checkSend returns an ErrInvalid if no messages may be sent to the queue.
-func (q *Queue) checkSend() error { return cmp.Or(q.invalid, q.old, q.checkChange()) }
 
 // PutResult says what a Put did.
 type PutResult string
@@ -148,7 +134,7 @@ func (s *Schedules) change(ctx context.Context, name string, f func(*scheduleRec
 
 // tryChange is one attempt of change. It returns ErrLeased, ErrConflict or ErrDuplicate if somebody else was faster.
 func (s *Schedules) tryChange(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
-	stats, err := s.client.store.Stats(ctx, schedulesQueue)
+	stats, err := s.client.store.Stats(ctx, reserved.Schedules)
 	if err != nil {
 		return err
 	}
@@ -174,7 +160,7 @@ func (s *Schedules) tryChange(ctx context.Context, name string, f func(*schedule
 	if !fresh {
 		m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: known}
 	}
-	results, err := s.client.store.Send(ctx, schedulesQueue, []store.Outgoing{m})
+	results, err := s.client.store.Send(ctx, reserved.Schedules, []store.Outgoing{m})
 	switch {
 	case err != nil:
 		return err
@@ -186,7 +172,7 @@ func (s *Schedules) tryChange(ctx context.Context, name string, f func(*schedule
 
 // read returns a schedule's message and its record, or ErrNotFound.
 func (s *Schedules) read(ctx context.Context, name string) (*store.Info, *scheduleRecord, error) {
-	infos, err := s.client.store.Get(ctx, schedulesQueue, []string{name})
+	infos, err := s.client.store.Get(ctx, reserved.Schedules, []string{name})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +187,7 @@ func (s *Schedules) read(ctx context.Context, name string) (*store.Info, *schedu
 func recordOf(name string, payload []byte, state State, lastError string) (*scheduleRecord, error) {
 	if state == StateDead {
 		return nil, fmt.Errorf("schedule %q does not run, because %s; replay it in queue %q, or delete it: %w", name,
-			lastError, schedulesQueue, ErrCorrupt)
+			lastError, reserved.Schedules, ErrCorrupt)
 	}
 	return decodeSchedule(name, payload, nil)
 }
@@ -214,7 +200,7 @@ func (s *Schedules) announce(ctx context.Context) error {
 	if s.client.announced.Load() {
 		return nil
 	}
-	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"}, nil)
+	err := s.client.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{schedulesExist: "1"}, nil)
 	if err == nil {
 		s.client.announced.Store(true)
 	}
@@ -257,7 +243,7 @@ func (s *Schedules) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer s.client.calls.Done()
-	results, err := s.client.store.Cancel(ctx, schedulesQueue, store.CancelRequest{IDs: []string{name}})
+	results, err := s.client.store.Cancel(ctx, reserved.Schedules, store.CancelRequest{IDs: []string{name}})
 	if err == nil {
 		err = results[0].Err
 	}
@@ -319,7 +305,7 @@ func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 func (s *Schedules) list(ctx context.Context, o ListOptions) (
 	records []*scheduleRecord, unreadable []error, next string, err error,
 ) {
-	page, err := s.client.Queue(schedulesQueue).List(ctx, o)
+	page, err := s.client.Queue(reserved.Schedules).List(ctx, o)
 	for _, info := range page.Messages {
 		if r, err := recordOf(info.ID, info.Payload, info.State, info.LastError); err != nil {
 			unreadable = append(unreadable, err)

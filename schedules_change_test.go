@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -21,7 +22,7 @@ type sentStore struct {
 }
 
 func (s *sentStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	if queue == schedulesQueue {
+	if queue == reserved.Schedules {
 		s.sent = append(s.sent, msgs...)
 	} else {
 		s.runs += len(msgs)
@@ -72,7 +73,7 @@ func TestWorkersAreToldOfASchedule(t *testing.T) {
 	}
 	f.set(nil, nil)
 	put(t, c, everyMinute("a"), PutCreated)
-	index, err := f.Properties(t.Context(), topicIndex)
+	index, err := f.Properties(t.Context(), reserved.TopicIndex)
 	if err != nil || index[schedulesExist] == "" {
 		t.Errorf("the index has %v, %v", index, err)
 	}
@@ -82,15 +83,15 @@ func TestDeadScheduleSaysHowToReviveIt(t *testing.T) {
 	s := memstore.New()
 	c := newClientOn(t, s)
 	put(t, c, everyMinute("a"), PutCreated)
-	if errs, err := s.Reschedule(t.Context(), schedulesQueue, []string{"a"}, store.Due{}); err != nil || errs[0] != nil {
+	if errs, err := s.Reschedule(t.Context(), reserved.Schedules, []string{"a"}, store.Due{}); err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
-	claim, err := s.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: time.Minute})
+	claim, err := s.Claim(t.Context(), reserved.Schedules, store.ClaimRequest{Max: 1, Lease: time.Minute})
 	if err != nil || len(claim.Messages) != 1 {
 		t.Fatalf("%+v, %v", claim, err)
 	}
 	bury := []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Bury, Reason: "a test"}}
-	if _, err := s.Settle(t.Context(), schedulesQueue, bury); err != nil {
+	if _, err := s.Settle(t.Context(), reserved.Schedules, bury); err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.Schedules().Get(t.Context(), "a")
@@ -117,11 +118,11 @@ func TestUpcomingHasWhatAWorkerHoldsAndWhatEnds(t *testing.T) {
 	ends.When.MaxRuns = 2
 	put(t, c, ends, PutCreated)
 	put(t, c, everyMinute("goes on"), PutCreated)
-	errs, err := s.Reschedule(t.Context(), schedulesQueue, []string{"ends"}, store.Due{})
+	errs, err := s.Reschedule(t.Context(), reserved.Schedules, []string{"ends"}, store.Due{})
 	if err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
-	claim, err := s.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: time.Minute})
+	claim, err := s.Claim(t.Context(), reserved.Schedules, store.ClaimRequest{Max: 1, Lease: time.Minute})
 	if err != nil || len(claim.Messages) != 1 {
 		t.Fatalf("%+v, %v", claim, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -191,7 +192,7 @@ func TestScheduleQueueIsKeptFromOtherUses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClientOn(t, memstore.New())
 		put(t, c, everyMinute("a"), PutCreated)
-		q := c.Queue(schedulesQueue)
+		q := c.Queue(reserved.Schedules)
 		_, sending := q.Send(t.Context(), nil)
 		_, batch := q.SendBatch(t.Context(), []Outgoing{{}})
 		_, cancelling := q.Cancel(t.Context(), "a")
@@ -200,15 +201,15 @@ func TestScheduleQueueIsKeptFromOtherUses(t *testing.T) {
 		_, group := q.CancelGroup(t.Context(), schedulesGroup)
 		_, moved := q.RescheduleGroup(t.Context(), schedulesGroup, In(0))
 		w := NewWorker(c, WorkerConfig{})
-		w.Handle(schedulesQueue, func(context.Context, *Message) error { return nil })
+		w.Handle(reserved.Schedules, func(context.Context, *Message) error { return nil })
 		forward := NewWorker(c, WorkerConfig{})
-		forward.Forward(schedulesQueue, ToQueue("q"))
+		forward.Forward(reserved.Schedules, ToQueue("q"))
 		for name, err := range map[string]error{
 			"send": sending, "batch": batch, "cancel": cancelling, "purge": purging, "receive": receiving, "group": group,
 			"moved": moved, "reschedule": q.RunNow(t.Context(), "a"), "handle": w.Run(t.Context()),
-			"forward": forward.Run(t.Context()), "subscribe": c.Topic("t").Subscribe(t.Context(), schedulesQueue),
+			"forward": forward.Run(t.Context()), "subscribe": c.Topic("t").Subscribe(t.Context(), reserved.Schedules),
 		} {
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), schedulesQueue) {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), reserved.Schedules) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -342,7 +343,7 @@ func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
 		if err := c.Schedules().Pause(t.Context(), large.Name, strings.Repeat("\x01", maxPauseNote)); err != nil {
 			t.Fatal(err)
 		}
-		infos, err := s.Get(t.Context(), schedulesQueue, []string{large.Name})
+		infos, err := s.Get(t.Context(), reserved.Schedules, []string{large.Name})
 		if err != nil || len(infos[0].Payload) > store.MaxPayload {
 			t.Errorf("the record has %d bytes, %v", len(infos[0].Payload), err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -331,7 +332,7 @@ func TestScheduleThatIsNotAllowed(t *testing.T) {
 		"queue name is empty":          func(s *Schedule) { s.Queue = "" },
 		"topic name is empty":          func(s *Schedule) { s.Queue = "topic:" },
 		"holds a brace":                func(s *Schedule) { s.Queue = "topic:{a}" },
-		"has the schedules":            func(s *Schedule) { s.Queue = schedulesQueue },
+		"has the schedules":            func(s *Schedule) { s.Queue = reserved.Schedules },
 		"give exactly one of cron":     func(s *Schedule) { s.When.Every = time.Hour },
 		"cron":                         func(s *Schedule) { s.When.Cron = "* * * *" },
 		"time zone":                    func(s *Schedule) { s.When.TimeZone = "Europe/Berln" },
@@ -356,7 +357,7 @@ func TestScheduleThatIsNotAllowed(t *testing.T) {
 			t.Errorf("%s: Check returned nil", want)
 		}
 	}
-	if stats, err := c.Queue(schedulesQueue).Stats(t.Context()); err != nil || stats.Exists {
+	if stats, err := c.Queue(reserved.Schedules).Stats(t.Context()); err != nil || stats.Exists {
 		t.Errorf("something was stored: %+v, %v", stats, err)
 	}
 	for name, err := range map[string]error{
@@ -447,13 +448,13 @@ func TestChangeOfAScheduleSeesWhatOthersChange(t *testing.T) {
 		want("deleted meanwhile", "", 0)
 		time.Sleep(2 * time.Minute) // it is due
 		between(func() {            // a worker holds it for a moment
-			claim, err := f.Store.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: 5 * time.Second})
+			claim, err := f.Store.Claim(t.Context(), reserved.Schedules, store.ClaimRequest{Max: 1, Lease: 5 * time.Second})
 			if err != nil || len(claim.Messages) != 1 {
 				t.Fatalf("%+v, %v", claim, err)
 			}
 			release := []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Release}}
 			time.AfterFunc(time.Second, func() {
-				if _, err := f.Store.Settle(t.Context(), schedulesQueue, release); err != nil {
+				if _, err := f.Store.Settle(t.Context(), reserved.Schedules, release); err != nil {
 					t.Error(err)
 				}
 			})
@@ -471,7 +472,7 @@ func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 		for name, payload := range map[string]string{"a": `{"v":1,"schedule":7}`, "newer": `{"v":3,"schedule":7}`} {
 			m := store.Outgoing{Message: store.Message{ID: name, Payload: []byte(payload), Group: schedulesGroup}}
 			m.OnDuplicate.Mode = store.DuplicateReplace
-			if _, err := s.Send(t.Context(), schedulesQueue, []store.Outgoing{m}); err != nil {
+			if _, err := s.Send(t.Context(), reserved.Schedules, []store.Outgoing{m}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -488,7 +489,7 @@ func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 		if _, err := c.Schedules().Get(t.Context(), "newer"); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("Get of a newer schedule returned %v", err)
 		}
-		if stats, _ := c.Queue(schedulesQueue).Stats(t.Context()); stats.Dead != 1 || stats.Scheduled+stats.Ready != 1 {
+		if stats, _ := c.Queue(reserved.Schedules).Stats(t.Context()); stats.Dead != 1 || stats.Scheduled+stats.Ready != 1 {
 			t.Errorf("%+v", stats)
 		}
 		put(t, c, everyMinute("good"), PutCreated)

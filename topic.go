@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -32,20 +33,16 @@ type Topic struct {
 
 // The names of a topic's queues and of their properties.
 const (
-	topicPrefix        = store.TopicPrefix
-	historyPrefix      = store.HistoryPrefix // of the queue with its history
-	subscriptionPrefix = "subscription:"     // of a property of the topic's queue, before a subscribed queue's name
-	topicConfigName    = "topic"             // of the property with the TopicConfig
-	topicVersionName   = "topic-version"     // of a property that changes with the configuration and the subscriptions
-	linkValue          = "1"                 // of a subscribed queue's property with the name of the topic's queue
-	// topicIndex is a queue whose property topicChanged changes with every subscription.
-	topicIndex   = topicPrefix
-	topicChanged = "changed"
+	subscriptionPrefix = "subscription:" // of a property of the topic's queue, before a subscribed queue's name
+	topicConfigName    = "topic"         // of the property with the TopicConfig
+	topicVersionName   = "topic-version" // of a property that changes with the configuration and the subscriptions
+	linkValue          = "1"             // of a subscribed queue's property with the name of the topic's queue
+	topicChanged       = "changed"       // of a property of reserved.TopicIndex that changes with every subscription
 )
 
 const (
 	// MaxTopicName is the maximum length of a topic's name, in bytes.
-	MaxTopicName = store.MaxQueueName - len(historyPrefix)
+	MaxTopicName = store.MaxQueueName - len(reserved.History)
 	// MaxSubscriptions is the maximum number of queues that are subscribed to a topic.
 	MaxSubscriptions = 400
 	// MaxHistory is the largest TopicConfig.HistoryCount.
@@ -55,7 +52,7 @@ const (
 // Topic returns the topic with the given name. It need not exist. If the name is not allowed, every method of the Topic
 // returns ErrInvalid.
 func (c *Client) Topic(name string) *Topic {
-	t := &Topic{client: c, name: name, queue: c.Queue(topicPrefix + name), history: c.Queue(historyPrefix + name)}
+	t := &Topic{client: c, name: name, queue: c.Queue(reserved.Topic + name), history: c.Queue(reserved.History + name)}
 	switch {
 	case name == "":
 		t.invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", MaxTopicName)
@@ -69,16 +66,7 @@ func (c *Client) Topic(name string) *Topic {
 
 // checkOwnQueue returns an ErrInvalid unless a worker can have messages of a queue for itself.
 func checkOwnQueue(queue string) error {
-	if strings.HasPrefix(queue, topicPrefix) || strings.HasPrefix(queue, historyPrefix) {
-		return store.Invalid("queue %q belongs to a topic: subscribe another queue to the topic and use that one", queue)
-	}
-	if queue == schedulesQueue {
-		return errSchedulesQueue
-	}
-	if err := checkWorkerQueue(queue); err != nil {
-		return err
-	}
-	return store.CheckQueue(queue)
+	return cmp.Or(checkUse(queue, reserved.Handle), store.CheckQueue(queue))
 }
 
 // Topics returns the names of all topics, sorted. A topic exists from its first message, subscription or configuration
@@ -87,7 +75,7 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 	queues, err := c.Queues(ctx)
 	var names []string
 	for _, queue := range queues {
-		if name, ok := strings.CutPrefix(queue, topicPrefix); ok && name != "" {
+		if name, ok := reserved.CutTopic(queue); ok {
 			names = append(names, name)
 		}
 	}
@@ -283,7 +271,7 @@ func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
 
 // topicsChanged has workers look for subscriptions.
 func (c *Client) topicsChanged(ctx context.Context) error {
-	return c.store.SetProperties(ctx, topicIndex, map[string]string{topicChanged: store.NewID()}, nil)
+	return c.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{topicChanged: store.NewID()}, nil)
 }
 
 // Delete removes the topic with its subscriptions, those to other topics included, its history and the messages that

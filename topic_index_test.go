@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -15,19 +16,19 @@ import (
 // loseIndex does something and then takes back what it changed in the index, as a failover may.
 func loseIndex(t *testing.T, c *Client, do func()) {
 	t.Helper()
-	before, err := c.store.Properties(t.Context(), topicIndex)
+	before, err := c.store.Properties(t.Context(), reserved.TopicIndex)
 	if err != nil {
 		t.Fatal(err)
 	}
 	do()
-	after, err := c.store.Properties(t.Context(), topicIndex)
+	after, err := c.store.Properties(t.Context(), reserved.TopicIndex)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range after {
 		after[name] = before[name]
 	}
-	if err := c.store.SetProperties(t.Context(), topicIndex, after, nil); err != nil {
+	if err := c.store.SetProperties(t.Context(), reserved.TopicIndex, after, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -87,14 +88,8 @@ func (t *Topic) SubscribeIf(
 			return err
 		}
 	}
-	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue)); err != nil {
+	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue), checkUse(queue, reserved.Subscribe)); err != nil {
 		return err
-	}
-	if err := checkWorkerQueue(queue); err != nil {
-		return err
-	}
-	if queue == topicIndex || queue == schedulesQueue || strings.HasPrefix(queue, historyPrefix) {
-		return store.Invalid("queue %q is one of Later's own: subscribe another one", queue)
 	}
 	return t.call(func() error {
 		s := subscription{Where: o.where, CatchingUp: o.from.set(), queue: queue}
@@ -191,7 +186,7 @@ func (t *Topic) checkCircle(ctx context.Context, queue string) error {
 		if queue == t.queue.name {
 			return store.Invalid("messages would go in a circle, %s: leave out one of these subscriptions", path)
 		}
-		name, isTopic := strings.CutPrefix(queue, topicPrefix)
+		name, isTopic := strings.CutPrefix(queue, reserved.Topic)
 		if !isTopic || seen[queue] {
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -263,7 +264,7 @@ func TestTopicIsFoundWithoutTheIndex(t *testing.T) {
 	inTopicStores(t, func(t *testing.T, c *Client) {
 		topic := c.Topic("orders")
 		subscribe(t, topic, "mail")
-		if err := c.store.Delete(t.Context(), topicIndex); err != nil {
+		if err := c.store.Delete(t.Context(), reserved.TopicIndex); err != nil {
 			t.Fatal(err)
 		}
 		w, got := collect(c, "mail")

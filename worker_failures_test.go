@@ -15,6 +15,7 @@ import (
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -30,7 +31,7 @@ type scripted struct {
 }
 
 func (s *scripted) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
-	if s.claim != nil && !isWorkerQueue(queue) {
+	if s.claim != nil && !reserved.IsWorker(queue) {
 		if err := s.claim(req); err != nil {
 			return store.Claim{}, err
 		}
@@ -40,14 +41,14 @@ func (s *scripted) Claim(ctx context.Context, queue string, req store.ClaimReque
 
 func (s *scripted) Settle(ctx context.Context, queue string, all []store.Settlement) ([]store.SettleResult, error) {
 	results, err := s.Store.Settle(ctx, queue, all)
-	if s.settle != nil && !isWorkerQueue(queue) {
+	if s.settle != nil && !reserved.IsWorker(queue) {
 		s.settle(results)
 	}
 	return results, err
 }
 
 func (s *scripted) Wait(ctx context.Context, queue string) error {
-	if isWorkerQueue(queue) {
+	if reserved.IsWorker(queue) {
 		return s.Store.Wait(ctx, queue)
 	}
 	s.wait(1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -29,13 +30,13 @@ func (r *run) watchIndex(ctx context.Context, queues []string) {
 	for failing, scheduling := false, false; ; {
 		var changed <-chan struct{}
 		if r.local != nil {
-			changed = r.local.PropertiesChanged(topicIndex)
+			changed = r.local.PropertiesChanged(reserved.TopicIndex)
 		}
-		index, err := r.client.store.Properties(ctx, topicIndex)
+		index, err := r.client.store.Properties(ctx, reserved.TopicIndex)
 		exist := index[schedulesExist] != ""
 		if err == nil && !scheduling && !exist && (looked.IsZero() || time.Since(looked) >= lookEvery) {
 			var stats store.Stats
-			if stats, err = r.client.store.Stats(ctx, schedulesQueue); err == nil {
+			if stats, err = r.client.store.Stats(ctx, reserved.Schedules); err == nil {
 				looked, exist = time.Now(), stats.Exists
 			}
 		}

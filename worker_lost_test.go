@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -83,7 +84,7 @@ func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantWorkers(t, c) // removes dead workers
-		if all, err := f.Store.Properties(t.Context(), workerPrefix); err != nil || len(all) != 1 {
+		if all, err := f.Store.Properties(t.Context(), reserved.Worker); err != nil || len(all) != 1 {
 			t.Errorf("records are %q, %v; want that of the worker that is cut off", all, err)
 		}
 		f.set(nil, nil)
@@ -105,7 +106,7 @@ func TestCommandForAWorkerThatHasEndedLeavesNoQueue(t *testing.T) {
 		if _, err := c.command(t.Context(), CommandPause, []WorkerInfo{{ID: "gone", Name: "w"}}); err != nil {
 			t.Fatal(err)
 		}
-		if stats, err := c.Store().Stats(t.Context(), workerPrefix+"gone"); err != nil || stats.Exists {
+		if stats, err := c.Store().Stats(t.Context(), reserved.Worker+"gone"); err != nil || stats.Exists {
 			t.Errorf("the queue of a worker that has ended: %+v, %v", stats, err)
 		}
 	})
@@ -158,7 +159,7 @@ func TestWhatDeadWorkersLeftIsFoundOnEveryPageOfQueues(t *testing.T) {
 		if err := c.removeOrphans(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if stats, err := l.Stats(t.Context(), workerPrefix+"gone"); err != nil || stats.Exists {
+		if stats, err := l.Stats(t.Context(), reserved.Worker+"gone"); err != nil || stats.Exists {
 			t.Errorf("its queue: %+v, %v", stats, err)
 		}
 	})

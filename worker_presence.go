@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -155,14 +156,14 @@ func (p *presence) write() error {
 // listWorker writes the record of a worker.
 func (c *Client) listWorker(ctx context.Context, id, record string) error {
 	set := map[string]string{id: record}
-	err := c.store.SetProperties(ctx, workerPrefix, set, nil)
+	err := c.store.SetProperties(ctx, reserved.Worker, set, nil)
 	if !errors.Is(err, ErrTooLarge) {
 		return err
 	}
 	if _, err := c.workers(ctx); err != nil { // removes dead ones
 		return err
 	}
-	return c.store.SetProperties(ctx, workerPrefix, set, nil)
+	return c.store.SetProperties(ctx, reserved.Worker, set, nil)
 }
 
 // describe returns the record.
@@ -253,7 +254,7 @@ func (p *presence) place() {
 	placer, ok := p.run.client.store.(store.Placer)
 	for range placeTries {
 		p.id = store.NewID()
-		p.queue = workerPrefix + p.id
+		p.queue = reserved.Worker + p.id
 		if !ok || placer.SameServer(p.obeying, p.queue, p.record.Queues[0]) {
 			return
 		}

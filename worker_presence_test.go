@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -63,10 +64,10 @@ func TestWorkerThatDiesLeavesTheListWithinALease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Minute) // the survivor removes it
-		if all, err := f.Store.Properties(t.Context(), workerPrefix); err != nil || len(all) != 1 {
+		if all, err := f.Store.Properties(t.Context(), reserved.Worker); err != nil || len(all) != 1 {
 			t.Errorf("records are %q, %v; want that of the survivor", all, err)
 		}
-		if stats, err := f.Store.Stats(t.Context(), workerPrefix+id); err != nil || stats.Exists {
+		if stats, err := f.Store.Stats(t.Context(), reserved.Worker+id); err != nil || stats.Exists {
 			t.Errorf("the queue of the dead worker has %+v, %v; want none", stats, err)
 		}
 		f.set(nil, nil)
@@ -90,7 +91,7 @@ func TestWorkerRemovesWhatIsLeftOfWorkersWithoutARecord(t *testing.T) {
 		check := func() {
 			t.Helper()
 			for id, want := range map[string]bool{live[0].ID: true, gone: false} {
-				if stats, err := c.Store().Stats(t.Context(), workerPrefix+id); err != nil || stats.Exists != want {
+				if stats, err := c.Store().Stats(t.Context(), reserved.Worker+id); err != nil || stats.Exists != want {
 					t.Errorf("the queue of worker %s exists: %t, %v; want %t", id, stats.Exists, err, want)
 				}
 			}
@@ -260,7 +261,7 @@ func TestWorkerIgnoresACommandThatItCannotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, payload := range []string{"", string(unknown)} {
-			_, err := c.store.Send(t.Context(), workerPrefix+id,
+			_, err := c.store.Send(t.Context(), reserved.Worker+id,
 				[]store.Outgoing{{Message: store.Message{ID: store.NewID(), Payload: []byte(payload)}}})
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -88,9 +89,9 @@ type remotePresence struct {
 }
 
 func (c *Client) newRemotePresence(w RemoteWorker, r *receiver) (*remotePresence, error) {
-	if err := store.CheckQueue(workerPrefix + w.ID); err != nil || w.ID == "" {
+	if err := store.CheckQueue(reserved.Worker + w.ID); err != nil || w.ID == "" {
 		return nil, store.Invalid("id of a worker is %q: give 1 to %d bytes without braces", w.ID,
-			store.MaxQueueName-len(workerPrefix))
+			store.MaxQueueName-len(reserved.Worker))
 	}
 	if w.Name == "" {
 		return nil, store.Invalid("worker's name is empty: give 1 to %d bytes", MaxWorkerName)
@@ -105,7 +106,7 @@ func (c *Client) newRemotePresence(w RemoteWorker, r *receiver) (*remotePresence
 	if w.Concurrency < 1 {
 		return nil, store.Invalid("worker's concurrency is %d: give 1 or more", w.Concurrency)
 	}
-	p := &remotePresence{client: c, id: w.ID, queue: workerPrefix + w.ID, wake: make(chan struct{}, 1),
+	p := &remotePresence{client: c, id: w.ID, queue: reserved.Worker + w.ID, wake: make(chan struct{}, 1),
 		record: workerRecord{Name: w.Name, Process: w.ID, Version: w.Version, Concurrency: w.Concurrency,
 			QueueCount: len(r.queues)}}
 	for _, q := range r.queues {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -32,15 +33,15 @@ type scheduleSender struct {
 // sendScheduled sends the runs of all schedules until ctx ends.
 func (r *run) sendScheduled(ctx context.Context) {
 	s := &scheduleSender{
-		queueWorker: &queueWorker{run: r, queue: r.client.Queue(schedulesQueue)}, known: map[string]*scheduleRecord{},
+		queueWorker: &queueWorker{run: r, queue: r.client.Queue(reserved.Schedules)}, known: map[string]*scheduleRecord{},
 	}
 	batch := s.claims(scheduleLease, &pump.Outage{
 		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
 		Works: "later: messages are forwarded again",
-		Attrs: []any{"queue", schedulesQueue, "to", "queue:queues of schedules"},
+		Attrs: []any{"queue", reserved.Schedules, "to", "queue:queues of schedules"},
 	})
 	batch.Work, batch.Uncounted = s, true
-	wait := func(ctx context.Context) error { return r.env.WaitFor(ctx, schedulesQueue) }
+	wait := func(ctx context.Context) error { return r.env.WaitFor(ctx, reserved.Schedules) }
 	loop := pump.Loop{Env: r.env, Ready: r.env.Await, Once: batch.Once, Wait: wait, Outage: batch.Outage}
 	loop.Run(ctx)
 }
@@ -133,7 +134,7 @@ func (s *scheduleSender) stepQueue(ctx context.Context, q *Queue, steps []*sched
 			s.postpone(step.settlement, err)
 			continue
 		}
-		next := store.FollowUp{Queue: schedulesQueue, Message: step.record.outgoing(now)}
+		next := store.FollowUp{Queue: reserved.Schedules, Message: step.record.outgoing(now)}
 		next.Message.SentAt = store.Time(step.record.Created)
 		step.settlement.Action, step.settlement.Then = store.Ack, []store.FollowUp{next}
 		for _, m := range step.runs {
@@ -149,13 +150,13 @@ func (s *scheduleSender) stepQueue(ctx context.Context, q *Queue, steps []*sched
 
 // linked reports whether a run can be written with the ack.
 func (s *scheduleSender) linked(q *Queue, m *store.Outgoing) bool {
-	return !m.Durable.Asked() && store.Linked(s.run.client.store, schedulesQueue, q.name)
+	return !m.Durable.Asked() && store.Linked(s.run.client.store, reserved.Schedules, q.name)
 }
 
 // limit limits a call for the runs of a queue. If the queue can be on another server than the schedules, that server's
 // trouble must not delay the runs of other queues for long.
 func (s *scheduleSender) limit(ctx context.Context, q *Queue) (context.Context, context.CancelFunc) {
-	if store.Linked(s.run.client.store, schedulesQueue, q.name) {
+	if store.Linked(s.run.client.store, reserved.Schedules, q.name) {
 		return context.WithTimeout(ctx, callTimeout)
 	}
 	return context.WithTimeout(ctx, otherServerTimeout)
@@ -273,7 +274,7 @@ func (q *Queue) runSent(ctx context.Context, schedule, id string) {
 	if q.wantsEvents() {
 		q.report(Event{Kind: EventSent, ID: id, Context: ctx, Schedule: schedule})
 	}
-	q.activity.count(EventSent, 1)
+	q.activity.Count(EventSent, 1)
 }
 
 // runsLeftOut reports and counts n runs of a schedule that were not sent to the queue.
@@ -281,5 +282,5 @@ func (q *Queue) runsLeftOut(ctx context.Context, kind EventKind, schedule string
 	if q.wantsEvents() {
 		q.report(Event{Kind: kind, ID: schedule, Context: ctx, Count: n, Schedule: schedule})
 	}
-	q.activity.count(kind, n)
+	q.activity.Count(kind, n)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -223,7 +224,7 @@ func TestStepThatTheStoreRefusesIsPostponed(t *testing.T) {
 			return nil
 		}
 		s.claim = func(queue string, req store.ClaimRequest) {
-			if queue == schedulesQueue && req.Lease != scheduleLease {
+			if queue == reserved.Schedules && req.Lease != scheduleLease {
 				t.Errorf("a lease of %v", req.Lease)
 			}
 		}
@@ -235,7 +236,7 @@ func TestStepThatTheStoreRefusesIsPostponed(t *testing.T) {
 		ran := work(t, c, start, nil)
 		time.Sleep(62 * time.Second)
 		ran.want(t, "1m0s")
-		infos, err := s.Store.Get(t.Context(), schedulesQueue, []string{"refused"})
+		infos, err := s.Store.Get(t.Context(), reserved.Schedules, []string{"refused"})
 		if err != nil || infos[0] == nil || infos[0].State != store.StateScheduled {
 			t.Errorf("the schedule is %+v, %v", infos, err)
 		}
@@ -249,11 +250,11 @@ func TestImportedSchedulesAreNoticedAfterAFailure(t *testing.T) {
 		s, looks := &stepStore{Store: memstore.New(), linked: true}, 0
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
-		if err := s.SetProperties(t.Context(), topicIndex, map[string]string{schedulesExist: ""}, nil); err != nil {
+		if err := s.SetProperties(t.Context(), reserved.TopicIndex, map[string]string{schedulesExist: ""}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.stats = func(queue string) error {
-			if looks++; queue == schedulesQueue && looks < 3 {
+			if looks++; queue == reserved.Schedules && looks < 3 {
 				return ErrUnavailable
 			}
 			return nil

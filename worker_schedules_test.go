@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -262,11 +263,11 @@ func TestScheduleThatWasImportedRuns(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		from := newClientOn(t, memstore.New())
 		put(t, from, everyMinute("a"), PutCreated)
-		infos, err := from.Store().Get(t.Context(), schedulesQueue, []string{"a"})
+		infos, err := from.Store().Get(t.Context(), reserved.Schedules, []string{"a"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Store().Restore(t.Context(), schedulesQueue, []store.Info{*infos[0]}); err != nil {
+		if _, err := c.Store().Restore(t.Context(), reserved.Schedules, []store.Info{*infos[0]}); err != nil {
 			t.Fatal(err)
 		}
 		ran := work(t, c, start, nil)
@@ -280,7 +281,7 @@ func TestScheduleThatWasImportedRuns(t *testing.T) {
 func TestScheduleThatCannotRunKeepsNoOtherFromRunning(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		put(t, c, everyMinute("a"), PutCreated)
-		for i, queue := range []string{"", "a{b", "a\nb", schedulesQueue, "topic:", strings.Repeat("x", 1000)} {
+		for i, queue := range []string{"", "a{b", "a\nb", reserved.Schedules, "topic:", strings.Repeat("x", 1000)} {
 			name := fmt.Sprint("odd", i)
 			put(t, c, everyMinute(name), PutCreated)
 			err := c.Schedules().change(t.Context(), name, func(r *scheduleRecord, _ time.Time) error {

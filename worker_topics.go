@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/reserved"
 )
 
 const (
@@ -113,7 +114,7 @@ func (d *distributors) find(ctx context.Context, queue string, found map[string]
 		return err
 	}
 	for name := range all {
-		if !strings.HasPrefix(name, topicPrefix) || found[name] {
+		if !strings.HasPrefix(name, reserved.Topic) || found[name] {
 			continue
 		}
 		found[name] = true
@@ -130,7 +131,7 @@ func (d *distributors) start(ctx context.Context, queue string) {
 	x := &distributor{
 		queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue)},
 
-		topic:   r.client.Topic(strings.TrimPrefix(queue, topicPrefix)),
+		topic:   r.client.Topic(strings.TrimPrefix(queue, reserved.Topic)),
 		cancel:  cancel,
 		changed: make(chan struct{}, 1),
 		broken:  map[string]*broken{},

@@ -14,14 +14,12 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
-// Live workers are the properties of the queue workerPrefix: a workerRecord under each worker's id. Commands to a
-// worker are messages of the queue workerPrefix with its id (worker_presence.go).
-
-// workerPrefix begins the names of the queues that belong to workers.
-const workerPrefix = store.WorkerPrefix
+// Live workers are the properties of the queue reserved.Worker: a workerRecord under each worker's id. Commands to a
+// worker are messages of the queue reserved.Worker with its id (worker_presence.go).
 
 const (
 	// presenceLease is how long a worker stays listed after its last heartbeat.
@@ -64,18 +62,6 @@ type command struct {
 	From    string        `json:"from"` // the sender, for the log
 }
 
-// isWorkerQueue reports whether a queue belongs to workers.
-func isWorkerQueue(queue string) bool { return strings.HasPrefix(queue, workerPrefix) }
-
-// checkWorkerQueue returns an ErrInvalid if a queue belongs to workers.
-func checkWorkerQueue(queue string) error {
-	if isWorkerQueue(queue) {
-		return store.Invalid("queue %q begins with %q, which is kept for Later's workers: give it another name", queue,
-			workerPrefix)
-	}
-	return nil
-}
-
 // Workers returns the live workers of all processes as of their last heartbeats, sorted by name. A worker sends one
 // every 14 seconds and when its state changes. One that ends leaves the list at once, and one that dies within 30
 // seconds. ReportWorkers returns what they do now.
@@ -97,11 +83,11 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 }
 
 func (c *Client) workers(ctx context.Context) ([]WorkerInfo, error) {
-	stats, err := c.store.Stats(ctx, workerPrefix)
+	stats, err := c.store.Stats(ctx, reserved.Worker)
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
-	all, err := c.store.Properties(ctx, workerPrefix)
+	all, err := c.store.Properties(ctx, reserved.Worker)
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
@@ -139,11 +125,11 @@ func (c *Client) removeWorkers(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		remove[id] = ""
 	}
-	if err := c.store.SetProperties(ctx, workerPrefix, remove, nil); err != nil {
+	if err := c.store.SetProperties(ctx, reserved.Worker, remove, nil); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if err := c.store.Delete(ctx, workerPrefix+id); err != nil {
+		if err := c.store.Delete(ctx, reserved.Worker+id); err != nil {
 			return err
 		}
 	}
@@ -160,7 +146,7 @@ func (c *Client) removeOrphans(ctx context.Context) error {
 			return err
 		}
 		for _, name := range names {
-			if id, ok := strings.CutPrefix(name, workerPrefix); ok && id != "" {
+			if id, ok := reserved.CutWorker(name); ok {
 				ids = append(ids, id)
 			}
 		}
@@ -172,7 +158,7 @@ func (c *Client) removeOrphans(ctx context.Context) error {
 		return nil
 	}
 	// Read after the queues: whoever created one to send a command had found the worker's record.
-	records, err := c.store.Properties(ctx, workerPrefix)
+	records, err := c.store.Properties(ctx, reserved.Worker)
 	if err != nil {
 		return err
 	}
@@ -331,7 +317,7 @@ func (c *Client) sendCommand(ctx context.Context, do WorkerCommand, worker strin
 	if err != nil {
 		return id, err
 	}
-	_, err = c.store.Send(ctx, workerPrefix+worker, []store.Outgoing{{Message: store.Message{
+	_, err = c.store.Send(ctx, reserved.Worker+worker, []store.Outgoing{{Message: store.Message{
 		ID: id, Payload: payload, ExpireAfter: commandExpiry,
 	}}})
 	return id, err
@@ -349,7 +335,7 @@ func (c *Client) acknowledged(ctx context.Context, waiting map[string]WorkerInfo
 		i := slices.IndexFunc(w.seen, func(s seenCommand) bool { return s.ID == id })
 		switch {
 		case !ok: // it may have ended just before the command was sent
-			if err := c.store.Delete(ctx, workerPrefix+waiting[id].ID); err != nil {
+			if err := c.store.Delete(ctx, reserved.Worker+waiting[id].ID); err != nil {
 				continue
 			}
 		case i < 0:

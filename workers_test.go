@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -304,7 +305,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 				for j := range store.MaxBatch {
 					set[fmt.Sprint("other", i*store.MaxBatch+j)] = text
 				}
-				if err := c.store.SetProperties(t.Context(), workerPrefix, set, nil); err != nil {
+				if err := c.store.SetProperties(t.Context(), reserved.Worker, set, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -323,7 +324,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 func TestWorkersSkipsARecordThatItCannotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		set := map[string]string{"x": "no JSON", "y": `{"held":[1]}`}
-		if err := c.store.SetProperties(t.Context(), workerPrefix, set, nil); err != nil {
+		if err := c.store.SetProperties(t.Context(), reserved.Worker, set, nil); err != nil {
 			t.Fatal(err)
 		}
 		startRunning(t, c, WorkerConfig{Name: "w"})

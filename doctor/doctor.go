@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -61,7 +62,7 @@ func checkSchedules(ctx context.Context, client *later.Client, report func(Resul
 		}
 		for _, unreadable := range page.Unreadable {
 			report(Result{
-				Severity: Error, Check: "schedules", Queue: store.SchedulesQueue, Text: unreadable.Error(), Count: 1,
+				Severity: Error, Check: "schedules", Queue: reserved.Schedules, Text: unreadable.Error(), Count: 1,
 				Advice: "upgrade if another version wrote it, else delete the schedule and put it again",
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -176,9 +177,6 @@ func (h *Harness) nextDue() (next time.Time) {
 	return next
 }
 
-// schedulesQueue is the queue with the schedules, due when they run next.
-const schedulesQueue = store.SchedulesQueue
-
 // startSchedules starts a worker that sends the runs of schedules for inline handlers, once there is a schedule. It
 // reports false when the test has failed.
 func (h *Harness) startSchedules() bool {
@@ -186,7 +184,7 @@ func (h *Harness) startSchedules() bool {
 	if h.scheduling || len(h.inline) == 0 {
 		return true
 	}
-	s, err := h.client.Queue(schedulesQueue).Stats(background)
+	s, err := h.client.Queue(reserved.Schedules).Stats(background)
 	if err != nil {
 		h.fatal("read the schedules", err)
 		return false
@@ -205,7 +203,7 @@ func (h *Harness) workerQueues() (queues []string, ok bool) {
 	for _, w := range h.workers {
 		if w.running() && !w.Paused() {
 			queues = append(queues, w.Queues()...)
-			queues = append(queues, schedulesQueue)
+			queues = append(queues, reserved.Schedules)
 		}
 	}
 	slices.Sort(queues)

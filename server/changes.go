@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -99,7 +100,7 @@ func (cs *changes) before(id int64, limit int, shows func(*Change) bool) []*Chan
 func (c *Change) isOf(see func(queue string) bool, schedules bool) bool {
 	topic, ok := c.Attributes["topic"].(string)
 	_, scheduled := c.Attributes["schedule"]
-	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
+	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(reserved.Topic+topic)) &&
 		(!scheduled || schedules)
 }
 

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/server/access"
-	"github.com/laterq/later/store"
 )
 
 // Logouts returns what all servers of a client's store know of logins that were ended: a message each in an internal
 // queue, which has the id of the session and is due when the login would have ended by itself.
-func Logouts(c *later.Client) access.Revocations { return &logouts{c.Queue(store.LogoutsQueue)} }
+func Logouts(c *later.Client) access.Revocations { return &logouts{c.Queue(reserved.Logouts)} }
 
 type logouts struct{ queue *later.Queue }
 

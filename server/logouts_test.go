@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
-	"github.com/laterq/later/store"
 )
 
 func TestLogoutsAreKeptUntilTheLoginWouldHaveEnded(t *testing.T) {
@@ -38,7 +38,7 @@ func TestLogoutsAreKeptUntilTheLoginWouldHaveEnded(t *testing.T) {
 		}
 		time.Sleep(time.Hour + time.Second)
 		revoke("c", time.Hour)
-		stats, err := a.client.Queue(store.LogoutsQueue).Stats(t.Context())
+		stats, err := a.client.Queue(reserved.Logouts).Stats(t.Context())
 		if err != nil || stats.Scheduled != 2 || stats.Ready != 0 || !revoked("b") || !revoked("c") {
 			t.Errorf("%+v, %v", stats, err)
 		}

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
-	"github.com/laterq/later/store"
 )
 
 const (
@@ -41,7 +40,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err != nil {
 		return nil, err
 	}
-	clock, err := s.client.Queue(store.SchedulesQueue).Stats(ctx)
+	clock, err := s.client.Queue(reserved.Schedules).Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 			return nil, err
 		}
 		see := visible(ctx)
-		names = slices.DeleteFunc(all, func(name string) bool { return isInternal(name) || !see(name) })
+		names = slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
 	}
 	o.QueueCount, o.QueuesLeftOut = len(names), max(0, len(names)-maxOverviewQueues)
 	names = names[:len(names)-o.QueuesLeftOut]
@@ -75,11 +74,6 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 		names = sortedSet(slices.Concat(names, r.queues))
 	}
 	return names, nil
-}
-
-// isInternal reports whether nobody sends to a queue, or receives from it.
-func isInternal(queue string) bool {
-	return queue == store.SchedulesQueue || queue == store.LogoutsQueue || strings.HasPrefix(queue, store.HistoryPrefix)
 }
 
 // overviewRest reads what is not of a single queue.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
@@ -266,7 +267,7 @@ type tested struct {
 
 // Stats is called once by each reading for the store's clock.
 func (s *tested) Stats(ctx context.Context, queue string) (store.Stats, error) {
-	if queue == store.SchedulesQueue {
+	if queue == reserved.Schedules {
 		s.readings.Add(1)
 		time.Sleep(s.delay)
 		if err := s.failure.Load(); err != nil {

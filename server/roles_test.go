@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -138,10 +139,10 @@ func rightsByRoute(t *testing.T) map[string]mayDo {
 
 // of returns the roles that may do it with a queue, of those that may use all queues.
 func (m mayDo) of(queue string) string {
-	switch prefix, rest := store.CutReserved(queue); {
+	switch prefix, rest := reserved.Cut(queue); {
 	case prefix == "":
 		return m.queue
-	case prefix == store.TopicPrefix && rest != "":
+	case prefix == reserved.Topic && rest != "":
 		return m.topic
 	}
 	return m.kept
@@ -186,7 +187,7 @@ var pathParameter = regexp.MustCompile(`\{\w+\}`)
 
 // fill returns a path with a queue, or a topic or receipt of it, and anything else for other parameters.
 func fill(path, queue string) string {
-	topic := cmp.Or(strings.TrimPrefix(queue, store.TopicPrefix), "none")
+	topic := cmp.Or(strings.TrimPrefix(queue, reserved.Topic), "none")
 	path = strings.NewReplacer("{queue}", queue, "{token}", receiptOf(queue), "{topic}", topic).Replace(path)
 	return pathParameter.ReplaceAllString(path, "none")
 }

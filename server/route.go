@@ -19,6 +19,7 @@ import (
 
 	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -75,7 +76,7 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 		queues = append(queues, queue)
 	}
 	if topic := ctx.Param("topic"); topic != "" {
-		queues = append(queues, store.TopicPrefix+topic)
+		queues = append(queues, reserved.Topic+topic)
 	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -92,7 +93,7 @@ func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopi
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor ||
-			may(ctx, access.Look, store.TopicPrefix+name) != nil
+			may(ctx, access.Look, reserved.Topic+name) != nil
 	})
 	out := &listTopicsOutput{}
 	if len(names) > in.Limit {
@@ -237,7 +238,7 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutpu
 	}
 	out := newMessagePage()
 	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
-	history := s.client.Queue(store.HistoryPrefix + in.Topic)
+	history := s.client.Queue(reserved.History + in.Topic)
 	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return history.Search(ctx, f, o)
 	}, func(info *later.Info) Message { return message(ctx, info) })

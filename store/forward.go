@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/laterq/later/internal/reserved"
 )
 
 // TargetKind is a kind of destination.
@@ -47,7 +49,7 @@ func (t Target) String() string { return string(t.Kind) + ":" + t.Name }
 
 // ParseTarget returns the target that String returned. It also knows topic:NAME, which is the topic's queue.
 func ParseTarget(text string) (Target, error) {
-	if strings.HasPrefix(text, TopicPrefix) {
+	if strings.HasPrefix(text, reserved.Topic) {
 		text = string(TargetQueue) + ":" + text
 	}
 	kind, name, ok := strings.Cut(text, ":")

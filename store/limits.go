@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/laterq/later/internal/reserved"
 )
 
 // Limits of messages and calls. They are checked before anything is written.
@@ -72,7 +74,7 @@ func CheckNewQueue(name string) error {
 		return err
 	}
 	field := "queue name"
-	prefix, rest := CutReserved(name)
+	prefix, rest := reserved.Cut(name)
 	if prefix != "" {
 		field = "name in " + prefix
 	}
@@ -99,7 +101,7 @@ func NewName(name string) string {
 
 // NewQueueName is NewName for queues: CheckNewQueue accepts what it returns of a name that CheckQueue accepts.
 func NewQueueName(name string) string {
-	prefix, rest := CutReserved(name)
+	prefix, rest := reserved.Cut(name)
 	return prefix + NewName(rest)
 }
 

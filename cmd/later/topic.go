@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
-
-// topicPrefix and a topic's name are the name of the queue with its messages.
-const topicPrefix = store.TopicPrefix
 
 func (m *Main) topicCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -150,7 +147,7 @@ func (m *Main) topicAndQueueNames(cmd *cobra.Command, args []string, typed strin
 func subscribable(c *later.Client, ctx context.Context) (names []string, err error) {
 	all, err := c.Queues(ctx)
 	for _, name := range all {
-		if name != topicPrefix && !strings.HasPrefix(name, store.HistoryPrefix) {
+		if reserved.Check(name, reserved.Subscribe) == "" {
 			names = append(names, name)
 		}
 	}

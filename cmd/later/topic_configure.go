@@ -9,9 +9,9 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
-	"github.com/laterq/later/store"
 )
 
 func (m *Main) topicConfigureCommand() *cobra.Command {
@@ -121,7 +121,7 @@ A message published afterwards creates the topic again.`,
 				if err != nil {
 					return err
 				}
-				history, err := c.Queue(store.HistoryPrefix + t.Name()).Stats(ctx)
+				history, err := c.Queue(reserved.History + t.Name()).Stats(ctx)
 				if err != nil {
 					return err
 				}

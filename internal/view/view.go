@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
-	"github.com/laterq/later/store"
 )
 
 // EventKinds are the kinds of events that a Watch receives in addition to EventMissed, in the order of the help text.
@@ -129,7 +129,7 @@ func Topic(ctx context.Context, c *later.Client, name string, counts bool, show 
 	if err != nil {
 		return topic, err
 	}
-	history, err := c.Queue(store.HistoryPrefix + name).Stats(ctx)
+	history, err := c.Queue(reserved.History + name).Stats(ctx)
 	if err != nil {
 		return topic, err
 	}

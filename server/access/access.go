@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -98,13 +99,13 @@ func (i Identity) Key() string {
 }
 
 // May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or
-// all of them. On a queue that Later keeps for itself it is a right on what the queue belongs to; see reserved.
+// all of them. On a queue that Later keeps for itself it is a right on what the queue belongs to; see needed.
 func (i Identity) May(right Right, queue string) bool {
-	return i.has(reserved(right, queue))
+	return i.has(needed(right, queue))
 }
 
 // MaySchedules reports whether they have a right on schedules, each of which also needs the right on its queue.
-func (i Identity) MaySchedules(right Right) bool { return i.has(right, store.SchedulesQueue) }
+func (i Identity) MaySchedules(right Right) bool { return i.has(right, reserved.Schedules) }
 
 func (i Identity) has(right Right, name string) bool {
 	if !i.Role.Allows(right) {
@@ -113,7 +114,7 @@ func (i Identity) has(right Right, name string) bool {
 	return i.Queues == nil || slices.ContainsFunc(i.Queues, func(pattern string) bool { return matches(pattern, name) })
 }
 
-// reserved returns the right that somebody needs for a right on a queue, and the name that they need it for. They differ
+// needed returns the right that somebody needs for a right on a queue, and the name that they need it for. They differ
 // for the queues that Later keeps for itself, so that nobody reaches there what the routes of topics and schedules
 // refuse:
 //   - a topic's messages are of the topic: to send, get and cancel single ones is to publish, and to receive them is to
@@ -122,21 +123,21 @@ func (i Identity) has(right Right, name string) bool {
 //   - the other queues have something of all queues. They are read with Look and changed with Operate for the whole
 //     server;
 //   - who changes the logins that were ended could make one valid again, also that of an admin, which needs Administer.
-func reserved(right Right, queue string) (Right, string) {
-	prefix, rest := store.CutReserved(queue)
+func needed(right Right, queue string) (Right, string) {
+	prefix, rest := reserved.Cut(queue)
 	if prefix == "" {
 		return right, queue
 	}
 	topic := ""
-	if (prefix == store.TopicPrefix || prefix == store.HistoryPrefix) && rest != "" {
-		topic = store.TopicPrefix + rest
+	if (prefix == reserved.Topic || prefix == reserved.History) && rest != "" {
+		topic = reserved.Topic + rest
 	}
 	publishes := right == Get || right == Send
 	switch {
 	case publishes && queue == topic:
 	case right == Get:
 		right = Look
-	case prefix == store.LogoutsQueue && right != Look:
+	case prefix == reserved.Logouts && right != Look:
 		right = Administer
 	case right == Send, right == Work:
 		right = Operate
@@ -152,7 +153,7 @@ func matches(pattern, queue string) bool {
 	case prefix == "":
 		return true
 	}
-	kept, _ := store.CutReserved(queue)
+	kept, _ := reserved.Cut(queue)
 	return strings.HasPrefix(prefix, kept) && strings.HasPrefix(queue, prefix)
 }
 

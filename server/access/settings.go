@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/laterq/later/internal/nearest"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -353,19 +354,19 @@ func checkPattern(pattern string) error {
 	if err := store.CheckQueue(name); err != nil {
 		return store.Invalid("is wrong: %v", err)
 	}
-	switch prefix, topic := store.CutReserved(name); prefix {
-	case store.HistoryPrefix:
+	switch prefix, topic := reserved.Cut(name); prefix {
+	case reserved.History:
 		return store.Invalid("is %q: the history of a topic belongs to it: give %q", nearest.Clip(pattern),
-			nearest.Clip(store.TopicPrefix+topic))
-	case store.WorkerPrefix, store.LogoutsQueue:
+			nearest.Clip(reserved.Topic+topic))
+	case reserved.Worker, reserved.Logouts:
 		return store.Invalid("is %q: these queues are of the whole server: leave out queues, for a role on all of them",
 			nearest.Clip(pattern))
-	case store.TopicPrefix:
+	case reserved.Topic:
 		if pattern == prefix {
 			return store.Invalid("is %q: the name of the topic is missing: give %sNAME, or %s* for all topics", pattern, prefix,
 				prefix)
 		}
-	case store.SchedulesQueue:
+	case reserved.Schedules:
 		if name != prefix {
 			return store.Invalid("is %q: the schedules are one name: give %q", nearest.Clip(pattern), prefix)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/tlstest"
 	"github.com/laterq/later/store"
 )
@@ -213,7 +214,7 @@ func check(t *testing.T, who Identity) {
 
 // TestNameInQueuesIsRefusedOrHasAnEffect tries names of queues that Later keeps for itself.
 func TestNameInQueuesIsRefusedOrHasAnEffect(t *testing.T) {
-	for _, prefix := range store.Reserved {
+	for _, prefix := range reserved.Prefixes {
 		for _, pattern := range []string{prefix, prefix + "*", prefix + "x", prefix + "x*"} {
 			who := Identity{Name: "n", Role: RoleAdmin, Queues: []string{pattern}}
 			works := who.MaySchedules(Operate)

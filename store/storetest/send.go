@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -73,7 +74,7 @@ var sendRules = []rule{
 			e.is((&store.Outgoing{Message: store.Message{ID: name}}).Check(), store.ErrInvalid)
 			e.ok(store.CheckQueue(name))
 			e.ok(store.CheckID(name))
-			for _, queue := range []string{newQueueName(), name, store.TopicPrefix + name} {
+			for _, queue := range []string{newQueueName(), name, reserved.Topic + name} {
 				e.queue = queue
 				m := message(name, at(e.now().Add(-time.Hour)))
 				m.Group = name
