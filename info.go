@@ -4,6 +4,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -84,7 +85,7 @@ func newInfo(queue string, i store.Info) *Info {
 
 // MarshalJSON returns the JSON of the message, as the later command prints it; see docs/cli.md.
 func (i Info) MarshalJSON() ([]byte, error) {
-	return wire.Append(nil, wire.NewInfo(i.Queue, &store.Info{
+	return jsontext.Append(nil, wire.NewInfo(i.Queue, &store.Info{
 		Message: store.Message{
 			ID:          i.ID,
 			Payload:     i.Payload,

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -95,7 +96,7 @@ func TestInfoHasEveryFieldOfTheStore(t *testing.T) {
 	}
 	set(reflect.ValueOf(&from).Elem())
 	set(reflect.ValueOf(&from.Message).Elem())
-	want := string(wire.Append(nil, wire.NewInfo("q", &from)))
+	want := string(jsontext.Append(nil, wire.NewInfo("q", &from)))
 	if got, err := json.Marshal(newInfo("q", from)); err != nil || string(got) != want {
 		t.Errorf("JSON %s, %v", got, err)
 	}

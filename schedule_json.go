@@ -3,68 +3,60 @@ package later
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
-	"unicode/utf8"
 
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
-// scheduleJSON is the JSON of a Schedule but for its rule, whose fields are next to these.
+// scheduleJSON is the JSON of a Schedule. Its rule is next to the other fields.
 type scheduleJSON struct {
-	Name  string `json:"name"`
-	Queue string `json:"queue"`
+	Name  string `json:"name,omitempty"`
+	Queue string `json:"queue,omitempty"`
 	Set   string `json:"set,omitempty"`
-	wire.Payload
-	Headers      map[string]string   `json:"headers,omitempty"`
-	MaxAttempts  int                 `json:"max_attempts,omitempty"`
-	Timeout      jsonfields.Duration `json:"timeout,omitempty"`
-	ExpireAfter  jsonfields.Duration `json:"expire_after,omitempty"`
-	Group        string              `json:"group,omitempty"`
-	DedupWindow  jsonfields.Duration `json:"dedup_window,omitempty"`
+	message.Payload
+	Headers map[string]string `json:"headers,omitempty"`
+	message.Common
 	Missed       MissedPolicy        `json:"missed,omitempty"`
 	MissedWithin jsonfields.Duration `json:"missed_within,omitempty"`
 	MissedMax    int                 `json:"missed_max,omitempty"`
 	Unfinished   UnfinishedPolicy    `json:"unfinished,omitempty"`
+	ruleJSON
 }
 
-// ruleFields are the fields of a rule's JSON.
-var ruleFields = []string{"cron", "every", "rrule", "times", "series", "time_zone", "start", "end", "exclude", "jitter",
-	"max_runs", "gap", "overlap"}
+// ruleJSON has the fields of a recurrence.Spec.
+type ruleJSON struct {
+	Cron     json.RawMessage `json:"cron,omitempty"`
+	Every    json.RawMessage `json:"every,omitempty"`
+	RRule    json.RawMessage `json:"rrule,omitempty"`
+	Times    json.RawMessage `json:"times,omitempty"`
+	Series   json.RawMessage `json:"series,omitempty"`
+	TimeZone json.RawMessage `json:"time_zone,omitempty"`
+	Start    json.RawMessage `json:"start,omitempty"`
+	End      json.RawMessage `json:"end,omitempty"`
+	Exclude  json.RawMessage `json:"exclude,omitempty"`
+	Jitter   json.RawMessage `json:"jitter,omitempty"`
+	MaxRuns  json.RawMessage `json:"max_runs,omitempty"`
+	Gap      json.RawMessage `json:"gap,omitempty"`
+	Overlap  json.RawMessage `json:"overlap,omitempty"`
+}
 
-// MarshalJSON returns the JSON of the schedule, as in a file for Apply. The fields of When are next to its own.
+// MarshalJSON returns the JSON of the schedule, as in a file for Apply and in the store. The fields of When are next to
+// its own.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	var payload wire.Payload
-	if len(s.Payload) > 0 {
-		payload = wire.NewPayload(s.Payload, s.Headers)
-	}
-	return s.marshal(payload)
-}
-
-// marshalStored returns the JSON of the schedule as records have it: "payload" is text whatever its content type.
-func (s *Schedule) marshalStored() ([]byte, error) {
-	var payload wire.Payload
-	switch {
-	case len(s.Payload) == 0:
-	case utf8.Valid(s.Payload):
-		payload.Payload = wire.Append(nil, string(s.Payload))
-	default:
-		payload.PayloadBase64 = s.Payload
-	}
-	return s.marshal(payload)
-}
-
-func (s *Schedule) marshal(payload wire.Payload) ([]byte, error) {
 	when, err := json.Marshal(s.When)
 	if err != nil {
 		return nil, err
 	}
-	return joinObjects(wire.Append(nil, scheduleJSON{
-		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: payload, Headers: s.Headers, MaxAttempts: s.MaxAttempts,
-		Timeout: jsonfields.Duration(s.Timeout), ExpireAfter: jsonfields.Duration(s.ExpireAfter), Group: s.Group,
-		DedupWindow: jsonfields.Duration(s.DedupWindow), Missed: s.Missed,
-		MissedWithin: jsonfields.Duration(s.MissedWithin), MissedMax: s.MissedMax, Unfinished: s.Unfinished,
+	m := s.message()
+	content := message.NewContent(&m)
+	return joinObjects(jsontext.Append(nil, scheduleJSON{
+		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: content.Payload, Headers: content.Headers,
+		Common: content.Common, Missed: s.Missed, MissedWithin: jsonfields.Duration(s.MissedWithin),
+		MissedMax: s.MissedMax, Unfinished: s.Unfinished,
 	}), when), nil
 }
 
@@ -104,50 +96,22 @@ func (r Run) wire() *wire.Run {
 	}
 }
 
-// UnmarshalJSON replaces the schedule by one of a file for Apply. A payload that is a JSON value has its content type in
-// Headers. A field that it does not know is an error.
+// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or that somebody wrote. A payload that is a JSON
+// value has its content type in Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
-	return s.unmarshal(text, (*wire.Payload).Message)
-}
-
-// unmarshalStored replaces the schedule by what marshalStored has returned.
-func (s *Schedule) unmarshalStored(text []byte) error {
-	return s.unmarshal(text, func(p *wire.Payload, headers map[string]string) ([]byte, map[string]string, error) {
-		if p.Payload == nil {
-			return p.PayloadBase64, headers, nil
-		}
-		var text string
-		err := json.Unmarshal(p.Payload, &text)
-		return []byte(text), headers, err
-	})
-}
-
-func (s *Schedule) unmarshal(text []byte,
-	payloadOf func(*wire.Payload, map[string]string) ([]byte, map[string]string, error)) error {
 	var j scheduleJSON
-	fields := map[string]any{
-		"name": &j.Name, "queue": &j.Queue, "set": &j.Set, "payload": &j.Payload.Payload,
-		"payload_text": &j.PayloadText, "payload_base64": &j.PayloadBase64,
-		"headers": &j.Headers, "max_attempts": &j.MaxAttempts, "timeout": &j.Timeout, "expire_after": &j.ExpireAfter,
-		"group": &j.Group, "dedup_window": &j.DedupWindow, "missed": &j.Missed, "missed_within": &j.MissedWithin,
-		"missed_max": &j.MissedMax, "unfinished": &j.Unfinished,
-	}
-	rule := map[string]*json.RawMessage{}
-	for _, name := range ruleFields {
-		rule[name] = new(json.RawMessage)
-		fields[name] = rule[name]
-	}
-	err := jsonfields.Decode(text, fields)
+	err := jsonfields.Decode(text, &j)
+	var when []byte
 	if err == nil {
-		maps.DeleteFunc(rule, func(_ string, value *json.RawMessage) bool { return *value == nil })
-		var when []byte
-		if when, err = json.Marshal(rule); err == nil {
-			err = s.When.UnmarshalJSON(when)
-		}
+		when, err = json.Marshal(j.ruleJSON)
 	}
-	var payload []byte
 	if err == nil {
-		payload, j.Headers, err = payloadOf(&j.Payload, j.Headers)
+		err = s.When.UnmarshalJSON(when)
+	}
+	var m store.Message
+	if err == nil {
+		content := message.Content{Payload: j.Payload, Headers: j.Headers, Options: message.Options{Common: j.Common}}
+		m, err = content.Message()
 	}
 	switch {
 	case err != nil && j.Name != "":
@@ -156,10 +120,23 @@ func (s *Schedule) unmarshal(text []byte,
 		return fmt.Errorf("schedule: %w", err)
 	}
 	*s = Schedule{
-		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Payload: payload, Headers: j.Headers,
-		MaxAttempts: j.MaxAttempts, Timeout: time.Duration(j.Timeout), ExpireAfter: time.Duration(j.ExpireAfter),
-		Group: j.Group, DedupWindow: time.Duration(j.DedupWindow), Missed: j.Missed,
+		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Missed: j.Missed,
 		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: j.Unfinished,
 	}
+	s.setMessage(&m)
 	return nil
+}
+
+// message returns what each message of the schedule has, without an id and the headers of a run.
+func (s *Schedule) message() store.Message {
+	return store.Message{
+		Payload: s.Payload, Headers: s.Headers, MaxAttempts: s.MaxAttempts, Timeout: s.Timeout,
+		ExpireAfter: s.ExpireAfter, Group: s.Group, DedupWindow: s.DedupWindow,
+	}
+}
+
+// setMessage is the reverse of message.
+func (s *Schedule) setMessage(m *store.Message) {
+	s.Payload, s.Headers, s.MaxAttempts, s.Timeout = m.Payload, m.Headers, m.MaxAttempts, m.Timeout
+	s.ExpireAfter, s.Group, s.DedupWindow = m.ExpireAfter, m.Group, m.DedupWindow
 }

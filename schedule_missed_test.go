@@ -91,7 +91,7 @@ func TestSchedulesOfTheOldDefaultFollowTheNewOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := store.Outgoing{Message: infos[0].Message, Due: store.Due{At: infos[0].Due}}
-		old := bytes.Replace(m.Payload, []byte(`{"v":2,`), []byte(`{"v":1,`), 1)
+		old := bytes.Replace(m.Payload, []byte(`{"v":3,`), []byte(`{"v":1,`), 1)
 		if bytes.Equal(old, m.Payload) {
 			t.Fatalf("the record is %s", m.Payload)
 		}
@@ -114,7 +114,7 @@ func TestSchedulesOfTheOldDefaultFollowTheNewOne(t *testing.T) {
 	}
 	infos, err := s.Get(t.Context(), reserved.Schedules, []string{"default"})
 	if err != nil || strings.Contains(string(infos[0].Payload), "missed_within") ||
-		!strings.HasPrefix(string(infos[0].Payload), `{"v":2,`) {
+		!strings.HasPrefix(string(infos[0].Payload), `{"v":3,`) {
 		t.Errorf("the record was written as %s, %v", infos[0].Payload, err)
 	}
 	schedule.MissedWithin = time.Hour

@@ -24,15 +24,14 @@ const maxPauseNote = 1024
 // all of their characters are escaped.
 const maxStateBytes = 16 << 10
 
-// scheduleVersion is the version of the records that this code writes. Those of later versions are left alone. Version
-// 1 stored the default of MissedWithin, which was an hour.
-const scheduleVersion = 2
+// scheduleVersion is the version of the records that this code writes. Those of later versions are left alone. Versions
+// before 3 had text in the field "payload", and version 1 stored the default of MissedWithin, which was an hour.
+const scheduleVersion = 3
 
 // missedWithin1 is the default of MissedWithin in records of version 1.
 const missedWithin1 = time.Hour
 
-// scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule by
-// marshalStored.
+// scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule.
 type scheduleRecord struct {
 	scheduleState
 	Schedule   Schedule
@@ -70,7 +69,7 @@ func (r *scheduleRecord) encode() []byte {
 	r.Version = scheduleVersion
 	state, err := json.Marshal(&r.scheduleState)
 	if err == nil && r.definition == nil {
-		r.definition, err = r.Schedule.marshalStored()
+		r.definition, err = r.Schedule.MarshalJSON()
 	}
 	if err != nil {
 		panic(fmt.Sprintf("later: a schedule that was checked has no JSON: %v", err))
@@ -96,8 +95,10 @@ func decodeSchedule(name string, payload []byte, like *scheduleRecord) (*schedul
 			r.compiled = like.compiled
 		}
 	case err == nil:
-		r.definition = definition
-		err = r.Schedule.unmarshalStored(definition)
+		if r.definition = definition; r.Version < scheduleVersion {
+			definition, r.definition = bytes.Replace(definition, []byte(`"payload":`), []byte(`"payload_text":`), 1), nil
+		}
+		err = r.Schedule.UnmarshalJSON(definition)
 	}
 	if r.Version == 1 && r.Schedule.MissedWithin == missedWithin1 {
 		r.Schedule.MissedWithin, r.definition = 0, nil

@@ -74,7 +74,7 @@ func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(ver
 // Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
 func (s Schedule) Version() string {
 	s.normalize()
-	text, err := s.marshalStored()
+	text, err := s.MarshalJSON()
 	if err != nil {
 		return "" // it is not allowed
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 )
@@ -58,12 +59,13 @@ func TestScheduleSurvivesJSON(t *testing.T) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	if len(fields) != len(ruleFields) || len(fields) != reflect.TypeFor[recurrence.Spec]().NumField() {
-		t.Errorf("a rule's JSON has the fields %v, want %v", fields, ruleFields)
+	known := jsonfields.Fields(new(ruleJSON))
+	if len(fields) != len(known) || len(fields) != reflect.TypeFor[recurrence.Spec]().NumField() {
+		t.Errorf("a rule's JSON has the fields %v, and ruleJSON %d", fields, len(known))
 	}
-	for _, name := range ruleFields {
-		if fields[name] == nil {
-			t.Errorf("field %q is missing in %v", name, fields)
+	for _, f := range known {
+		if fields[f.Name] == nil {
+			t.Errorf("field %q is missing in %v", f.Name, fields)
 		}
 	}
 }
@@ -72,7 +74,7 @@ func TestScheduleJSONThatIsNotAllowed(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                                      "not a JSON object",
 		`{"name":"a","crom":"* * * * *"}`:         `schedule "a": field "crom" is unknown: did you mean cron?`,
-		`{"name":"a","timeout":"5 min"}`:          `schedule "a": field "timeout": "5 min" is no duration`,
+		`{"name":"a","timeout":"5 min"}`:          `schedule "a": field "timeout": give a duration such as`,
 		`{"name":"a","every":5}`:                  `schedule "a": field "every"`,
 		`{"name":7}`:                              `schedule: field "name"`,
 		`{"payload":"a","payload_base64":"YQ=="}`: "give one of payload, payload_text",

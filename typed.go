@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
 )
 
@@ -26,7 +26,7 @@ var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
 
-func (jsonCodec) ContentType() string                    { return wire.JSONType }
+func (jsonCodec) ContentType() string                    { return message.JSONType }
 func (jsonCodec) Encode(value any) ([]byte, error)       { return json.Marshal(value) }
 func (jsonCodec) Decode(payload []byte, value any) error { return json.Unmarshal(payload, value) }
 
@@ -75,8 +75,8 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 func (t Typed[T]) Schedule(s Schedule, value T) (Schedule, error) {
 	payload, err := t.encode(value)
 	s.Queue, s.Payload = t.name, payload
-	if _, given := s.Headers[wire.ContentType]; !given && t.contentType() != "" {
-		headers := map[string]string{wire.ContentType: t.contentType()}
+	if _, given := s.Headers[message.ContentType]; !given && t.contentType() != "" {
+		headers := map[string]string{message.ContentType: t.contentType()}
 		maps.Copy(headers, s.Headers)
 		s.Headers = headers
 	}
@@ -141,10 +141,10 @@ func (t Typed[T]) withType(opts []SendOption) []SendOption {
 		return opts
 	}
 	return append(slices.Clip(opts), sendOption(func(o *Outgoing) error {
-		if _, given := o.Headers[wire.ContentType]; given {
+		if _, given := o.Headers[message.ContentType]; given {
 			return nil
 		}
-		return o.addHeader(wire.ContentType, contentType)
+		return o.addHeader(message.ContentType, contentType)
 	}))
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"maps"
-	"time"
 
 	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
@@ -122,15 +121,8 @@ func normalize(m store.Message) store.Message {
 	m = clone(m)
 	if t, ok := store.IDTime(m.ID); ok && m.SentAt.IsZero() {
 		m.SentAt = t
-	} else if !m.SentAt.IsZero() {
-		m.SentAt = store.Time(m.SentAt.UnixMilli())
 	}
-	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.DedupWindow} {
-		*d = time.Duration(store.Millis(*d)) * time.Millisecond
-	}
-	if !m.ExpireAt.IsZero() {
-		m.ExpireAt = store.Time(store.UnixMillis(m.ExpireAt))
-	}
+	m.WholeMillis()
 	return m
 }
 

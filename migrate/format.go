@@ -27,12 +27,12 @@ import (
 	"io"
 	"time"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
-// version is the version of the format. Imports read version 1 too: its field payload is text, and its durations are
-// milliseconds.
+// version is the version of the format.
 const version = 2
 
 // header is the first line of an export.
@@ -50,11 +50,11 @@ type end struct {
 }
 
 func newHeader(queues []string) []byte {
-	return append(wire.Append(nil, header{version, wire.FormatTime(time.Now()), queues}), '\n')
+	return append(jsontext.Append(nil, header{version, wire.FormatTime(time.Now()), queues}), '\n')
 }
 
 func newEnd(messages int64) []byte {
-	return append(wire.Append(nil, end{version, messages}), '\n')
+	return append(jsontext.Append(nil, end{version, messages}), '\n')
 }
 
 // lineKind is the kind of a line, by its first field.
@@ -101,7 +101,7 @@ func parseEnd(line []byte) (e end, err error) {
 }
 
 func checkVersion(v int) error {
-	if v < 1 || v > version {
+	if v != version {
 		return fmt.Errorf("%w: the export has the format %d and this version of Later knows %d: "+
 			"use the version that wrote it",
 			store.ErrUnsupported, v, version)

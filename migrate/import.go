@@ -58,13 +58,12 @@ func Import(ctx context.Context, client *later.Client, r io.Reader, cfg ImportCo
 		return i.result, store.Invalid("line to import from is %d: must be 1 or more", cfg.FromLine)
 	}
 	i.result.NextLine = max(1, cfg.FromLine)
-	h, err := i.lines.readHeader()
-	if err != nil {
+	if _, err := i.lines.readHeader(); err != nil {
 		return i.result, ended(ctx, err)
 	}
-	i.version = h.Version
 	i.began = 1
-	if err = i.all(ctx); err == nil {
+	err := i.all(ctx)
+	if err == nil {
 		err = i.complete()
 	}
 	return i.result, err
@@ -85,7 +84,6 @@ type importer struct {
 	named int64 // how many of them have another name than in the export
 	first int64 // line of the first of them
 
-	version    int   // of the export that is being read
 	began      int64 // line of the header of the export that is being read; 0 after its end
 	messages   int64 // of that export
 	incomplete error // the first that is
@@ -158,11 +156,9 @@ func (i *importer) take(ctx context.Context, line []byte) error {
 func (i *importer) frame(kind lineKind, line []byte) error {
 	switch kind {
 	case headerLine:
-		h, err := parseHeader(line)
-		if err != nil {
+		if _, err := parseHeader(line); err != nil {
 			return err
 		}
-		i.version = h.Version
 		if i.began > 0 {
 			i.lack("the export that begins at line %d has no end before the next begins at line %d", i.began, i.lines.number)
 		}
@@ -207,11 +203,7 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 	if i.began == 0 {
 		return store.Invalid("a message follows the end of the export: give each export with its header")
 	}
-	decode := wire.DecodeMessage
-	if i.version == 1 {
-		decode = wire.DecodeMessage1
-	}
-	queue, info, err := decode(line)
+	queue, info, err := wire.DecodeMessage(line)
 	if err != nil {
 		return err
 	}

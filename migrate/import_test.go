@@ -5,12 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -106,6 +104,7 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 		"id,queue\n1,q\n":                  "line 1 is not the header of an export",
 		"\n":                               "line 1 is not the header",
 		strings.Repeat("x", 9<<20):         "line 1 is not the header",
+		`{"later_export":1}`:               "the version that wrote it",
 		`{"later_export":3}`:               "the version that wrote it",
 		`{"later_export":0}`:               "the version that wrote it",
 		good[strings.Index(good, "\n")+1:]: "line 1 is not the header",
@@ -124,33 +123,6 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 		if (early == nil) != (kindOf([]byte(text)) == headerLine) {
 			t.Errorf("%.40q: the header alone is %v", text, early)
 		}
-	}
-}
-
-func TestExportOfVersion1IsImported(t *testing.T) {
-	const line = `{"queue":"q","id":"%s","state":"ready","due":"2020-01-01T00:00:00.000Z","payload":%s}` + "\n"
-	input := `{"later_export":1}` + "\n" + fmt.Sprintf(line, "a",
-		`"{\"n\": 1}","timeout_ms":1500,"expire_after_ms":1,"dedup_window_ms":2,"failures":[{"time":"2020-01-01T00:00:00.000Z",`+
-			`"attempt":1,"duration_ms":7}]`) + `{"later_export_end":1,"messages":1}` + "\n" +
-		`{"later_export":2}` + "\n" + fmt.Sprintf(line, "b", `{"n": 1}`) + `{"later_export_end":2,"messages":1}` + "\n" +
-		`{"later_export":1}` + "\n" + fmt.Sprintf(line, "c", `"text"`) + `{"later_export_end":1,"messages":1}` + "\n"
-	target := newMem(t)
-	if r := imported(t, target, strings.NewReader(input)); r.Imported != 3 {
-		t.Errorf("%+v", r)
-	}
-	for id, want := range map[string]string{"a": `{"n": 1}`, "b": `{"n":1}`, "c": "text"} {
-		info, err := target.Queue("q").Get(t.Context(), id)
-		if err != nil || string(info.Payload) != want || (info.Headers["content-type"] == "application/json") != (id == "b") {
-			t.Errorf("%s: %+v, %v", id, info, err)
-		}
-	}
-	if a, err := target.Queue("q").Get(t.Context(), "a"); err != nil || a.Timeout != 1500*time.Millisecond ||
-		a.ExpireAfter != time.Millisecond || a.DedupWindow != 2*time.Millisecond || a.Failures[0].Duration != 7*time.Millisecond {
-		t.Errorf("%+v, %v", a, err)
-	}
-	_, err := Import(t.Context(), target, strings.NewReader(`{"later_export":1}`+"\n"+fmt.Sprintf(line, "a", "1")), ImportConfig{})
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), `line 2: field "payload" is a number: give text`) {
-		t.Errorf("a payload that no export of version 1 has: %v", err)
 	}
 }
 
@@ -195,7 +167,7 @@ var errStop = errors.New("stop")
 func TestImportNamesTheLineThatFailsAndImportsThoseBeforeIt(t *testing.T) {
 	lines := strings.SplitAfter(string(exported(t, twoQueues(t))), "\n")
 	for bad, want := range map[string]string{
-		"x\n":                             "line 4: line is not one JSON object",
+		"x\n":                             "line 4: text is not one JSON object",
 		strings.Repeat("x", 9<<20) + "\n": "line 4: line is longer than 8388608 bytes",
 		strings.Replace(lines[3], `"id"`, `"Id"`, 1): `line 4: field "Id" is unknown`,
 		`{"later_export":3}` + "\n":                  "line 4: store unsupported: the export has the format 3",

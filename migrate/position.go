@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/laterq/later/internal/wire"
@@ -94,9 +93,7 @@ func ReadPosition(r io.Reader) (*Position, error) {
 		return nil, err
 	}
 	p := &Position{}
-	if err := p.begin(h); err != nil {
-		return nil, err
-	}
+	p.begin(h)
 	for {
 		p.Size = lines.size
 		line, err := lines.next()
@@ -123,14 +120,7 @@ func isPartOfHeader(line []byte) bool {
 }
 
 // begin notes the beginning of an export.
-func (p *Position) begin(h header) error {
-	if h.Version != version {
-		return fmt.Errorf("%w: the export has the format %d and would be continued with %d: export to a new file",
-			store.ErrUnsupported, h.Version, version)
-	}
-	*p = Position{queues: h.Queues, done: map[string]bool{}}
-	return nil
-}
+func (p *Position) begin(h header) { *p = Position{queues: h.Queues, done: map[string]bool{}} }
 
 // add takes in a line.
 func (p *Position) add(line []byte) error {
@@ -140,7 +130,7 @@ func (p *Position) add(line []byte) error {
 	case headerLine:
 		h, err := parseHeader(line)
 		if err == nil {
-			err = p.begin(h)
+			p.begin(h)
 		}
 		return err
 	case endLine:

@@ -128,11 +128,11 @@ func TestWhatIsNotAnExportIsNotResumed(t *testing.T) {
 		"id,queue\n1,q\n":               "line 1 is not the header of an export",
 		"id":                            "line 1 is not the header of an export",
 		"{}\n":                          "line 1 is not the header of an export",
-		lines[0] + "x\n":                "line 2: line is not one JSON object",
+		lines[0] + "x\n":                "line 2: text is not one JSON object",
 		whole + lines[1]:                "a message follows the end",
 		lines[0] + lines[len(lines)-2]:  "export has 0 messages and its end says 31",
 		`{"later_export":3}` + "\n":     "the format 3 and this version of Later knows 2",
-		`{"later_export":1}` + "\n":     "the format 1 and would be continued with 2: export to a new file",
+		`{"later_export":1}` + "\n":     "the format 1 and this version of Later knows 2",
 		`{"later_export":"1"}` + "\n":   "header of an export cannot be read",
 		lines[0] + `{"later_export":2}`: "",
 	} {

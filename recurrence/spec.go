@@ -121,12 +121,7 @@ func (s *Series) json() *seriesJSON {
 // UnmarshalJSON replaces the spec. A field that it does not know is an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
 	var j specJSON
-	err := jsonfields.Decode(text, map[string]any{
-		"cron": &j.Cron, "every": &j.Every, "rrule": &j.RRule, "times": &j.Times, "series": &j.Series,
-		"time_zone": &j.TimeZone, "start": &j.Start, "end": &j.End, "exclude": &j.Exclude, "jitter": &j.Jitter,
-		"max_runs": &j.MaxRuns, "gap": &j.Gap, "overlap": &j.Overlap,
-	})
-	if err != nil {
+	if err := jsonfields.Decode(text, &j); err != nil {
 		return err
 	}
 	*s = Spec{
@@ -139,12 +134,5 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON replaces the series. A field that it does not know is an error.
-func (s *seriesJSON) UnmarshalJSON(text []byte) error {
-	return jsonfields.Decode(text, map[string]any{
-		"first": &s.First, "factor": &s.Factor, "min": &s.Min, "max": &s.Max, "count": &s.Count,
-	})
-}
-
-// duration is a time.Duration that is text in JSON.
+// duration is a time.Duration whose JSON is text.
 type duration = jsonfields.Duration

@@ -246,7 +246,7 @@ func TestSpecsSurviveJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"every":"soon"}`:     `"soon" is no duration: give one such as 90s, 15m or 1h30m`,
 		`{"crom":"@daily"}`:    `field "crom" is unknown: did you mean cron?`,
-		`{"every":5}`:          `field "every": it is of type number: give a duration`,
+		`{"every":5}`:          `field "every" is a number: must be a duration`,
 		`{"start":"tomorrow"}`: "tomorrow",
 	} {
 		err := json.Unmarshal([]byte(text), new(Spec))

@@ -105,7 +105,7 @@ var badRequests = []struct {
 	{"POST", mail, `{"payload": "x", "timeout": "0s"}`, "", 400,
 		`"code":"invalid","detail":"timeout: is 0: give more, or omit it","field":"timeout"`},
 	{"POST", mail, `{"payload": "x", "timeout": "25h"}`, "", 400,
-		`"code":"invalid","detail":"timeout is 25h0m0s: give 0 (none) to 24h0m0s","field":"timeout"`},
+		`"code":"invalid","detail":"timeout is 25h0m0s: must be 0 (none) to 24h0m0s","field":"timeout"`},
 	{"POST", mail, `{"payload": "x", "headers": {"": "x"}}`, "", 400,
 		`"code":"invalid","detail":"header name is empty","field":"headers"`},
 	{"POST", mail, `{"payload": "x", "headers": {"a": 1}}`, "", 400,

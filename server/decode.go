@@ -14,7 +14,6 @@ import (
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/problem"
-	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -45,7 +44,7 @@ func decodeJSON(text []byte, to any) error {
 	if !ok {
 		return wrongValue(text, json.Unmarshal(text, to))
 	}
-	if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {
+	if err := cmp.Or(jsontext.CheckDepth(text), jsontext.CheckText(text)); err != nil {
 		return err
 	}
 	// Decode would take text after the value, and Unmarshal refuses numbers beyond those of a float64.

@@ -2,10 +2,12 @@ package server
 
 import (
 	"reflect"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -18,7 +20,10 @@ const schemaPrefix = "#/components/schemas/"
 // newRegistry returns a registry in which types of texts with few values are enumerations with names of their own.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemaPrefix, schemaName)
-	r.RegisterTypeAlias(typeOf[wire.Duration](), typeOf[Duration]())
+	for _, t := range []reflect.Type{typeOf[wire.Duration](), typeOf[message.Duration](), typeOf[message.Delay]()} {
+		r.RegisterTypeAlias(t, typeOf[Duration]())
+	}
+	r.RegisterTypeAlias(typeOf[message.Time](), typeOf[time.Time]())
 	addEnum(r, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead)
 	addEnum(r, store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired, store.DeadUnreadable)
 	addEnum(r, append(view.EventKinds[:len(view.EventKinds):len(view.EventKinds)], later.EventMissed)...)

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -167,14 +168,14 @@ func (st *eventStream) add(e *recentEvent) {
 	if st.filter.hide && (e.Error != "" || e.Headers != nil) {
 		hidden := e.Event
 		hidden.Error, hidden.Headers = "", nil
-		text = wire.Append(nil, &hidden)
+		text = jsontext.Append(nil, &hidden)
 	}
 	st.append(text)
 }
 
 // missed adds an EventMissed; 0 stands for an unknown number.
 func (st *eventStream) missed(n uint64) {
-	st.append(wire.Append(nil, &wire.Event{Time: wire.FormatTime(time.Now()), Kind: later.EventMissed, Missed: int(n)}))
+	st.append(jsontext.Append(nil, &wire.Event{Time: wire.FormatTime(time.Now()), Kind: later.EventMissed, Missed: int(n)}))
 }
 
 func (st *eventStream) append(data []byte) {

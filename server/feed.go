@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -155,7 +156,7 @@ func (f *feed) run(ctx context.Context, c *later.Client, queues []string) {
 }
 
 func (f *feed) add(e wire.Event) {
-	entry := recentEvent{e, wire.Append(nil, &e)}
+	entry := recentEvent{e, jsontext.Append(nil, &e)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.count-f.oldest == maxRecent || f.count > f.oldest && f.bytes+len(entry.text) > maxRecentBytes {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -91,7 +92,7 @@ func (m *Message) cut(n int) {
 func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
 
 // message returns the JSON of a message as the sender of a request may see it.
-func message(ctx context.Context, info *later.Info) Message {
+func shownMessage(ctx context.Context, info *later.Info) Message {
 	if !hides(ctx) {
 		return Message{Info: info}
 	}
@@ -139,7 +140,7 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	err = out.fill(in.Limit, in.Look, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return q.Search(ctx, filter, o)
 	}, func(info *later.Info) Message {
-		m := message(ctx, info)
+		m := shownMessage(ctx, info)
 		if in.Preview > 0 {
 			m.cut(in.Preview)
 		}
@@ -199,7 +200,7 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	if err != nil {
 		return nil, err
 	}
-	return &messageOutput{message(ctx, info)}, nil
+	return &messageOutput{shownMessage(ctx, info)}, nil
 }
 
 type editMessageInput struct {
@@ -207,7 +208,7 @@ type editMessageInput struct {
 	Body struct {
 		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
 		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
-		wire.Payload
+		message.Payload
 		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has; the content type stays with the payload unless they have one, or the payload is new"`
 	}
 }

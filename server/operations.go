@@ -161,7 +161,7 @@ func (o *operations) get(ctx context.Context, id string) []Operation {
 			one.Examples = make([]Message, len(op.Examples))
 			for i, m := range op.Examples {
 				if one.Examples[i] = m; hides(ctx) {
-					one.Examples[i] = message(ctx, m.Info)
+					one.Examples[i] = shownMessage(ctx, m.Info)
 				}
 			}
 			seen = append(seen, one)

@@ -5,19 +5,19 @@ import (
 	"strings"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
 )
 
 // payloadOf returns the payload of a message to send, and its headers with the content type of the payload. Errors name
 // the field.
-func payloadOf(p *wire.Payload, headers map[string]string) (payload []byte, with map[string]string, err error) {
+func payloadOf(p *message.Payload, headers map[string]string) (payload []byte, with map[string]string, err error) {
 	if payload, with, err = p.Message(headers); err != nil {
 		return nil, nil, field("payload", err)
 	}
 	if len(with) > store.MaxHeaders && len(headers) == store.MaxHeaders {
 		return nil, nil, field("headers", store.TooLarge("has %d names, and the payload needs the header %s: the limit is %d "+
-			"for all; omit one, or give %s itself", len(headers), wire.ContentType, store.MaxHeaders, wire.ContentType))
+			"for all; omit one, or give %s itself", len(headers), message.ContentType, store.MaxHeaders, message.ContentType))
 	}
 	return payload, with, checkContentType(with)
 }
@@ -25,13 +25,13 @@ func payloadOf(p *wire.Payload, headers map[string]string) (payload []byte, with
 // checkContentType returns an error for headers with a content type and with another header of that name, such as
 // Content-Type, which may contradict it.
 func checkContentType(headers map[string]string) error {
-	if _, typed := headers[wire.ContentType]; !typed {
+	if _, typed := headers[message.ContentType]; !typed {
 		return nil
 	}
 	for name := range headers {
-		if name != wire.ContentType && strings.EqualFold(name, wire.ContentType) {
+		if name != message.ContentType && strings.EqualFold(name, message.ContentType) {
 			return field("headers."+name, store.Invalid("is a second content type, beside the header %s: write the name in "+
-				"lower case, or omit it", wire.ContentType))
+				"lower case, or omit it", message.ContentType))
 		}
 	}
 	return nil
@@ -39,7 +39,7 @@ func checkContentType(headers map[string]string) error {
 
 // edited returns the payload and the headers of a message after an edit, of which a payload or headers may be missing.
 // The content type stays with the payload unless the headers have another one.
-func edited(m *later.Outgoing, p *wire.Payload, headers *map[string]string) ([]byte, map[string]string, error) {
+func edited(m *later.Outgoing, p *message.Payload, headers *map[string]string) ([]byte, map[string]string, error) {
 	switch {
 	case p.Given() && headers != nil:
 		return payloadOf(p, *headers)
@@ -53,8 +53,8 @@ func edited(m *later.Outgoing, p *wire.Payload, headers *map[string]string) ([]b
 		return m.Payload, m.Headers, nil
 	}
 	with := map[string]string{}
-	if kept, typed := m.Headers[wire.ContentType]; typed {
-		with[wire.ContentType] = kept
+	if kept, typed := m.Headers[message.ContentType]; typed {
+		with[message.ContentType] = kept
 	}
 	maps.Copy(with, *headers)
 	return m.Payload, with, checkContentType(with)

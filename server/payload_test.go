@@ -119,7 +119,7 @@ func TestContentTypeOfARawBody(t *testing.T) {
 	for i, test := range []struct{ contentType, own, body, want string }{
 		{"text/plain; charset=utf-8", "", "hello", `"payload_text":"hello","headers":{"content-type":"text/plain; charset=utf-8"}`},
 		{"image/png", "", "\xff\x00", `"payload_base64":"/wA=","headers":{"content-type":"image/png"}`},
-		{"application/octet-stream", "", "x", `"payload_text":"x","due"`},
+		{"application/octet-stream", "", "x", `"payload_text":"x","max_attempts"`},
 		{"application/geo+json", "", `{ "a":1}`, `"payload":{"a":1},"headers":{"content-type":"application/geo+json"}`},
 		{"application/octet-stream", "application/json", "[1]", `"payload":[1],"headers":{"content-type":"application/json"}`},
 	} {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -312,7 +313,7 @@ var errNothingDue = errors.New("no message fell due in time")
 func received(d *later.Delivery) Received {
 	return Received{
 		Delivery: wire.Delivery{
-			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload, d.Headers), Headers: d.Headers,
+			ID: d.ID, Queue: d.Queue, Payload: message.NewPayload(d.Payload, d.Headers), Headers: d.Headers,
 			Due:      wire.FormatTime(d.Due),
 			Lateness: wire.Measured(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
 			SentAt: wire.FormatTime(d.SentAt),

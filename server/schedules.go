@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/recurrence"
@@ -81,17 +82,13 @@ type ScheduleFields struct {
 	Name  string `json:"name,omitempty" maxLength:"80" doc:"Default: that of the path"`
 	Queue string `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
 	Set   string `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
-	wire.Payload
-	Headers      map[string]string `json:"headers,omitempty" maxProperties:"61"`
-	MaxAttempts  int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
-	ExpireAfter  Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-	Group        string            `json:"group,omitempty" maxLength:"128"`
-	DedupWindow  Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a run for so long after its ack. Default: 24h, and no less"`
-	Missed       string            `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
-	MissedWithin Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
-	MissedMax    int               `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
-	Unfinished   string            `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
+	message.Payload
+	Headers map[string]string `json:"headers,omitempty" maxProperties:"61"`
+	message.Common
+	Missed       string   `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
+	MissedWithin Duration `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
+	MissedMax    int      `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
+	Unfinished   string   `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
 
 	Cron     string          `json:"cron,omitempty" doc:"A cron expression, or a name such as @daily. Give one of cron, every, rrule, times and series"`
 	Every    Duration        `json:"every,omitempty" doc:"An interval from start"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -100,7 +101,7 @@ type MessagePath struct {
 // Outgoing is a message to send.
 type Outgoing struct {
 	ID string `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
-	wire.Payload
+	message.Payload
 	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64"`
 	In          Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
 	At          *time.Time        `json:"at,omitempty" doc:"Due at this time"`

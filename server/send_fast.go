@@ -106,7 +106,7 @@ func plainOutgoing(body []byte) (o Outgoing, ok bool) {
 // eachField calls set with the fields of an object, and reports whether body is one, without a name twice, and set
 // returned true for each field.
 func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok bool) {
-	if jsontext.Check(body) != nil || wire.CheckText(body) != nil {
+	if jsontext.Check(body) != nil || jsontext.CheckText(body) != nil {
 		return false
 	}
 	object := gjson.ParseBytes(body)

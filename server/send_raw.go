@@ -17,8 +17,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/quota"
-	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -209,13 +209,13 @@ func (s *Server) rawMessage(w http.ResponseWriter, r *http.Request) (message lat
 
 // setType sets the content type of a raw message to that of its request, unless it has one, or that says nothing.
 func (o *Outgoing) setType(contentType string) {
-	if _, typed := o.Headers[wire.ContentType]; typed || contentType == octetsType {
+	if _, typed := o.Headers[message.ContentType]; typed || contentType == octetsType {
 		return
 	}
 	if o.Headers == nil {
 		o.Headers = map[string]string{}
 	}
-	o.Headers[wire.ContentType] = contentType
+	o.Headers[message.ContentType] = contentType
 }
 
 // readAll reads a body of up to limit bytes.

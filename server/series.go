@@ -12,6 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -75,7 +76,7 @@ type sendSeriesInput struct {
 	Body struct {
 		ID      string   `json:"id,omitempty" maxLength:"96" doc:"Default: a generated id"`
 		Offsets []Offset `json:"offsets" minItems:"1" maxItems:"500"`
-		wire.Payload
+		message.Payload
 		Headers     map[string]string `json:"headers,omitempty" maxProperties:"59"`
 		MaxAttempts int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
 		Timeout     Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`

@@ -241,6 +241,6 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutpu
 	history := s.client.Queue(reserved.History + in.Topic)
 	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return history.Search(ctx, f, o)
-	}, func(info *later.Info) Message { return message(ctx, info) })
+	}, func(info *later.Info) Message { return shownMessage(ctx, info) })
 	return out, err
 }

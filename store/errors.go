@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error is a kind of error with a stable code.
@@ -92,6 +93,37 @@ func Invalid(format string, args ...any) error {
 func TooLarge(format string, args ...any) error {
 	return &detail{ErrTooLarge, fmt.Sprintf(format, args...)}
 }
+
+// Field returns an error as one about a field, named as in JSON, such as "timeout", or nil for nil. An error may be about
+// a field of a field: FieldOf returns the whole path.
+func Field(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fieldError{name, err}
+}
+
+// FieldOf returns the field that an error is about, such as "timeout" or "messages[3].timeout", or "".
+func FieldOf(err error) string {
+	var path []string
+	for {
+		e, ok := errors.AsType[*fieldError](err)
+		if !ok {
+			return strings.Join(path, ".")
+		}
+		path = append(path, e.field)
+		err = e.err
+	}
+}
+
+// fieldError is an error about a field.
+type fieldError struct {
+	field string
+	err   error
+}
+
+func (e *fieldError) Error() string { return e.err.Error() }
+func (e *fieldError) Unwrap() error { return e.err }
 
 // detail is an error of a kind with its own text instead of the kind's.
 type detail struct {

@@ -56,15 +56,13 @@ var maxTime = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC)
 // Cluster.
 func CheckQueue(name string) error {
 	if name == "" {
-		return Invalid("queue name is empty: give a name of 1 to %d bytes", MaxQueueName)
+		return Field("queue", Invalid("queue name is empty: it must have 1 to %d bytes", MaxQueueName))
 	}
-	if err := checkText("queue name", name, MaxQueueName); err != nil {
-		return err
+	err := checkText("queue name", name, MaxQueueName)
+	if err == nil && strings.ContainsAny(name, "{}") {
+		err = Invalid("queue name %q holds a brace: leave out { and }", name)
 	}
-	if strings.ContainsAny(name, "{}") {
-		return Invalid("queue name %q holds a brace: leave out { and }", name)
-	}
-	return nil
+	return Field("queue", err)
 }
 
 // CheckNewQueue returns an ErrInvalid unless a queue may be created under the name: CheckQueue accepts it, and CheckNew
@@ -108,17 +106,17 @@ func NewQueueName(name string) string {
 // CheckID returns an ErrInvalid unless id is valid: 1 to MaxID bytes of UTF-8 without control characters.
 func CheckID(id string) error {
 	if id == "" {
-		return Invalid("id is empty: give 1 to %d bytes, or leave it out to have one made", MaxID)
+		return Field("id", Invalid("id is empty: it must have 1 to %d bytes; leave it out to have one made", MaxID))
 	}
-	return checkText("id", id, MaxID)
+	return Field("id", checkText("id", id, MaxID))
 }
 
 // CheckGroup returns an ErrInvalid unless group can be listed: 1 to MaxGroup bytes of UTF-8 without control characters.
 func CheckGroup(group string) error {
 	if group == "" {
-		return Invalid("group is empty: give a name of 1 to %d bytes", MaxGroup)
+		return Field("group", Invalid("group is empty: it must have 1 to %d bytes", MaxGroup))
 	}
-	return checkText("group", group, MaxGroup)
+	return Field("group", checkText("group", group, MaxGroup))
 }
 
 func checkText(field, s string, limit int) error {
@@ -146,49 +144,12 @@ func (m *Outgoing) Check() error {
 	return m.check()
 }
 
-// checkNew refuses what no new message may have.
-func (m *Message) checkNew() error {
-	if err := CheckNew("id", m.ID); err != nil {
-		return err
-	}
-	return CheckNew("group", m.Group)
-}
-
 // check is Check for a message that may be there already.
 func (m *Outgoing) check() error {
-	if err := CheckID(m.ID); err != nil {
+	if err := m.Message.check(); err != nil {
 		return err
 	}
-	if len(m.Payload) > MaxPayload {
-		return TooLarge("payload is %d bytes: the limit is %d; keep large data elsewhere and send its address",
-			len(m.Payload), MaxPayload)
-	}
-	if err := checkHeaders(m.Headers); err != nil {
-		return err
-	}
-	if err := checkText("group", m.Group, MaxGroup); err != nil {
-		return err
-	}
-	if m.MaxAttempts < 0 || m.MaxAttempts > MaxAttempts {
-		return Invalid("max attempts is %d: give 1 to %d, or 0 for the default of %d",
-			m.MaxAttempts, MaxAttempts, DefaultMaxAttempts)
-	}
-	if m.Timeout < 0 || m.Timeout > MaxTimeout {
-		return Invalid("timeout is %v: give 0 (none) to %v", m.Timeout, MaxTimeout)
-	}
-	if m.ExpireAfter < 0 || m.ExpireAfter > MaxDelay {
-		return Invalid("expiry is %v after the due time: give 0 (never) to %v", m.ExpireAfter, MaxDelay)
-	}
-	if m.ExpireAfter > 0 && !m.ExpireAt.IsZero() {
-		return Invalid("expiry is given twice, relative and absolute: give only one")
-	}
-	if err := checkTime("expiry", m.ExpireAt); err != nil {
-		return err
-	}
-	if m.DedupWindow < 0 || m.DedupWindow > MaxDelay {
-		return Invalid("dedup window is %v: give 0 (not at all) to %v", m.DedupWindow, MaxDelay)
-	}
-	if err := m.Durable.Check(); err != nil {
+	if err := Field("durable", m.Durable.Check()); err != nil {
 		return err
 	}
 	if err := m.Due.Check(); err != nil {
@@ -200,7 +161,7 @@ func (m *Outgoing) check() error {
 	if err := m.Once.check(); err != nil {
 		return err
 	}
-	return m.OnDuplicate.check(m.Due)
+	return Field("on_duplicate", m.OnDuplicate.check(m.Due))
 }
 
 // Asked reports whether d asks for more than what the engine always guarantees.
@@ -223,40 +184,14 @@ func (d Durability) Check() error {
 // Check returns an ErrInvalid if the due time is too far away. A delay below zero is valid and means at once.
 func (d Due) Check() error {
 	if d.Delay > MaxDelay {
-		return Invalid("delay is %v: the limit is %v", d.Delay, MaxDelay)
+		return Field("in", Invalid("delay is %v: the limit is %v", d.Delay, MaxDelay))
 	}
-	return checkTime("due time", d.At)
+	return Field("at", checkTime("due time", d.At))
 }
 
 func checkTime(field string, t time.Time) error {
 	if !t.IsZero() && (t.Before(time.UnixMilli(1)) || t.After(maxTime)) {
 		return Invalid("%s is %s: give a time from 1970 to %d", field, t.Format(time.RFC3339), maxTime.Year())
-	}
-	return nil
-}
-
-func checkHeaders(headers map[string]string) error {
-	if len(headers) == 0 {
-		return nil
-	}
-	if len(headers) > MaxHeaders {
-		return TooLarge("message has %d headers: the limit is %d", len(headers), MaxHeaders)
-	}
-	total := 0
-	for name, value := range headers {
-		if name == "" {
-			return Invalid("header name is empty")
-		}
-		if err := checkText("header name", name, MaxHeaderBytes); err != nil {
-			return err
-		}
-		if !utf8.ValidString(value) {
-			return Invalid("header %q has a value that is not UTF-8", name)
-		}
-		total += len(name) + len(value)
-	}
-	if total > MaxHeaderBytes {
-		return TooLarge("headers are %d bytes in all: the limit is %d", total, MaxHeaderBytes)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"maps"
 	"time"
 )
 
@@ -55,8 +54,7 @@ func (i *Info) checkContent() error {
 		if err := checkTime("sent at", i.SentAt); err != nil {
 			return err
 		}
-		out := Outgoing{Message: i.Message}
-		return out.check()
+		return i.Message.check()
 	}
 	if err := CheckID(i.ID); err != nil {
 		return err
@@ -89,11 +87,7 @@ func (i *Info) Size() int { return i.Message.Size() + len(i.Raw) }
 // SameMessage reports whether i and o are the same message as it was sent, whatever has happened to it since. Times
 // are compared in whole milliseconds.
 func (i *Info) SameMessage(o *Info) bool {
-	return i.ID == o.ID && (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) &&
-		bytes.Equal(i.Payload, o.Payload) && maps.Equal(i.Headers, o.Headers) && i.MaxAttempts == o.MaxAttempts &&
-		Millis(i.Timeout) == Millis(o.Timeout) && Millis(i.ExpireAfter) == Millis(o.ExpireAfter) &&
-		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.DedupWindow) == Millis(o.DedupWindow) && i.Group == o.Group &&
-		sameTime(i.SentAt, o.SentAt)
+	return (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) && i.Message.same(&o.Message)
 }
 
 // Same reports whether i and o are the same message in the same condition.

@@ -245,29 +245,6 @@ type Due struct {
 	At    time.Time
 }
 
-// Message is a message as its sender specified it.
-type Message struct {
-	ID      string
-	Payload []byte
-	Headers map[string]string
-
-	// MaxAttempts is the number of failed attempts after which the message is dead; 0 means DefaultMaxAttempts.
-	MaxAttempts int
-	// Timeout limits one run of the handler; 0 means the worker's limit. Engines store it and do not act on it.
-	Timeout time.Duration
-	// ExpireAfter and ExpireAt are the expiry of the message: relative to its due time, or absolute. A message
-	// that has not been delivered by then becomes dead. At most one of them is set.
-	ExpireAfter time.Duration
-	ExpireAt    time.Time
-	// DedupWindow is how long the id is refused after the message was acked. 0 means not at all.
-	DedupWindow time.Duration
-	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
-	Group string
-	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
-	// chose the id itself; an id made by NewID carries its time.
-	SentAt time.Time
-}
-
 // Outgoing is a message to send.
 type Outgoing struct {
 	Message

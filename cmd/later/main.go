@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -74,7 +75,7 @@ func (m *Main) report(err error) int {
 	}
 	code := later.CodeOf(err)
 	if m.json {
-		fmt.Fprintf(m.Stderr, "%s\n", wire.Append(nil, wire.NewFailure(err)))
+		fmt.Fprintf(m.Stderr, "%s\n", jsontext.Append(nil, wire.NewFailure(err)))
 	} else {
 		fmt.Fprintf(m.Stderr, "later: %v\n", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -78,7 +79,7 @@ func (m *Main) print(format string, args ...any) error {
 func (m *Main) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if m.json {
-		fmt.Fprintf(m.Stderr, "%s\n", wire.Append(nil, wire.Note{Note: text}))
+		fmt.Fprintf(m.Stderr, "%s\n", jsontext.Append(nil, wire.Note{Note: text}))
 		return
 	}
 	fmt.Fprintf(m.Stderr, "later: %s\n", text)

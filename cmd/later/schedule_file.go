@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/tidwall/gjson"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
@@ -57,15 +60,18 @@ func parseScheduleFile(text []byte) (file scheduleFile, err error) {
 	if err != nil {
 		return file, err
 	}
-	var list []json.RawMessage
-	if err := jsonfields.Decode(object, map[string]any{"set": &file.Set, "schedules": &list}); err != nil {
+	var read struct {
+		Set       string            `json:"set,omitempty"`
+		Schedules []json.RawMessage `json:"schedules,omitempty"`
+	}
+	if err := jsonfields.Decode(object, &read); err != nil {
 		return file, err
 	}
-	if len(list) == 0 {
+	if len(read.Schedules) == 0 {
 		return file, store.Invalid(`no schedules: give a list named "schedules"`)
 	}
-	file.Schedules = make([]later.Schedule, len(list))
-	for i, one := range list {
+	file.Set, file.Schedules = read.Set, make([]later.Schedule, len(read.Schedules))
+	for i, one := range read.Schedules {
 		if err := file.Schedules[i].UnmarshalJSON(one); err != nil {
 			return file, fmt.Errorf("entry %d: %w", i+1, err)
 		}
@@ -93,10 +99,52 @@ func yamlToJSON(text []byte) (object []byte, err error) {
 	if err == nil {
 		object, err = yaml.YAMLToJSON(text)
 	}
+	if err == nil {
+		err = jsontext.CheckDepth(object)
+	}
+	if err == nil {
+		object = withLastValues(nil, gjson.ParseBytes(object))
+	}
 	if err != nil && store.CodeOf(err) == store.Internal {
 		err = store.Invalid("not YAML: %s", strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
 	return object, err
+}
+
+// withLastValues appends JSON in which each name of an object has its last value: a merge, as in {<<: *a, name: b}, gives
+// a name twice.
+func withLastValues(to []byte, value gjson.Result) []byte {
+	if !value.IsObject() && !value.IsArray() {
+		return append(to, value.Raw...)
+	}
+	var names []string
+	values := map[string]gjson.Result{}
+	value.ForEach(func(name, inner gjson.Result) bool {
+		key := name.Raw // none in a list
+		if value.IsArray() {
+			key = strconv.Itoa(len(names))
+		}
+		if _, twice := values[key]; !twice {
+			names = append(names, key)
+		}
+		values[key] = inner
+		return true
+	})
+	brackets := "[]"
+	if value.IsObject() {
+		brackets = "{}"
+	}
+	to = append(to, brackets[0])
+	for i, name := range names {
+		if i > 0 {
+			to = append(to, ',')
+		}
+		if value.IsObject() {
+			to = append(append(to, name...), ':')
+		}
+		to = withLastValues(to, values[name])
+	}
+	return append(to, brackets[1])
 }
 
 // checkAliases returns an error if the aliases of a file stand for much more text than the file may have.

@@ -136,13 +136,13 @@ schedules:
 
 		"schedules: [{name: a, queue: q, crom: x}]": `entry 1: schedule "a": field "crom" is unknown: did you mean ` +
 			`cron?`,
-		"schedules: [{name: a, queue: q, every: 1h, timeout: 1 hour}]": `field "timeout": "1 hour" is no duration`,
+		"schedules: [{name: a, queue: q, every: 1h, timeout: 1 hour}]": `field "timeout": give a duration such as 500ms`,
 
-		"schedules: {}":                             `field "schedules": it is of type object: give a list`,
-		"schedules: [{name: 1}]":                    `field "name": it is of type number: give a text, in quotes`,
-		"schedules: [{name: a, every: 90}]":         `field "every": it is of type number: give a duration such as "90s"`,
+		"schedules: {}":                             `field "schedules" is an object: must be a list`,
+		"schedules: [{name: 1}]":                    `field "name" is a number: must be a text, in quotes`,
+		"schedules: [{name: a, every: 90}]":         `field "every" is a number: must be a duration such as "90s"`,
 		"schedules: [{name: a, start: 2030-01-01}]": `field "start": "2030-01-01" is no time: give one such as`,
-		"schedules: [{name: a, series: 5}]":         `field "series": not a JSON object: it is of type number`,
+		"schedules: [{name: a, series: 5}]":         `field "series": text is not a JSON object but a number`,
 		"schedules: []\n---\nschedules: []":         "it has 2 YAML documents",
 		"a: &a [x, x]\nb: &b [*a, *a]":              `anchor "b" has an alias in it`,
 	} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -294,7 +295,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 		err = w.main.printJSON(wire.Delivery{
 			ID:          msg.ID,
 			Queue:       msg.Queue,
-			Payload:     wire.NewPayload(msg.Payload, msg.Headers),
+			Payload:     message.NewPayload(msg.Payload, msg.Headers),
 			Headers:     msg.Headers,
 			Due:         wire.FormatTime(msg.Due),
 			Lateness:    wire.Measured(msg.Lateness),

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
 )
 
@@ -15,50 +16,41 @@ type Info struct {
 	ID    string      `json:"id"`
 	Queue string      `json:"queue"`
 	State store.State `json:"state"`
-	Payload
-	Headers       map[string]string `json:"headers,omitempty"`
-	Due           string            `json:"due,omitempty"`
-	Attempts      int               `json:"attempts"`
-	MaxAttempts   int               `json:"max_attempts"`
-	Delivered     bool              `json:"delivered"`
-	Timeout       Duration          `json:"timeout,omitempty"`
-	ExpireAfter   Duration          `json:"expire_after,omitempty"`
-	ExpireAt      string            `json:"expire_at,omitempty"`
-	DedupWindow   Duration          `json:"dedup_window,omitempty"`
-	Group         string            `json:"group,omitempty"`
-	SentAt        string            `json:"sent_at,omitempty"`
-	LeaseDeadline string            `json:"lease_deadline,omitempty"`
-	Follows       bool              `json:"follows,omitempty"`
-	LastError     string            `json:"last_error,omitempty"`
-	Failures      []FailedAttempt   `json:"failures,omitempty"`
-	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
-	DiedAt        string            `json:"died_at,omitempty"`
-	RawBase64     []byte            `json:"raw_base64,omitempty"`
+	Due   string      `json:"due,omitempty"`
+	message.Content
+	Attempts      int              `json:"attempts"`
+	Delivered     bool             `json:"delivered"`
+	SentAt        string           `json:"sent_at,omitempty"`
+	LeaseDeadline string           `json:"lease_deadline,omitempty"`
+	Follows       bool             `json:"follows,omitempty"`
+	LastError     string           `json:"last_error,omitempty"`
+	Failures      []FailedAttempt  `json:"failures,omitempty"`
+	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
+	DiedAt        string           `json:"died_at,omitempty"`
+	RawBase64     []byte           `json:"raw_base64,omitempty"`
 	// PayloadBytes is the length of a payload that a list shows the beginning of.
 	PayloadBytes int `json:"payload_bytes,omitempty"`
 }
 
 // NewInfo returns the JSON of a message of a queue.
 func NewInfo(queue string, i *store.Info) Info {
-	var payload Payload // that of an unreadable message is not known
-	if i.Raw == nil {
-		payload = NewPayload(i.Payload, i.Headers)
+	shown := Info{
+		ID: i.ID, Queue: queue, State: i.State, Due: FormatTime(i.Due), Attempts: i.Attempts, Delivered: i.Delivered,
+		SentAt: FormatTime(i.SentAt), LeaseDeadline: FormatTime(i.LeaseDeadline), Follows: i.Follows,
+		LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt),
+		RawBase64: i.Raw, Content: message.ShownContent(&i.Message),
 	}
-	return Info{
-		ID: i.ID, Queue: queue, State: i.State, Payload: payload, Headers: i.Headers, Due: FormatTime(i.Due),
-		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
-		Timeout: Duration(i.Timeout), ExpireAfter: Duration(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
-		DedupWindow: Duration(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
-		LeaseDeadline: FormatTime(i.LeaseDeadline), Follows: i.Follows, LastError: i.LastError,
-		Failures: NewFailures(i.Failures), DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
+	if i.Raw != nil { // its payload is not known
+		shown.Payload = message.Payload{}
 	}
+	return shown
 }
 
 // Delivery is a message as a worker receives it.
 type Delivery struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
-	Payload
+	message.Payload
 	Headers     map[string]string `json:"headers,omitempty"`
 	Due         string            `json:"due"`
 	Lateness    Duration          `json:"lateness"`

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
 )
 
@@ -31,15 +33,15 @@ func TestWireResults(t *testing.T) {
 		value any
 		want  string
 	}{
-		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","payload_text":"<ü>","headers":{"k":"v"},` +
-			`"due":"2030-12-31T22:59:59.001Z","attempts":1,"max_attempts":5,"delivered":true,"timeout":"1m0s",` +
-			`"expire_after":"1s","dedup_window":"1h0m0s","group":"g","sent_at":"2030-12-31T22:59:59.001Z",` +
+		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","due":"2030-12-31T22:59:59.001Z",` +
+			`"payload_text":"<ü>","headers":{"k":"v"},"max_attempts":5,"timeout":"1m0s",` +
+			`"expire_after":"1s","dedup_window":"1h0m0s","group":"g","attempts":1,"delivered":true,"sent_at":"2030-12-31T22:59:59.001Z",` +
 			`"lease_deadline":"2030-12-31T22:59:59.001Z","follows":true,"last_error":"no"}`},
 		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","due":"2030-12-31T22:59:59.001Z",` +
-			`"attempts":0,"max_attempts":0,"delivered":false,"dead_reason":"unreadable",` +
+			`"attempts":0,"delivered":false,"dead_reason":"unreadable",` +
 			`"died_at":"2030-12-31T22:59:59.001Z","raw_base64":"/w=="}`},
-		{NewPayload([]byte{0xff}, nil), `{"payload_base64":"/w=="}`},
-		{Delivery{ID: "a", Queue: "q", Payload: NewPayload(nil, nil), Due: FormatTime(at),
+		{message.NewPayload([]byte{0xff}, nil), `{"payload_base64":"/w=="}`},
+		{Delivery{ID: "a", Queue: "q", Payload: message.NewPayload(nil, nil), Due: FormatTime(at),
 			Lateness: Measured(1234567 * time.Nanosecond), Attempt: 1, MaxAttempts: 25},
 			`{"id":"a","queue":"q","payload_text":"","due":"2030-12-31T22:59:59.001Z","lateness":"1.234ms","attempt":1,` +
 				`"max_attempts":25}`},
@@ -56,7 +58,7 @@ func TestWireResults(t *testing.T) {
 		{NewFailure(errors.New("x")), `{"error":{"code":"internal","message":"x"}}`},
 		{Changed{Queue: "q", Purged: &n}, `{"queue":"q","purged":3}`},
 	} {
-		if got := string(Append(nil, test.value)); got != test.want {
+		if got := string(jsontext.Append(nil, test.value)); got != test.want {
 			t.Errorf("%T\n got  %s\n want %s", test.value, got, test.want)
 		}
 	}
@@ -66,7 +68,7 @@ func TestWireResults(t *testing.T) {
 func TestWireNames(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
 	for _, value := range []any{
-		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
+		wireMessage{}, Info{}, message.Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
 		Stats{}, Queue{}, Paused{}, Deleted{}, SentSeries{}, SeriesMessage{}, MovedSeries{}, CancelledSeries{}, Run{},
 		Retained{}, Retention{}, DeadErrors{}, Explanation{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/store"
 )
 
@@ -28,7 +29,7 @@ func TestWireTopics(t *testing.T) {
 		{ConfiguredTopic{"t", cfg}, `{"topic":"t","drop_unsubscribed":true,"history_age":"1m0s","history_count":7}`},
 		{DeletedTopic{"t", true}, `{"topic":"t","deleted":true}`},
 	} {
-		if got := string(Append(nil, test.value)); got != test.want {
+		if got := string(jsontext.Append(nil, test.value)); got != test.want {
 			t.Errorf("%T\n got  %s\n want %s", test.value, got, test.want)
 		}
 	}

@@ -37,9 +37,9 @@ func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 	var body Credentials
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLogin))
 	if err == nil {
-		err = jsonfields.Decode(text, map[string]any{"token": &body.Token})
+		err = jsonfields.Decode(text, &body)
 	}
-	if err != nil || jsonfields.CheckNames(text) != nil || body.Token == "" {
+	if err != nil || body.Token == "" {
 		problem.Write(w, 0, &problem.Error{Field: "body",
 			Err: store.Invalid(`the body of a login is {"token": "..."}, of %d bytes at most`, maxLogin)})
 		return

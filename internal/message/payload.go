@@ -1,4 +1,4 @@
-package wire
+package message
 
 import (
 	"encoding/json"
@@ -29,13 +29,27 @@ type Payload struct {
 // the message does not keep.
 func NewPayload(payload []byte, headers map[string]string) Payload {
 	switch {
-	case isJSON(headers[ContentType]) && jsontext.CheckValue(payload) == nil && CheckText(payload) == nil:
+	case isJSON(headers[ContentType]) && jsontext.CheckValue(payload) == nil && jsontext.CheckText(payload) == nil:
 		return Payload{Payload: payload}
 	case utf8.Valid(payload):
 		text := string(payload)
 		return Payload{PayloadText: &text}
 	}
 	return Payload{PayloadBase64: payload}
+}
+
+// exactPayload returns the JSON of a payload from which Message returns the same bytes: a value with spaces is text.
+func exactPayload(payload []byte, headers map[string]string) Payload {
+	if len(payload) == 0 {
+		return Payload{}
+	}
+	p := NewPayload(payload, headers)
+	if p.Payload != nil {
+		if compact, _ := jsontext.Compact(p.Payload); len(compact) < len(p.Payload) {
+			return NewPayload(payload, nil)
+		}
+	}
+	return p
 }
 
 // isJSON reports whether payloads of a content type are JSON.
@@ -55,11 +69,12 @@ func (p *Payload) Given() bool {
 
 // Message returns the payload of a message to send, and the headers that it needs besides the given ones, which it does
 // not change. A JSON value is sent without the spaces around its parts. It returns an ErrInvalid for several forms, and
-// for JSON with a content type that is not JSON's. The value was checked with CheckText.
+// for JSON with a content type that is not JSON's. The value was checked with jsontext.CheckText.
 func (p *Payload) Message(headers map[string]string) (payload []byte, with map[string]string, err error) {
 	switch text, base64 := p.PayloadText != nil, p.PayloadBase64 != nil; {
 	case p.Payload != nil && (text || base64) || text && base64:
-		return nil, nil, store.Invalid("payload is given in several forms: give one of payload, payload_text and payload_base64")
+		return nil, nil, store.Field("payload", store.Invalid("payload is given in several forms: give one of payload, "+
+			"payload_text and payload_base64"))
 	case text:
 		return []byte(*p.PayloadText), headers, nil
 	case p.Payload == nil:
@@ -67,11 +82,11 @@ func (p *Payload) Message(headers map[string]string) (payload []byte, with map[s
 	}
 	given, typed := headers[ContentType]
 	if typed && !isJSON(given) {
-		return nil, nil, store.Invalid("payload is JSON, and the header %s is %.80q: give payload_text or payload_base64",
-			ContentType, given)
+		return nil, nil, store.Field("payload", store.Invalid("payload is JSON, and the header %s is %.80q: give "+
+			"payload_text or payload_base64", ContentType, given))
 	}
 	if payload, err = jsontext.Compact(p.Payload); err != nil || typed {
-		return payload, headers, err
+		return payload, headers, store.Field("payload", err)
 	}
 	with = make(map[string]string, len(headers)+1)
 	maps.Copy(with, headers)

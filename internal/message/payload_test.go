@@ -1,4 +1,4 @@
-package wire
+package message
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/store"
 )
 
@@ -29,7 +30,7 @@ func TestPayloadComesBackInItsForm(t *testing.T) {
 		`{"payload_text":"{\"a\": 1}"}`, `{"payload_text":""}`, `{"payload_base64":"/w=="}`,
 	} {
 		payload, headers, err := decode(t, text, nil)
-		if got := string(Append(nil, NewPayload(payload, headers))); err != nil || got != text {
+		if got := string(jsontext.Append(nil, NewPayload(payload, headers))); err != nil || got != text {
 			t.Errorf("%s became %q and came back as %s, %v", text, payload, got, err)
 		}
 		if json := headers[ContentType] == JSONType; json != strings.HasPrefix(text, `{"payload":`) || !json && headers != nil {
@@ -53,7 +54,7 @@ func TestPayloadIsShownByItsContentType(t *testing.T) {
 			`{"payload_text":"` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `"}`},
 	} {
 		headers := map[string]string{ContentType: test.contentType}
-		if got := string(Append(nil, NewPayload([]byte(test.payload), headers))); got != test.want {
+		if got := string(jsontext.Append(nil, NewPayload([]byte(test.payload), headers))); got != test.want {
 			t.Errorf("%q of type %q\n got  %s\n want %s", test.payload, test.contentType, got, test.want)
 		}
 	}
@@ -118,7 +119,7 @@ func FuzzPayload(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		shown := Append(nil, NewPayload(payload, map[string]string{ContentType: JSONType}))
+		shown := jsontext.Append(nil, NewPayload(payload, map[string]string{ContentType: JSONType}))
 		var p Payload
 		if err := json.Unmarshal(shown, &p); err != nil || !p.Given() {
 			t.Fatalf("%q is shown as %q: %v", payload, shown, err)

@@ -1,0 +1,76 @@
+package jsonfields
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// fields are the fields of a type of structs.
+type fields struct {
+	all    []*Field
+	byName map[string]*Field
+	names  []string
+}
+
+var fieldsOfTypes sync.Map // of *fields by reflect.Type
+
+func fieldsOf(t reflect.Type) *fields {
+	if known, ok := fieldsOfTypes.Load(t); ok {
+		return known.(*fields)
+	}
+	made := &fields{byName: map[string]*Field{}}
+	made.add(t, nil)
+	if len(made.all) > 64 {
+		panic(fmt.Sprintf("jsonfields: %v has more than 64 fields", t))
+	}
+	known, _ := fieldsOfTypes.LoadOrStore(t, made)
+	return known.(*fields)
+}
+
+// add adds the fields of a struct, and those of structs that are embedded in it.
+func (fs *fields) add(t reflect.Type, index []int) {
+	for i := range t.NumField() {
+		v, at := t.Field(i), append(slices.Clone(index), i)
+		name, options, _ := strings.Cut(v.Tag.Get("json"), ",")
+		if name == "" && v.Anonymous {
+			fs.add(v.Type, at)
+		}
+		if name == "" || name == "-" {
+			continue
+		}
+		f := &Field{
+			Name: name, Doc: v.Tag.Get("doc"), index: at, number: len(fs.all),
+			required: !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero"),
+			isNumber: v.Type.Kind() == reflect.Int, notEmpty: v.Tag.Get("minLength") != "",
+			min: number(v, "minimum", 0), max: number(v, "maximum", math.MaxInt32),
+			minItems: int(number(v, "minItems", 0)), maxItems: int(number(v, "maxItems", 0)),
+		}
+		if enum := v.Tag.Get("enum"); enum != "" {
+			f.enum = strings.Split(enum, ",")
+		}
+		if fs.byName[name] != nil {
+			panic(fmt.Sprintf("jsonfields: %v has the field %s twice", t, name))
+		}
+		fs.all = append(fs.all, f)
+		fs.byName[name] = f
+		fs.names = append(fs.names, name)
+	}
+}
+
+// number returns the number in a tag, or a default.
+func number(f reflect.StructField, tag string, without int64) int64 {
+	text := f.Tag.Get(tag)
+	if text == "" {
+		return without
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("jsonfields: tag %s of field %s: %v", tag, f.Name, err))
+	}
+	return n
+}

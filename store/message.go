@@ -1,0 +1,125 @@
+package store
+
+import (
+	"bytes"
+	"maps"
+	"time"
+	"unicode/utf8"
+)
+
+// Message is a message as its sender specified it.
+type Message struct {
+	ID      string
+	Payload []byte
+	Headers map[string]string
+
+	// MaxAttempts is the number of failed attempts after which the message is dead; 0 means DefaultMaxAttempts.
+	MaxAttempts int
+	// Timeout limits one run of the handler; 0 means the worker's limit. Engines store it and do not act on it.
+	Timeout time.Duration
+	// ExpireAfter and ExpireAt are the expiry of the message: relative to its due time, or absolute. A message
+	// that has not been delivered by then becomes dead. At most one of them is set.
+	ExpireAfter time.Duration
+	ExpireAt    time.Time
+	// DedupWindow is how long the id is refused after the message was acked. 0 means not at all.
+	DedupWindow time.Duration
+	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
+	Group string
+	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
+	// chose the id itself; an id made by NewID carries its time.
+	SentAt time.Time
+}
+
+// checkNew refuses what no new message may have.
+func (m *Message) checkNew() error {
+	if err := Field("id", CheckNew("id", m.ID)); err != nil {
+		return err
+	}
+	return Field("group", CheckNew("group", m.Group))
+}
+
+// check returns an error if the message exceeds a limit.
+func (m *Message) check() error {
+	if err := CheckID(m.ID); err != nil {
+		return err
+	}
+	if len(m.Payload) > MaxPayload {
+		return Field("payload", TooLarge("payload is %d bytes: the limit is %d; keep large data elsewhere and send its "+
+			"address", len(m.Payload), MaxPayload))
+	}
+	if err := Field("headers", checkHeaders(m.Headers)); err != nil {
+		return err
+	}
+	if err := Field("group", checkText("group", m.Group, MaxGroup)); err != nil {
+		return err
+	}
+	if m.MaxAttempts < 0 || m.MaxAttempts > MaxAttempts {
+		return Field("max_attempts", Invalid("max attempts is %d: must be 1 to %d, or 0 for the default of %d",
+			m.MaxAttempts, MaxAttempts, DefaultMaxAttempts))
+	}
+	if m.Timeout < 0 || m.Timeout > MaxTimeout {
+		return Field("timeout", Invalid("timeout is %v: must be 0 (none) to %v", m.Timeout, MaxTimeout))
+	}
+	if m.ExpireAfter < 0 || m.ExpireAfter > MaxDelay {
+		return Field("expire_after", Invalid("expiry is %v after the due time: must be 0 (never) to %v", m.ExpireAfter,
+			MaxDelay))
+	}
+	if m.ExpireAfter > 0 && !m.ExpireAt.IsZero() {
+		return Field("expire_at", Invalid("expiry is given twice, relative and absolute: give only one"))
+	}
+	if err := Field("expire_at", checkTime("expiry", m.ExpireAt)); err != nil {
+		return err
+	}
+	if m.DedupWindow < 0 || m.DedupWindow > MaxDelay {
+		return Field("dedup_window", Invalid("dedup window is %v: must be 0 (not at all) to %v", m.DedupWindow, MaxDelay))
+	}
+	return nil
+}
+
+func checkHeaders(headers map[string]string) error {
+	if len(headers) == 0 {
+		return nil
+	}
+	if len(headers) > MaxHeaders {
+		return TooLarge("message has %d headers: the limit is %d", len(headers), MaxHeaders)
+	}
+	total := 0
+	for name, value := range headers {
+		if name == "" {
+			return Invalid("header name is empty")
+		}
+		if err := checkText("header name", name, MaxHeaderBytes); err != nil {
+			return err
+		}
+		if !utf8.ValidString(value) {
+			return Invalid("header %q has a value that is not UTF-8", name)
+		}
+		total += len(name) + len(value)
+	}
+	if total > MaxHeaderBytes {
+		return TooLarge("headers are %d bytes in all: the limit is %d", total, MaxHeaderBytes)
+	}
+	return nil
+}
+
+// WholeMillis rounds times and durations up to whole milliseconds, as every engine stores them. SentAt, which is the time
+// of a clock, is rounded down.
+func (m *Message) WholeMillis() {
+	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.DedupWindow} {
+		*d = time.Duration(Millis(*d)) * time.Millisecond
+	}
+	if !m.ExpireAt.IsZero() {
+		m.ExpireAt = Time(UnixMillis(m.ExpireAt))
+	}
+	if !m.SentAt.IsZero() {
+		m.SentAt = Time(m.SentAt.UnixMilli())
+	}
+}
+
+// same reports whether m and o are the same message. Times are compared in whole milliseconds.
+func (m *Message) same(o *Message) bool {
+	return m.ID == o.ID && bytes.Equal(m.Payload, o.Payload) && maps.Equal(m.Headers, o.Headers) &&
+		m.MaxAttempts == o.MaxAttempts && Millis(m.Timeout) == Millis(o.Timeout) &&
+		Millis(m.ExpireAfter) == Millis(o.ExpireAfter) && sameTime(m.ExpireAt, o.ExpireAt) &&
+		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && sameTime(m.SentAt, o.SentAt)
+}
