@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -426,31 +425,5 @@ func (q *Queue) Delete(ctx context.Context) error {
 		return err
 	}
 	defer q.client.calls.Done()
-	return q.delete(ctx)
-}
-
-func (q *Queue) delete(ctx context.Context) error {
-	properties, err := q.client.store.Properties(ctx, q.name)
-	if err != nil {
-		return err
-	}
-	subscribed := false
-	for topic := range properties {
-		if !strings.HasPrefix(topic, reserved.Topic) {
-			continue
-		}
-		subscribed = true
-		name := subscriptionPrefix + q.name
-		has, err := q.client.store.Properties(ctx, topic)
-		if err == nil && has[name] != "" { // else the topic may be deleted
-			err = q.client.Topic(strings.TrimPrefix(topic, reserved.Topic)).change(ctx, name, "", nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := q.client.store.Delete(ctx, q.name); err != nil || !subscribed {
-		return err
-	}
-	return q.client.topicsChanged(ctx)
+	return topic.DeleteQueue(ctx, q.client.store, q.name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -162,8 +163,8 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if o.ID == "" && !windowGiven {
 		o.DedupWindow = 0 // a default for messages with ids
 	}
-	if _, ok := o.Headers[missedHeader]; ok { // a distributor would take it for its own and leave queues out
-		return store.Outgoing{}, store.Invalid("header %q is Later's own: give it another name", missedHeader)
+	if _, ok := o.Headers[topic.MissedHeader]; ok { // a distributor would take it for its own and leave queues out
+		return store.Outgoing{}, store.Invalid("header %q is Later's own: give it another name", topic.MissedHeader)
 	}
 	m, err := o.prepare()
 	if run {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
@@ -296,7 +297,7 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 		prepared[i] = m
 	}
 	for start := 0; start < len(prepared); {
-		end := partEnd(prepared, start)
+		end := calls.PartEnd(prepared, start)
 		err := q.sendPart(ctx, msgs[start:end], prepared[start:end], results[start:end])
 		if err != nil {
 			for i := end; i < len(results); i++ {
@@ -310,23 +311,6 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 		start = end
 	}
 	return results, nil
-}
-
-// partEnd returns the end of the part that begins at start. A part fits into one call, and its messages
-// have the same durability. Either all or none are sent one by one.
-func partEnd(msgs []store.Outgoing, start int) int {
-	size := 0
-	for i := start; i < len(msgs); i++ {
-		size += msgs[i].Size()
-		if i == start {
-			continue
-		}
-		if i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable ||
-			msgs[i].OneByOne() != msgs[start].OneByOne() {
-			return i
-		}
-	}
-	return len(msgs)
 }
 
 // sendPart sends one part in one call and fills in its results.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
+	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
 
@@ -55,18 +57,18 @@ func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(ver
 	}
 	result := PutUnchanged
 	err := s.change(ctx, schedule.Name, func(r *scheduleRecord, now time.Time) (err error) {
-		version := ""
+		current := ""
 		if r.Created != 0 {
-			version = r.Schedule.Version()
+			current = r.Schedule.Version()
 		}
-		if allow != nil && !allow(version) {
-			return errOtherVersion
+		if allow != nil && !allow(current) {
+			return version.ErrOther
 		}
 		result, err = schedule.putInto(r, now)
 		return err
 	})
-	if errors.Is(err, errOtherVersion) { // which change would try again
-		err = otherVersion("schedule", schedule.Name)
+	if errors.Is(err, version.ErrOther) { // which change would try again
+		err = version.Conflict("schedule", schedule.Name)
 	}
 	return result, err
 }
@@ -78,7 +80,7 @@ func (s Schedule) Version() string {
 	if err != nil {
 		return "" // it is not allowed
 	}
-	return versionOf(text)
+	return version.Of(text)
 }
 
 // putInto makes a record that of the schedule. The record is empty if there is none.
@@ -192,15 +194,12 @@ func recordOf(name string, payload []byte, state State, lastError string) (*sche
 	return decodeSchedule(name, payload, nil)
 }
 
-// schedulesExist is the property of the index by which workers learn that there are schedules.
-const schedulesExist = "schedules"
-
 // announce has workers look at the schedules.
 func (s *Schedules) announce(ctx context.Context) error {
 	if s.client.announced.Load() {
 		return nil
 	}
-	err := s.client.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{schedulesExist: "1"}, nil)
+	err := s.client.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{topic.SchedulesExist: "1"}, nil)
 	if err == nil {
 		s.client.announced.Store(true)
 	}

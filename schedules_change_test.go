@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -74,7 +75,7 @@ func TestWorkersAreToldOfASchedule(t *testing.T) {
 	f.set(nil, nil)
 	put(t, c, everyMinute("a"), PutCreated)
 	index, err := f.Properties(t.Context(), reserved.TopicIndex)
-	if err != nil || index[schedulesExist] == "" {
+	if err != nil || index[topic.SchedulesExist] == "" {
 		t.Errorf("the index has %v, %v", index, err)
 	}
 }

@@ -3,14 +3,10 @@ package later
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -25,34 +21,26 @@ import (
 // or whose copies have more than store.MaxFollowUpBytes, it does so while the queue remembers the id, for a day.
 type Topic struct {
 	client  *Client
-	name    string
+	topic   *topic.Topic
 	queue   *Queue // its messages until they are distributed
 	history *Queue
 	invalid error
 }
 
-// The names of a topic's queues and of their properties.
-const (
-	subscriptionPrefix = "subscription:" // of a property of the topic's queue, before a subscribed queue's name
-	topicConfigName    = "topic"         // of the property with the TopicConfig
-	topicVersionName   = "topic-version" // of a property that changes with the configuration and the subscriptions
-	linkValue          = "1"             // of a subscribed queue's property with the name of the topic's queue
-	topicChanged       = "changed"       // of a property of reserved.TopicIndex that changes with every subscription
-)
-
 const (
 	// MaxTopicName is the maximum length of a topic's name, in bytes.
 	MaxTopicName = store.MaxQueueName - len(reserved.History)
 	// MaxSubscriptions is the maximum number of queues that are subscribed to a topic.
-	MaxSubscriptions = 400
+	MaxSubscriptions = topic.MaxSubscriptions
 	// MaxHistory is the largest TopicConfig.HistoryCount.
-	MaxHistory = 100_000_000
+	MaxHistory = topic.MaxHistory
 )
 
 // Topic returns the topic with the given name. It need not exist. If the name is not allowed, every method of the Topic
 // returns ErrInvalid.
 func (c *Client) Topic(name string) *Topic {
-	t := &Topic{client: c, name: name, queue: c.Queue(reserved.Topic + name), history: c.Queue(reserved.History + name)}
+	t := &Topic{client: c, topic: topic.New(c.store, name)}
+	t.queue, t.history = c.Queue(t.topic.Queue), c.Queue(t.topic.History)
 	switch {
 	case name == "":
 		t.invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", MaxTopicName)
@@ -83,7 +71,7 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 }
 
 // Name returns the topic's name.
-func (t *Topic) Name() string { return t.name }
+func (t *Topic) Name() string { return t.topic.Name }
 
 // Queue returns the queue with the messages that are not distributed yet: its Get, List, Cancel, Reschedule and so on
 // deal with one message, whatever the number of subscriptions.
@@ -155,143 +143,39 @@ type TopicConfig struct {
 	HistoryCount int64         `json:"history_count,omitempty"`
 }
 
-// keptUnsubscribed is the number of dead messages that a topic keeps with DropUnsubscribed.
-const keptUnsubscribed = 1000
-
-func (c TopicConfig) retains() bool { return c.HistoryAge > 0 || c.HistoryCount > 0 }
-
-func (c TopicConfig) check() error {
-	if c.HistoryAge < 0 || c.HistoryAge > store.MaxDelay {
-		return store.Invalid("history's age is %v: give up to %v, or 0 for none", c.HistoryAge, store.MaxDelay)
-	}
-	if c.HistoryCount < 0 || c.HistoryCount > MaxHistory {
-		return store.Invalid("history's number of messages is %d: give up to %d, or 0 for none", c.HistoryCount, MaxHistory)
-	}
-	return nil
-}
+// Version returns a text that is different for another configuration.
+func (c TopicConfig) Version() string { return topic.Config(c).Version() }
 
 // Configure replaces the topic's configuration. Workers follow with their next messages.
 func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
 	return t.ConfigureIf(ctx, cfg, nil)
 }
 
+// ConfigureIf is Configure on a condition: allow is called with the Version of the configuration that would be
+// replaced, or "" if the topic does not exist. If it returns false, ConfigureIf returns ErrConflict and changes
+// nothing. If another program changes the topic between the call of allow and the change, allow is called again. An
+// allow of nil allows it always.
+func (t *Topic) ConfigureIf(ctx context.Context, cfg TopicConfig, allow func(version string) bool) error {
+	if err := cmp.Or(t.invalid, t.queue.old, topic.Config(cfg).Check()); err != nil {
+		return err
+	}
+	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), allow) })
+}
+
 // Config returns the topic's configuration.
 func (t *Topic) Config(ctx context.Context) (cfg TopicConfig, err error) {
 	err = t.call(func() error {
-		state, err := t.load(ctx)
-		cfg = state.cfg
+		state, err := t.topic.Load(ctx)
+		cfg = TopicConfig(state.Config)
 		return err
 	})
 	return cfg, err
 }
 
-// topicState is what a topic's queue has in its properties.
-type topicState struct {
-	cfg           TopicConfig
-	subscriptions []subscription // by name of the queue
-	version       string
-}
-
-// unchanged returns a condition that is met while the topic's queue has these properties.
-func (s *topicState) unchanged() *store.Condition {
-	return &store.Condition{Property: topicVersionName, Value: s.version}
-}
-
-// subscribed returns the subscription of a queue, or nil.
-func (s *topicState) subscribed(queue string) *subscription {
-	for i := range s.subscriptions {
-		if s.subscriptions[i].queue == queue {
-			return &s.subscriptions[i]
-		}
-	}
-	return nil
-}
-
-// change sets a property of the topic's queue, or removes it if the value is empty. Whoever works with properties that
-// were read before is refused from then on. The condition may be nil.
-func (t *Topic) change(ctx context.Context, name, value string, condition *store.Condition) error {
-	set := map[string]string{name: value, topicVersionName: store.NewID()}
-	return t.client.store.SetProperties(ctx, t.queue.name, set, condition)
-}
-
-// load reads the topic's configuration and subscriptions.
-func (t *Topic) load(ctx context.Context) (state topicState, err error) {
-	all, err := t.client.store.Properties(ctx, t.queue.name)
-	if err != nil {
-		return state, err
-	}
-	for name, value := range all {
-		queue, ok := strings.CutPrefix(name, subscriptionPrefix)
-		switch {
-		case name == topicVersionName:
-			state.version = value
-		case name == topicConfigName:
-			err = json.Unmarshal([]byte(value), &state.cfg)
-		case ok:
-			s := subscription{queue: queue}
-			if err = json.Unmarshal([]byte(value), &s); err == nil {
-				s.filter, err = parseFilter(s.Where)
-			}
-			state.subscriptions = append(state.subscriptions, s)
-		}
-		if err != nil {
-			return state, fmt.Errorf("%w: property %q of queue %q has the value %q: %w", ErrCorrupt, name, t.queue.name, value,
-				err)
-		}
-	}
-	slices.SortFunc(state.subscriptions, func(a, b subscription) int { return cmp.Compare(a.queue, b.queue) })
-	return state, nil
-}
-
-// receives reports whether a queue receives the topic's messages: it is subscribed, or the history.
-func (t *Topic) receives(state *topicState, queue string) bool {
-	return state.subscribed(queue) != nil || queue == t.history.name && state.cfg.retains()
-}
-
-// relink is called when a queue lacks the property that names the topic. It reports whether the queue receives the
-// topic's messages nevertheless, because the property was lost or the history is an older one, and sets it then.
-func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
-	state, err := t.load(ctx)
-	if err != nil || !t.receives(&state, queue) {
-		return false, err
-	}
-	if err := t.link(ctx, queue, linkValue); err != nil {
-		return false, err
-	}
-	// An Unsubscribe changes the list before it removes the property. So one that the list does not show yet will remove
-	// the property.
-	if state, err = t.load(ctx); err != nil || t.receives(&state, queue) {
-		return err == nil, err
-	}
-	if state.version == "" && queue == t.history.name { // the topic was deleted, and this call made its history again
-		return false, t.client.store.Delete(ctx, queue)
-	}
-	return false, t.link(ctx, queue, "")
-}
-
-// topicsChanged has workers look for subscriptions.
-func (c *Client) topicsChanged(ctx context.Context) error {
-	return c.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{topicChanged: store.NewID()}, nil)
-}
-
 // Delete removes the topic with its subscriptions, those to other topics included, its history and the messages that
 // are not distributed yet. What queues have received stays there.
 func (t *Topic) Delete(ctx context.Context) error {
-	return t.call(func() error {
-		state, err := t.load(ctx)
-		if err != nil {
-			return err
-		}
-		if err := t.queue.delete(ctx); err != nil { // ends its subscriptions to other topics too
-			return err
-		}
-		for _, s := range state.subscriptions {
-			if err := t.link(ctx, s.queue, ""); err != nil {
-				return err
-			}
-		}
-		return errors.Join(t.client.store.Delete(ctx, t.history.name), t.client.topicsChanged(ctx))
-	})
+	return t.call(func() error { return t.topic.Delete(ctx) })
 }
 
 // call makes calls to the store.
@@ -304,4 +188,28 @@ func (t *Topic) call(f func() error) error {
 	}
 	defer t.client.calls.Done()
 	return f()
+}
+
+// dropEvery is how often a process that publishes to a topic drops messages that are due while nobody is subscribed.
+const dropEvery = 10 * time.Second
+
+// dropSometimes drops messages, in the background, if the topic has no subscriptions and is configured so.
+func (t *Topic) dropSometimes() {
+	if t.queue.invalid != nil {
+		return
+	}
+	now, last := time.Now(), t.queue.dropped.Load()
+	if now.UnixNano()-last < int64(dropEvery) || !t.queue.dropped.CompareAndSwap(last, now.UnixNano()) ||
+		t.client.begin() != nil {
+		return
+	}
+	go func() {
+		defer t.client.calls.Done()
+		ctx, cancel := context.WithTimeout(t.client.ending, callTimeout)
+		defer cancel()
+		if err := t.topic.DropReady(ctx); err != nil && ctx.Err() == nil {
+			t.client.log.Warn("later: messages of a topic without subscriptions cannot be dropped", "topic", t.topic.Name,
+				"error", err)
+		}
+	}()
 }

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
+
+const lookEvery = topic.LookEvery
 
 // loseIndex does something and then takes back what it changed in the index, as a failover may.
 func loseIndex(t *testing.T, c *Client, do func()) {

@@ -403,14 +403,14 @@ func TestSubscriptionSurvivesTheLossOfTheQueuesProperty(t *testing.T) {
 		w, got := collect(c, "here")
 		start(t, w)
 		settled()
-		if err := topic.link(t.Context(), "lost", ""); err != nil {
+		if err := c.store.SetProperties(t.Context(), "lost", map[string]string{topicOrders: ""}, nil); err != nil {
 			t.Fatal(err)
 		}
 		publish(t, topic, "1")
 		settled()
 		wantReceived(t, got, map[string][]string{"here": {"1"}})
 		wantPayloads(t, c.Queue("lost"), "1")
-		if err := topic.link(t.Context(), "lost", ""); err != nil {
+		if err := c.store.SetProperties(t.Context(), "lost", map[string]string{topicOrders: ""}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Queue("lost").Purge(t.Context(), StateReady); err != nil {
@@ -484,7 +484,7 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 		s.before("settle", topicOrders, func() {
 			subscribe(t, topic, "new")
 			if err := s.Store.SetProperties(t.Context(), topicOrders, map[string]string{
-				subscriptionPrefix + "bad": "{", topicVersionName: "x"}, nil); err != nil {
+				"subscription:bad": "{", "topic-version": "x"}, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -492,7 +492,8 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 		settled()
 		wantPayloads(t, c.Queue("new"))
 		wantCounts(t, topic.Queue(), 0, 1, 0, 0)
-		if err := topic.change(t.Context(), subscriptionPrefix+"bad", "", nil); err != nil {
+		if err := s.Store.SetProperties(t.Context(), topicOrders, map[string]string{
+			"subscription:bad": "", "topic-version": "y"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -3,13 +3,10 @@ package later
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -23,16 +20,8 @@ type Subscription struct {
 	CatchingUp bool
 }
 
-// subscription is the value of the property of a subscription.
-type subscription struct {
-	Where string `json:"where,omitempty"`
-	// CatchingUp is set while the queue is sent history. What it receives meanwhile is remembered, so that it does not
-	// come again.
-	CatchingUp bool `json:"catching_up,omitempty"`
-
-	queue  string
-	filter filter
-}
+// Version returns a text that is different for another filter.
+func (s Subscription) Version() string { return (&topic.Subscription{Where: s.Where}).Version() }
 
 // SubscribeOption changes a subscription. Subscribe returns ErrInvalid for an option that is nil or not allowed.
 type SubscribeOption interface {
@@ -56,9 +45,8 @@ type where string
 func Where(filter string) SubscribeOption { return where(filter) }
 
 func (w where) applySubscribe(o *subscribeOptions) error {
-	_, err := parseFilter(string(w))
 	o.where = string(w)
-	return err
+	return CheckFilter(o.where)
 }
 
 // Subscribe subscribes a queue to the topic, or replaces its subscription. The queue receives every message that is
@@ -91,145 +79,102 @@ func (t *Topic) SubscribeIf(
 	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue), checkUse(queue, reserved.Subscribe)); err != nil {
 		return err
 	}
-	return t.call(func() error {
-		s := subscription{Where: o.where, CatchingUp: o.from.set(), queue: queue}
-		var from time.Time
-		err := replace("subscription of queue", queue, func() (err error) {
-			from, err = t.trySubscribe(ctx, s, o.from, allow)
-			return err
-		})
-		if err != nil || !s.CatchingUp {
-			return err
-		}
-		if _, err := t.resend(ctx, queue, from, time.Time{}); err != nil {
-			return fmt.Errorf("queue %q is subscribed, but did not receive all of the history: %w", queue, err)
-		}
-		s.CatchingUp = false
-		return t.set(ctx, s, nil)
-	})
+	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, allow) })
 }
 
-// trySubscribe stores a subscription, and returns the due time of the history that its queue is still to be sent. It
-// returns errOtherVersion if it is not allowed, and ErrConflict if somebody has changed the topic meanwhile.
-func (t *Topic) trySubscribe(
-	ctx context.Context, s subscription, start HistoryStart, allow func(version string) bool,
-) (from time.Time, err error) {
-	state, err := t.load(ctx)
-	if err != nil {
-		return from, err
-	}
-	former := state.subscribed(s.queue)
-	var condition *store.Condition
-	if allow != nil {
-		condition = state.unchanged()
-		switch {
-		case former == nil && !allow(""):
-			// An earlier attempt may have set the property that only a subscribed queue has.
-			return from, cmp.Or(t.link(ctx, s.queue, ""), errOtherVersion)
-		case former != nil && !allow(Subscription{Where: former.Where}.Version()):
-			return from, errOtherVersion
-		}
-	}
-	if start.set() {
-		if from, err = t.resolve(ctx, state.cfg, start); err != nil {
-			return from, err
-		}
-	}
-	if former == nil && len(state.subscriptions) >= MaxSubscriptions {
-		return from, store.TooLarge("topic %q has %d subscriptions, which is the limit: unsubscribe one first", t.name,
-			len(state.subscriptions))
-	}
-	if err := t.checkCircle(ctx, s.queue); err != nil {
-		return from, err
-	}
-	if len(state.subscriptions) == 0 && state.cfg.DropUnsubscribed {
-		if err := t.dropReady(ctx); err != nil {
-			return from, err
-		}
-	}
-	return from, t.set(ctx, s, condition)
-}
-
-// set stores a subscription if a condition is met, which may be nil. The subscribed queue's own property comes first:
-// workers find the topic by it, and it does no harm alone.
-func (t *Topic) set(ctx context.Context, s subscription, condition *store.Condition) error {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if err := t.link(ctx, s.queue, linkValue); err != nil {
-		return err
-	}
-	if err := t.change(ctx, subscriptionPrefix+s.queue, string(text), condition); err != nil {
-		return err
-	}
-	return t.client.topicsChanged(ctx)
-}
-
-// link sets the property of a queue that names the topic, or removes it if the value is empty. Copies that are sent one
-// by one reach the queue only while it has the property; see linked.
-func (t *Topic) link(ctx context.Context, queue, value string) error {
-	return t.client.store.SetProperties(ctx, queue, map[string]string{t.queue.name: value}, nil)
-}
-
-// linked returns a condition that is met while a queue has the property that names the topic.
-func (t *Topic) linked() *store.Condition {
-	return &store.Condition{Property: t.queue.name, Value: linkValue}
-}
-
-// checkCircle returns an ErrInvalid if messages that a queue receives would come back to the topic.
-func (t *Topic) checkCircle(ctx context.Context, queue string) error {
-	seen := map[string]bool{}
-	var visit func(queue, path string) error
-	visit = func(queue, path string) error {
-		path += fmt.Sprintf(" → %q", queue)
-		if queue == t.queue.name {
-			return store.Invalid("messages would go in a circle, %s: leave out one of these subscriptions", path)
-		}
-		name, isTopic := strings.CutPrefix(queue, reserved.Topic)
-		if !isTopic || seen[queue] {
-			return nil
-		}
-		seen[queue] = true
-		state, err := t.client.Topic(name).load(ctx)
-		for _, s := range state.subscriptions {
-			if err == nil {
-				err = visit(s.queue, path)
-			}
-		}
-		return err
-	}
-	return visit(queue, fmt.Sprintf("%q", t.queue.name))
+// CheckFilter returns the ErrInvalid or ErrTooLarge with which Subscribe refuses Where with a filter, or nil.
+func CheckFilter(filter string) error {
+	_, err := topic.ParseFilter(filter)
+	return err
 }
 
 // Unsubscribe ends the subscription of a queue, which receives nothing of the topic once Unsubscribe has returned. What
 // it has received stays there. Unsubscribe returns ErrNotFound if the queue is not subscribed.
 func (t *Topic) Unsubscribe(ctx context.Context, queue string) error {
-	return t.call(func() error {
-		state, err := t.load(ctx)
-		if err != nil {
-			return err
-		}
-		if state.subscribed(queue) == nil {
-			// An earlier call may have failed halfway.
-			return cmp.Or(t.link(ctx, queue, ""),
-				fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.name, ErrNotFound))
-		}
-		if err := t.change(ctx, subscriptionPrefix+queue, "", nil); err != nil {
-			return err
-		}
-		return errors.Join(t.link(ctx, queue, ""), t.client.topicsChanged(ctx))
-	})
+	return t.call(func() error { return t.topic.Unsubscribe(ctx, queue) })
 }
 
 // Subscriptions returns the topic's subscriptions, sorted by queue.
 func (t *Topic) Subscriptions(ctx context.Context) (all []Subscription, err error) {
 	err = t.call(func() error {
-		state, err := t.load(ctx)
-		for _, s := range state.subscriptions {
-			all = append(all, Subscription{Queue: s.queue, Where: s.Where, CatchingUp: s.CatchingUp})
+		state, err := t.topic.Load(ctx)
+		for _, s := range state.Subscriptions {
+			all = append(all, Subscription{Queue: s.Queue, Where: s.Where, CatchingUp: s.CatchingUp})
 		}
 		return err
 	})
 	return all, err
+}
+
+// HistoryOptions selects messages of a topic's history.
+type HistoryOptions struct {
+	// From and To limit the due time to [From, To). Default: no limit.
+	From, To time.Time
+	// Limit is the maximum number of messages in a page, 1 to store.MaxBatch. Default: 100.
+	Limit int
+	// Cursor is Page.Next of the previous page. Default: the first page.
+	Cursor string
+}
+
+// History returns a page of the messages that the topic retains, in order of due time; see TopicConfig. They are in the
+// queue "topic-history:NAME", from which nobody claims.
+func (t *Topic) History(ctx context.Context, o HistoryOptions) (Page, error) {
+	if t.invalid != nil {
+		return Page{}, t.invalid
+	}
+	return t.history.List(ctx, ListOptions{
+		State: StateReady, From: o.From, To: o.To, Limit: o.Limit, Cursor: o.Cursor,
+	})
+}
+
+// HistoryStart is a place in a topic's history. It is also a SubscribeOption, with which the queue receives what the
+// history has from there on.
+type HistoryStart struct {
+	place topic.Start
+	bad   error
+}
+
+// From returns the HistoryStart at a due time.
+func From(t time.Time) HistoryStart {
+	if t.IsZero() {
+		return HistoryStart{bad: store.Invalid("From has no time: give one from 1970 on, which for the whole history is " +
+			"time.Unix(0, 0)")}
+	}
+	return HistoryStart{place: topic.Start{At: t}}
+}
+
+// FromID returns the HistoryStart at the due time of a message. Others that were due in the same millisecond are
+// included.
+func FromID(id string) HistoryStart {
+	return HistoryStart{place: topic.Start{ID: id}, bad: checkID(id)}
+}
+
+func (h HistoryStart) applySubscribe(o *subscribeOptions) error {
+	if o.from.place.Set() {
+		return twice("start in the history")
+	}
+	o.from = h
+	return h.bad
+}
+
+// Rewound is the result of a Rewind.
+type Rewound struct {
+	Sent int // messages that the queue receives again
+	Kept int // messages that it has or remembers, and that do not match its filter
+}
+
+// Rewind has a subscribed queue receive again what the history has from a place on, up to now. Messages that it
+// still has, dead ones included, are left alone, and so are those whose ids it remembers. The others start without
+// failed attempts, and no longer expire. Rewind returns ErrNotFound if the queue is not subscribed or the topic retains
+// no history, or not the message of FromID.
+func (t *Topic) Rewind(ctx context.Context, queue string, from HistoryStart) (r Rewound, err error) {
+	if from.bad != nil {
+		return r, cmp.Or(t.invalid, from.bad)
+	}
+	err = t.call(func() error {
+		sent, err := t.topic.Rewind(ctx, queue, from.place)
+		r = Rewound(sent)
+		return err
+	})
+	return r, err
 }

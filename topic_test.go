@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -56,7 +57,7 @@ func publish(t *testing.T, topic *Topic, payload string, opts ...SendOption) str
 
 // settled sleeps until workers have learned of subscriptions and distributed what is due.
 func settled() {
-	time.Sleep(2 * indexEvery)
+	time.Sleep(2 * topic.IndexEvery)
 	synctest.Wait()
 }
 
@@ -202,7 +203,7 @@ func TestTopicDropsWhatNobodySubscribedTo(t *testing.T) {
 		wantReceived(t, got, nil)
 		wantCounts(t, topic.Queue(), 0, 0, 0, 2)
 		dead, err := topic.Queue().List(t.Context(), ListOptions{State: StateDead})
-		if err != nil || dead.Messages[0].LastError != noSubscribersText {
+		if err != nil || dead.Messages[0].LastError != "no queue was subscribed to the topic" {
 			t.Errorf("dead: %+v, %v", dead, err)
 		}
 	})
@@ -441,8 +442,8 @@ func TestTopicRefusesBadInput(t *testing.T) {
 
 func TestHeaderOfWaitingMessagesIsReserved(t *testing.T) {
 	c := newClientOn(t, memstore.New())
-	_, err := c.Topic("orders").Publish(t.Context(), nil, Header(missedHeader, "[]"))
-	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), missedHeader) {
+	_, err := c.Topic("orders").Publish(t.Context(), nil, Header(topic.MissedHeader, "[]"))
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), topic.MissedHeader) {
 		t.Errorf("Publish returns %v, want ErrInvalid that names the header", err)
 	}
 }

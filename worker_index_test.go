@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -53,11 +54,11 @@ func TestIdleWorkerOfALocalStoreHardlyLooks(t *testing.T) {
 			if all, err := c.Workers(t.Context()); err != nil || len(all) != 1 {
 				t.Fatalf("the workers are %+v, %v", all, err)
 			}
-			time.Sleep(localEvery / 5)
+			time.Sleep(topic.LocalEvery / 5)
 		}
 		ran.stop()
 		// A heartbeat and a look at the index each, every few minutes, and three calls that look for dead workers.
-		if most := int64(days * 24 * time.Hour / localEvery * 5); n > most {
+		if most := int64(days * 24 * time.Hour / topic.LocalEvery * 5); n > most {
 			t.Errorf("%d calls, want at most %d", n, most)
 		}
 	})

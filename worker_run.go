@@ -14,6 +14,7 @@ import (
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/slots"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -22,8 +23,8 @@ import (
 //	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
 //	scheduler     divides the worker's concurrency among the queues (internal/slots)
 //	forwarder     moves the messages of a queue to a destination (worker_forward.go)
-//	distributors  distribute messages of topics to subscribed queues (worker_topics.go)
-//	scheduleSender  sends the runs of schedules (worker_schedules.go); watchIndex starts it (worker_index.go)
+//	topics        distributes messages of topics to subscribed queues, and starts the scheduleSender (internal/topic)
+//	scheduleSender  sends the runs of schedules (worker_schedules.go)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
 //	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_lease.go)
@@ -113,7 +114,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, f := range r.forwarders {
 		r.fetching.Go(func() { r.forward(ctx, f) })
 	}
-	r.fetching.Go(func() { r.watchIndex(ctx, r.queueNames()) })
+	r.fetching.Go(func() { r.topics().Run(ctx) })
 	<-ctx.Done()
 	if r.presence != nil {
 		r.presence.drain()
@@ -202,6 +203,13 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
+// topics returns what has the messages of topics distributed to the queues of the worker, and schedules run.
+func (r *run) topics() *topic.Finder {
+	return &topic.Finder{
+		Store: r.client.store, Log: r.log, Queues: r.queueNames(), New: r.newDistributor, SendScheduled: r.sendScheduled,
+	}
+}
+
 // queueNames returns the names of all queues of the worker.
 func (r *run) queueNames() (names []string) {
 	for _, qw := range r.queueWorkers {
@@ -211,6 +219,23 @@ func (r *run) queueNames() (names []string) {
 		names = append(names, f.queue.name)
 	}
 	return names
+}
+
+func (r *run) newDistributor(t *topic.Topic) *topic.Distributor {
+	qw := &queueWorker{run: r, queue: r.client.Queue(t.Queue)}
+	return topic.NewDistributor(t, qw.claims(r.cfg.queue(t.Queue).Lease, &pump.Outage{
+		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
+		Works: "later: messages are forwarded again",
+		Attrs: []any{"queue", t.Queue, "to", "queue:subscribed queues"},
+	}))
+}
+
+// unlessLocal returns how often the worker reads or writes what it shares with other processes.
+func (r *run) unlessLocal(every time.Duration) time.Duration {
+	if r.local != nil {
+		return topic.LocalEvery
+	}
+	return every
 }
 
 func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWorker, err error) {

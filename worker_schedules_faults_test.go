@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -250,7 +251,7 @@ func TestImportedSchedulesAreNoticedAfterAFailure(t *testing.T) {
 		s, looks := &stepStore{Store: memstore.New(), linked: true}, 0
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
-		if err := s.SetProperties(t.Context(), reserved.TopicIndex, map[string]string{schedulesExist: ""}, nil); err != nil {
+		if err := s.SetProperties(t.Context(), reserved.TopicIndex, map[string]string{topic.SchedulesExist: ""}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.stats = func(queue string) error {

@@ -58,3 +58,20 @@ func IsRefusal(err error) bool {
 	return IsPermanent(err) && !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrMisconfigured) ||
 		errors.Is(err, store.ErrUnauthenticated) || errors.Is(err, store.ErrForbidden)
 }
+
+// PartEnd returns the end of the part that begins at start. A part fits into one call, and its messages
+// have the same durability. Either all or none are sent one by one.
+func PartEnd(msgs []store.Outgoing, start int) int {
+	size := 0
+	for i := start; i < len(msgs); i++ {
+		size += msgs[i].Size()
+		if i == start {
+			continue
+		}
+		if i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable ||
+			msgs[i].OneByOne() != msgs[start].OneByOne() {
+			return i
+		}
+	}
+	return len(msgs)
+}

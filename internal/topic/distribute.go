@@ -1,4 +1,4 @@
-package later
+package topic
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
@@ -18,9 +19,9 @@ import (
 const (
 	// sendsAtOnce is the number of queues to which copies are sent at the same time, if they are sent one by one.
 	sendsAtOnce = 16
-	// missedHeader is the header of a message that waits in the topic's queue for queues that cannot be written: a missed
+	// MissedHeader is the header of a message that waits in the topic's queue for queues that cannot be written: a missed
 	// as JSON.
-	missedHeader = "later-missed"
+	MissedHeader = "later-missed"
 	// brokenFirst and brokenMost are the first and the longest pause between two attempts to write such a queue.
 	brokenFirst = 5 * time.Second
 	brokenMost  = 5 * time.Minute
@@ -35,7 +36,7 @@ type broken struct {
 // Do implements pump.Work. It changes the settlements of messages so that each subscribed queue receives them with the ack, or sends
 // them before if that is not possible in one step. The settlements are refused if the subscriptions have changed since
 // they were read here.
-func (x *distributor) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+func (x *Distributor) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
 	stale, err := true, error(nil)
 	for stale && err == nil {
 		stale, err = x.tryDistribute(ctx, claim.Messages, settlements)
@@ -50,10 +51,10 @@ func (x *distributor) Do(ctx context.Context, claim store.Claim, settlements []s
 }
 
 // tryDistribute is Do with the subscriptions as they are now. It reports whether they have changed meanwhile.
-func (x *distributor) tryDistribute(
+func (x *Distributor) tryDistribute(
 	ctx context.Context, msgs []store.Claimed, settlements []store.Settlement,
 ) (stale bool, err error) {
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	calling, cancel := context.WithTimeout(ctx, calls.Timeout)
 	defer cancel()
 	if err := x.load(calling); err != nil {
 		return false, err
@@ -95,20 +96,20 @@ type missed struct {
 // missedBy returns for what a message waits, or nil if it was not distributed yet.
 func missedBy(m *store.Claimed) *missed {
 	var of missed
-	if json.Unmarshal([]byte(m.Headers[missedHeader]), &of) != nil || store.CheckID(of.ID) != nil {
+	if json.Unmarshal([]byte(m.Headers[MissedHeader]), &of) != nil || store.CheckID(of.ID) != nil {
 		return nil
 	}
 	return &of
 }
 
 // plan decides how a message is distributed.
-func (x *distributor) plan(m *store.Claimed) plan {
+func (x *Distributor) plan(m *store.Claimed) plan {
 	p := plan{copied: *m}
 	if waits := missedBy(m); waits != nil {
 		p.only, p.copied.ID, p.copied.Headers = waits.Queues, waits.ID, maps.Clone(m.Headers)
-		delete(p.copied.Headers, missedHeader)
+		delete(p.copied.Headers, MissedHeader)
 	}
-	if p.drop = len(x.state.subscriptions) == 0 && p.only == nil; p.drop {
+	if p.drop = len(x.state.Subscriptions) == 0 && p.only == nil; p.drop {
 		return p
 	}
 	linked := true
@@ -121,25 +122,25 @@ func (x *distributor) plan(m *store.Claimed) plan {
 			out := store.Outgoing{Message: p.copied.Message, Due: store.Due{At: m.Due}}
 			out.DedupWindow = max(out.DedupWindow, window)
 			p.then = append(p.then, store.FollowUp{Queue: queue, Message: out})
-			linked = linked && store.Linked(x.run.client.store, x.queue.name, queue)
+			linked = linked && store.Linked(x.Store, x.Topic.Queue, queue)
 		case time.Now().Before(b.next):
 			p.missed, uncertain = append(p.missed, queue), append(uncertain, queue)
 		default:
 			p.sends, uncertain = append(p.sends, queue), append(uncertain, queue)
 		}
 	}
-	for _, s := range x.state.subscriptions {
-		if !s.filter.matches(p.copied.Headers) {
+	for _, s := range x.state.Subscriptions {
+		if !s.Filter.Matches(p.copied.Headers) {
 			continue
 		}
 		window := time.Duration(0)
 		if s.CatchingUp {
 			window = pump.Window
 		}
-		add(s.queue, window)
+		add(s.Queue, window)
 	}
-	if x.state.cfg.retains() {
-		add(x.topic.history.name, 0)
+	if x.state.Config.Retains() {
+		add(x.Topic.History, 0)
 	}
 	oneStep := linked && !x.oneByOne && store.FollowUpsFit(p.then)
 	if oneStep && len(uncertain) > 0 {
@@ -156,15 +157,15 @@ func (x *distributor) plan(m *store.Claimed) plan {
 }
 
 // settlePlanned makes the settlement of a message the last step of its plan.
-func (x *distributor) settlePlanned(p *plan, s *store.Settlement) {
+func (x *Distributor) settlePlanned(p *plan, s *store.Settlement) {
 	for _, queue := range p.sends {
 		if x.broken[queue] != nil {
 			p.missed = append(p.missed, queue)
 		}
 	}
-	s.If, s.Then = x.state.unchanged(), p.then
+	s.If, s.Then = x.state.Unchanged(), p.then
 	switch {
-	case p.drop && x.state.cfg.DropUnsubscribed:
+	case p.drop && x.state.Config.DropUnsubscribed:
 		s.Action, s.Reason = store.Bury, noSubscribersText
 	case p.drop:
 		s.Action = store.Release
@@ -174,7 +175,7 @@ func (x *distributor) settlePlanned(p *plan, s *store.Settlement) {
 }
 
 // setAside has a message wait in the topic's queue for queues that cannot be written.
-func (x *distributor) setAside(p *plan, s *store.Settlement) {
+func (x *Distributor) setAside(p *plan, s *store.Settlement) {
 	retry := brokenMost
 	for _, queue := range p.missed {
 		retry = min(retry, max(0, time.Until(x.broken[queue].next)))
@@ -192,37 +193,37 @@ func (x *distributor) setAside(p *plan, s *store.Settlement) {
 
 // rest returns the follow-up by which a message waits in the topic's queue for other queues. A header has their names,
 // so that only they receive it then. It reports whether that is possible.
-func (x *distributor) rest(p *plan, queues []string) (store.FollowUp, bool) {
+func (x *Distributor) rest(p *plan, queues []string) (store.FollowUp, bool) {
 	text, err := json.Marshal(missed{p.copied.ID, queues})
 	if err != nil {
 		panic(err) // a list of texts
 	}
-	rest := store.FollowUp{Queue: x.queue.name, Message: store.Outgoing{Message: p.copied.Message}}
+	rest := store.FollowUp{Queue: x.Topic.Queue, Message: store.Outgoing{Message: p.copied.Message}}
 	rest.Message.ID = store.NewID()
-	rest.Message.Headers = map[string]string{missedHeader: string(text)}
+	rest.Message.Headers = map[string]string{MissedHeader: string(text)}
 	maps.Copy(rest.Message.Headers, p.copied.Headers)
-	return rest, rest.Check() == nil && store.Linked(x.run.client.store, x.queue.name, x.queue.name)
+	return rest, rest.Check() == nil && store.Linked(x.Store, x.Topic.Queue, x.Topic.Queue)
 }
 
 // Acked implements pump.Work.
-func (x *distributor) Acked(m *store.Claimed, s *store.Settlement) {
-	kind := EventForwarded
-	if n := len(s.Then); n > 0 && s.Then[n-1].Queue == x.queue.name {
-		kind = EventSnoozed // it waits for queues that cannot be written
+func (x *Distributor) Acked(m *store.Claimed, s *store.Settlement) {
+	kind := event.Forwarded
+	if n := len(s.Then); n > 0 && s.Then[n-1].Queue == x.Topic.Queue {
+		kind = event.Snoozed // it waits for queues that cannot be written
 	}
 	id := m.ID
 	if waits := missedBy(m); waits != nil {
 		id = waits.ID
 	}
-	x.Event(kind, id)
+	x.Reports.Event(kind, id)
 }
 
 // Settled implements pump.Work.
-func (x *distributor) Settled(*store.Claimed, *store.Settlement, store.State) {}
+func (x *Distributor) Settled(*store.Claimed, *store.Settlement, store.State) {}
 
 // Refused implements pump.Work. One of the queues with copies may be the reason: then they are sent one by one, and only
 // that queue goes without.
-func (x *distributor) Refused(error, []store.Settlement) pump.Answer {
+func (x *Distributor) Refused(error, []store.Settlement) pump.Answer {
 	if x.searched {
 		return pump.GiveUp
 	}
@@ -232,7 +233,7 @@ func (x *distributor) Refused(error, []store.Settlement) pump.Answer {
 
 // sendAll sends messages to queues and finds out which of them cannot be written. It reports whether the subscriptions
 // have changed, so that a queue did not take them. An error says that a queue takes nothing now.
-func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Claimed) (stale bool, err error) {
+func (x *Distributor) sendAll(ctx context.Context, sends map[string][]store.Claimed) (stale bool, err error) {
 	queues := slices.Sorted(maps.Keys(sends))
 	conflicts, errs := make([]bool, len(queues)), make([]error, len(queues))
 	var all sync.WaitGroup
@@ -241,11 +242,11 @@ func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Clai
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = pump.Send(ctx, x.run.client.store, queue, sends[queue], x.topic.linked())
-			if conflicts[i] = errors.Is(errs[i], ErrConflict); conflicts[i] {
-				calling, cancel := context.WithTimeout(ctx, callTimeout)
+			errs[i] = pump.Send(ctx, x.Store, queue, sends[queue], x.Topic.linked())
+			if conflicts[i] = errors.Is(errs[i], store.ErrConflict); conflicts[i] {
+				calling, cancel := context.WithTimeout(ctx, calls.Timeout)
 				defer cancel()
-				_, errs[i] = x.topic.relink(calling, queue)
+				_, errs[i] = x.Topic.relink(calling, queue)
 			}
 		})
 	}
@@ -264,21 +265,21 @@ func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Clai
 }
 
 // written records that a queue can be written.
-func (x *distributor) written(queue string) {
+func (x *Distributor) written(queue string) {
 	if x.broken[queue] != nil {
 		delete(x.broken, queue)
-		x.run.log.Info("later: a queue receives the messages of its topic again", "topic", x.topic.name, "queue", queue)
+		x.Log.Info("later: a queue receives the messages of its topic again", "topic", x.Topic.Name, "queue", queue)
 	}
 }
 
 // notWritten records that a queue cannot be written, and sets the time of the next attempt.
-func (x *distributor) notWritten(queue string, err error) {
+func (x *Distributor) notWritten(queue string, err error) {
 	b := x.broken[queue]
 	if b == nil {
 		b = &broken{pause: brokenFirst}
 		x.broken[queue] = b
-		x.run.log.Error("later: a subscribed queue cannot be written, so its messages wait in the topic's queue; retrying",
-			"topic", x.topic.name, "queue", queue, "error", err)
+		x.Log.Error("later: a subscribed queue cannot be written, so its messages wait in the topic's queue; retrying",
+			"topic", x.Topic.Name, "queue", queue, "error", err)
 	}
 	b.next = time.Now().Add(b.pause)
 	b.pause = min(2*b.pause, brokenMost)

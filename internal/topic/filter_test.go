@@ -1,8 +1,11 @@
-package later
+package topic
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/laterq/later/store"
 )
 
 func TestFilterMatches(t *testing.T) {
@@ -17,10 +20,10 @@ func TestFilterMatches(t *testing.T) {
 		`"with space"="a, b"`: true, `"with space" in ("a, b", c)`: true, "é=ü": true, "region , kind": true,
 		"region in (eu), !unknown": true,
 	} {
-		f, err := parseFilter(text)
+		f, err := ParseFilter(text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
-		} else if got := f.matches(headers); got != want {
+		} else if got := f.Matches(headers); got != want {
 			t.Errorf("%q matches: %t", text, got)
 		}
 	}
@@ -35,21 +38,22 @@ func TestFilterThatDoesNotParseSaysWhere(t *testing.T) {
 		"!":        "header at byte 1", "a=b,": "header at byte 4", `"a`: "header at byte 0", "a=b,,c": "header at byte 4",
 		"a in ()": "value at byte 6",
 	} {
-		_, err := parseFilter(text)
-		wantError(t, err, ErrInvalid)
-		if err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+		_, err := ParseFilter(text)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want an ErrInvalid with %q", text, err, want)
 		}
 	}
-	_, err := parseFilter(strings.Repeat("a", maxFilter+1))
-	wantError(t, err, ErrTooLarge)
+	_, err := ParseFilter(strings.Repeat("a", maxFilter+1))
+	if !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("a long filter: %v, want ErrTooLarge", err)
+	}
 }
 
 func FuzzFilter(f *testing.F) {
 	f.Add(`region=eu, kind in (a, "b"), !c`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if x, err := parseFilter(text); err == nil {
-			x.matches(map[string]string{"region": "eu"})
+		if x, err := ParseFilter(text); err == nil {
+			x.Matches(map[string]string{"region": "eu"})
 		}
 	})
 }

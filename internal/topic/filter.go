@@ -1,4 +1,4 @@
-package later
+package topic
 
 import (
 	"slices"
@@ -11,8 +11,8 @@ import (
 // maxFilter is the maximum length of a filter, in bytes.
 const maxFilter = 2048
 
-// filter is the conditions of a subscription, which must all hold.
-type filter []condition
+// Filter is the conditions of a subscription, which must all hold.
+type Filter []condition
 
 // condition is met by a message that has a header, with one of the values if there are any.
 type condition struct {
@@ -21,7 +21,7 @@ type condition struct {
 	not    bool // it is met by the others
 }
 
-func (f filter) matches(headers map[string]string) bool {
+func (f Filter) Matches(headers map[string]string) bool {
 	for _, c := range f {
 		value, ok := headers[c.name]
 		if met := ok && (c.values == nil || slices.Contains(c.values, value)); met == c.not {
@@ -33,17 +33,17 @@ func (f filter) matches(headers map[string]string) bool {
 
 // CheckFilter returns the ErrInvalid or ErrTooLarge with which Subscribe refuses Where with a filter, or nil.
 func CheckFilter(filter string) error {
-	_, err := parseFilter(filter)
+	_, err := ParseFilter(filter)
 	return err
 }
 
-// parseFilter parses a filter; see Where. An empty one matches every message.
-func parseFilter(text string) (filter, error) {
+// ParseFilter parses a filter; see Where. An empty one matches every message.
+func ParseFilter(text string) (Filter, error) {
 	if len(text) > maxFilter {
 		return nil, store.TooLarge("filter is %d bytes long: the limit is %d", len(text), maxFilter)
 	}
 	p := filterParser{text: text}
-	var f filter
+	var f Filter
 	for p.skip(); p.at < len(text); p.skip() {
 		if len(f) > 0 && !p.accept(",") {
 			return nil, p.expected("a comma")
