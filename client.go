@@ -14,6 +14,7 @@ import (
 
 	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/store"
 )
 
@@ -46,7 +47,7 @@ type Client struct {
 
 	orphansAt atomic.Int64 // when Workers looked for orphans, in ns since 1970
 
-	announced atomic.Bool // there are schedules, and workers know where to look
+	schedules schedule.Book
 
 	closeOnce sync.Once
 	closeErr  error
@@ -182,6 +183,10 @@ func newClient(s store.Store, o options) *Client {
 	}
 	if o.defaultsGiven || o.defaults.Durability.kind != durabilityDefault {
 		c.defaults = &o.defaults
+	}
+	c.schedules.Store = s
+	if c.defaults != nil {
+		c.schedules.Durable = c.defaults.Durability.asked
 	}
 	if !o.unreported {
 		c.reporter = newReporter(s, o.logger)

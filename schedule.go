@@ -1,14 +1,11 @@
 package later
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
@@ -56,197 +53,181 @@ type Schedule struct {
 
 // MissedPolicy says what happens to the runs of a schedule that were missed. A run that is late by up to a minute is
 // not missed: it is sent.
-type MissedPolicy string
+type MissedPolicy = schedule.MissedPolicy
 
 // What happens to missed runs. Those that are not made up for are counted in ScheduleInfo.MissedRuns.
 const (
-	MissedNone MissedPolicy = "none" // they are left out
-	MissedOne  MissedPolicy = "one"  // the latest is sent, unless another run has fallen due since
-	MissedAll  MissedPolicy = "all"  // they are sent, in order
+	MissedNone = schedule.MissedNone // they are left out
+	MissedOne  = schedule.MissedOne  // the latest is sent, unless another run has fallen due since
+	MissedAll  = schedule.MissedAll  // they are sent, in order
 )
 
 // UnfinishedPolicy says what happens to a run of a schedule that is due while the one before is unfinished.
-type UnfinishedPolicy string
+type UnfinishedPolicy = schedule.UnfinishedPolicy
 
 // What happens to a run while the one before is unfinished.
 const (
-	UnfinishedSkip  UnfinishedPolicy = "skip"  // it is left out, and counted in ScheduleInfo.SkippedRuns
-	UnfinishedAllow UnfinishedPolicy = "allow" // it is sent: runs can overlap
+	UnfinishedSkip  = schedule.UnfinishedSkip  // it is left out, and counted in ScheduleInfo.SkippedRuns
+	UnfinishedAllow = schedule.UnfinishedAllow // it is sent: runs can overlap
 	// UnfinishedBuffer keeps one run, which is sent within a second after the one before has ended. Further ones are
 	// skipped.
-	UnfinishedBuffer UnfinishedPolicy = "buffer"
+	UnfinishedBuffer = schedule.UnfinishedBuffer
 )
 
 const (
 	// MaxScheduleName is the maximum length of a schedule's name, in bytes. The ids of its messages are longer.
-	MaxScheduleName = 80
+	MaxScheduleName = schedule.MaxName
 	// MaxScheduleSet is the maximum length of the name of a set of schedules, in bytes.
-	MaxScheduleSet = 80
+	MaxScheduleSet = schedule.MaxSet
 	// MaxRuns is the maximum number of runs that one call of Next, Upcoming or Backfill returns or sends, and that
 	// Schedule.MissedMax allows.
-	MaxRuns = 10_000
+	MaxRuns = schedule.MaxRuns
 )
 
-const (
-	missedAfter      = time.Minute // Quartz' default misfire threshold
-	minMissedWithin  = time.Hour
-	maxMissedWithin  = 31 * 24 * time.Hour
-	missedMax        = 100
-	minRunWindow     = 24 * time.Hour
-	maxScheduleBytes = store.MaxPayload - maxStateBytes
-)
-
-// normalize sets the defaults and whole milliseconds.
-func (s *Schedule) normalize() {
-	s.Missed = cmp.Or(s.Missed, MissedOne)
-	s.MissedWithin = wholeMillis(s.MissedWithin)
-	s.MissedMax = cmp.Or(s.MissedMax, missedMax)
-	s.Unfinished = cmp.Or(s.Unfinished, UnfinishedSkip)
-	s.DedupWindow = max(wholeMillis(s.DedupWindow), minRunWindow)
-	s.Timeout, s.ExpireAfter = wholeMillis(s.Timeout), wholeMillis(s.ExpireAfter)
-	if len(s.Headers) == 0 {
-		s.Headers = nil
-	}
-}
-
-func wholeMillis(d time.Duration) time.Duration {
-	if d <= 0 {
-		return d
-	}
-	return time.Duration(store.Millis(d)) * time.Millisecond
-}
+// stored returns the schedule as internal/schedule knows it.
+func (s *Schedule) stored() *schedule.Schedule { return (*schedule.Schedule)(s) }
 
 // Check returns the ErrInvalid or ErrTooLarge with which Put refuses the schedule, or nil.
-func (s *Schedule) Check() error {
-	normal := *s
-	normal.normalize()
-	return normal.check()
-}
+func (s *Schedule) Check() error { return s.stored().Check() }
 
-// check is Check for a schedule with its defaults.
-func (s *Schedule) check() error {
-	if err := checkScheduleName(s.Name); err != nil {
-		return err
-	}
-	if err := s.checkFields(); err != nil {
-		return fmt.Errorf("schedule %q: %w", s.Name, err)
-	}
-	return nil
-}
-
-func (s *Schedule) checkFields() error {
-	if err := s.checkQueue(); err != nil {
-		return err
-	}
-	if _, err := s.rule(time.Now()); err != nil {
-		return err
-	}
-	if err := cmp.Or(store.CheckNew("schedule name", s.Name), store.CheckNew("set", s.Set)); err != nil {
-		return err
-	}
-	if len(s.Set) > MaxScheduleSet || s.Set != "" && store.CheckID(s.Set) != nil {
-		return store.Invalid("set is %q: give up to %d bytes of UTF-8 without control characters", s.Set, MaxScheduleSet)
-	}
-	switch s.Missed {
-	case MissedNone, MissedOne, MissedAll:
-	default:
-		return store.Invalid("missed is %q: give %s, %s or %s", s.Missed, MissedNone, MissedOne, MissedAll)
-	}
-	switch s.Unfinished {
-	case UnfinishedSkip, UnfinishedAllow, UnfinishedBuffer:
-	default:
-		return store.Invalid("unfinished is %q: give %s, %s or %s", s.Unfinished, UnfinishedSkip, UnfinishedAllow,
-			UnfinishedBuffer)
-	}
-	switch {
-	case s.MissedWithin < 0 || s.MissedWithin > store.MaxDelay:
-		return store.Invalid("missed_within is %v: give up to %v, or 0 for a default that fits the rule", s.MissedWithin,
-			store.MaxDelay)
-	case s.MissedMax < 0 || s.MissedMax > MaxRuns:
-		return store.Invalid("missed_max is %d: give 1 to %d, or 0 for %d", s.MissedMax, MaxRuns, missedMax)
-	case s.Missed == MissedAll && s.Unfinished != UnfinishedAllow:
-		return store.Invalid("missed is %q and unfinished is %q: the first of several missed runs would keep the others "+
-			"from being sent; set unfinished to %s", s.Missed, s.Unfinished, UnfinishedAllow)
-	}
-	for _, name := range []string{scheduleHeader, nominalHeader, causeHeader} {
-		if _, taken := s.Headers[name]; taken {
-			return store.Invalid("header %q is one that runs have: choose another name", name)
-		}
-	}
-	definition, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if n := len(definition); n > maxScheduleBytes {
-		return store.TooLarge("it has %d bytes as JSON: the limit is %d; keep large data elsewhere and send its address",
-			n, maxScheduleBytes)
-	}
-	record := scheduleRecord{Schedule: *s}
-	m := record.message(record.run(parked, parked, RunBackfilled))
-	_, err = m.prepare()
-	return err
-}
-
-func (s *Schedule) checkQueue() error {
-	switch {
-	case s.Queue == reserved.TopicIndex:
-		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
-	case strings.HasPrefix(s.Queue, reserved.Topic):
-		return store.CheckNewQueue(s.Queue)
-	}
-	return cmp.Or(checkOwnQueue(s.Queue), store.CheckNewQueue(s.Queue))
-}
-
-// equal reports whether both schedules are the same.
-func (s *Schedule) equal(o *Schedule) bool { return sameJSON(s, o) }
-
-func sameJSON(a, b any) bool {
-	x, err := json.Marshal(a)
-	y, failed := json.Marshal(b)
-	return err == nil && failed == nil && bytes.Equal(x, y)
-}
-
-func checkScheduleName(name string) error {
-	if name == "" {
-		return store.Invalid("schedule name is empty: give a name of 1 to %d bytes", MaxScheduleName)
-	}
-	if len(name) > MaxScheduleName {
-		return store.Invalid("schedule name is %d bytes long: the limit is %d", len(name), MaxScheduleName)
-	}
-	if err := store.CheckID(name); err != nil {
-		return fmt.Errorf("schedule name: %w", err)
-	}
-	return nil
-}
-
-// rule returns the compiled rule of a schedule that was created at a time.
-func (s *Schedule) rule(created time.Time) (*recurrence.Rule, error) {
-	return recurrence.Compile(s.When, recurrence.Options{Name: s.Name, Created: created})
-}
+// Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
+func (s Schedule) Version() string { return s.stored().Version() }
 
 // Next returns the first n runs later than after, without a store. What is counted from the creation of the schedule
 // is counted from after. n is 1 to MaxRuns; there are fewer runs if the rule ends.
-func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
-	if err := checkRunCount(n); err != nil {
+func (s *Schedule) Next(after time.Time, n int) ([]Run, error) { return s.stored().Next(after, n) }
+
+// MarshalJSON returns the JSON of the schedule, as in a file for Apply and in the store. The fields of When are next to
+// its own.
+func (s Schedule) MarshalJSON() ([]byte, error) { return s.stored().MarshalJSON() }
+
+// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or that somebody wrote. A payload that is a JSON
+// value has its content type in Headers. A field that it does not know is an error.
+func (s *Schedule) UnmarshalJSON(text []byte) error { return s.stored().UnmarshalJSON(text) }
+
+// Run is one run of a schedule: a message in its queue, or one that is to come. Schedule is the name of the schedule, and
+// Queue the queue that receives the message.
+//
+// ID is the id of the message. It derives from the schedule's name, its generation and Nominal, and is empty for a run of
+// Schedule.Next. Nominal is the time that the rule says, or for RunTriggered when the run was triggered. Due is when the
+// run is due: Nominal and the jitter. Cause says why the run is sent.
+type Run = schedule.Run
+
+// RunCause says why a run is sent.
+type RunCause = schedule.RunCause
+
+// Why runs are sent.
+const (
+	RunDue        = schedule.RunDue        // its time has come
+	RunMissed     = schedule.RunMissed     // it was missed, and is made up for; see MissedPolicy
+	RunBuffered   = schedule.RunBuffered   // the run before it has ended; see UnfinishedBuffer
+	RunTriggered  = schedule.RunTriggered  // Schedules.Trigger
+	RunBackfilled = schedule.RunBackfilled // Schedules.Backfill
+)
+
+// RunOf returns the run of a schedule that a message is, and reports whether it is one. Run.Due is when the message is
+// due, which may have been rescheduled.
+func RunOf(m *Message) (Run, bool) { return schedule.RunOf(m.Queue, m.ID, m.Headers, m.Due) }
+
+// ScheduleInfo is a schedule as it is stored, and what became of it.
+type ScheduleInfo struct {
+	Schedule
+	// Created is when the schedule was first stored, Changed when it was last changed, on the store's clock.
+	Created, Changed time.Time
+	// Generation grows when the rule changes. The ids of runs contain it, so that a new rule can run at times at which
+	// an old one did.
+	Generation int64
+	// NextRun is the next run: Nominal is zero if the schedule has finished or is paused.
+	NextRun Run
+	// LastRun is the last run that was sent, without Due. Nominal is zero if there was none.
+	LastRun Run
+	// Finished reports that the rule has no further times, or that MaxRuns is reached.
+	Finished bool
+	// Paused is set by Schedules.Pause, with its note and time.
+	Paused    bool
+	PauseNote string
+	PausedAt  time.Time
+	// Runs counts the runs that were sent because of the rule, MissedRuns those that were missed and left out,
+	// SkippedRuns those that were left out because the one before was unfinished, and TriggeredRuns those of
+	// Schedules.Trigger.
+	Runs, MissedRuns, SkippedRuns, TriggeredRuns int64
+	// MadeUpWithin is the age up to which missed runs are made up for: MissedWithin or its default.
+	MadeUpWithin time.Duration
+	// LastMissed and LastSkipped are the nominal times of the last of MissedRuns and SkippedRuns, or zero. Schedules.
+	// Backfill sends a run that was left out.
+	LastMissed, LastSkipped time.Time
+	// Buffered is the nominal time of the run that waits for the end of the one before, or zero.
+	Buffered time.Time
+
+	record *schedule.Record
+}
+
+// NextRuns returns up to n next runs, 1 to MaxRuns, as if all of them were sent. It uses no store. A schedule that is
+// paused or has finished has none.
+func (i *ScheduleInfo) NextRuns(n int) ([]Run, error) {
+	if err := schedule.CheckCount(n); err != nil {
 		return nil, err
 	}
-	rule, err := s.rule(after)
+	if i.record == nil {
+		return nil, store.Invalid("schedule %q was not returned by Get or List: use Schedule.Next", i.Name)
+	}
+	next, err := i.record.Upcoming()
+	var runs []Run
+	for run, ok := next(); ok && err == nil && len(runs) < n; run, ok = next() {
+		runs = append(runs, run)
+	}
+	return runs, err
+}
+
+// newScheduleInfo returns what users see of a record.
+func newScheduleInfo(r *schedule.Record) *ScheduleInfo {
+	i := &ScheduleInfo{
+		Schedule: Schedule(r.Schedule), Created: store.Time(r.Created), Changed: store.Time(r.Changed), Generation: r.Generation,
+		Finished: r.Next == 0 && r.Buffered == 0 && r.PausedAt == 0, Paused: r.PausedAt != 0, PauseNote: r.PauseNote,
+		PausedAt: store.Time(r.PausedAt), Runs: r.Runs, MissedRuns: r.Missed, SkippedRuns: r.Skipped,
+		TriggeredRuns: r.Triggered, LastMissed: store.Time(r.LastMissed), LastSkipped: store.Time(r.LastSkipped),
+		Buffered: store.Time(r.Buffered), record: r,
+	}
+	if rule, err := r.Rule(); err == nil {
+		i.MadeUpWithin = r.MissedWithin(rule, i.Changed)
+	}
+	if r.Next != 0 && !i.Paused {
+		zone := r.Zone()
+		i.NextRun = r.Run(store.Time(r.Next).In(zone), store.Time(r.NextDue).In(zone), RunDue)
+	}
+	if r.LastID != "" {
+		i.LastRun = Run{
+			Schedule: r.Schedule.Name, Queue: r.Schedule.Queue, ID: r.LastID, Nominal: store.Time(r.LastNominal),
+			Cause: r.LastCause,
+		}
+	}
+	return i
+}
+
+// MarshalJSON returns the JSON of the schedule with its status, as the later command prints it; see docs/cli.md.
+func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
+	definition, err := i.Schedule.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	var runs []Run
-	for next := range rule.After(after) {
-		if len(runs) == n {
-			break
-		}
-		runs = append(runs, Run{Schedule: s.Name, Queue: s.Queue, Nominal: next.Nominal, Due: next.Due, Cause: RunDue})
-	}
-	return runs, nil
+	status, err := json.Marshal(wire.ScheduleStatus{
+		Created: wire.FormatTime(i.Created), Changed: wire.FormatTime(i.Changed), Generation: i.Generation,
+		NextRun: schedule.RunJSON(i.NextRun), LastRun: schedule.RunJSON(i.LastRun), Finished: i.Finished, Paused: i.Paused,
+		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.MissedRuns,
+		SkippedRuns: i.SkippedRuns, TriggeredRuns: i.TriggeredRuns, LastMissed: wire.FormatTime(i.LastMissed),
+		LastSkipped: wire.FormatTime(i.LastSkipped), MadeUpWithin: i.MadeUpWithin.String(),
+		Buffered: wire.FormatTime(i.Buffered),
+	})
+	return schedule.JoinObjects(definition, status), err
 }
 
-func checkRunCount(n int) error {
-	if n < 1 || n > MaxRuns {
-		return store.Invalid("number of runs is %d: give 1 to %d", n, MaxRuns)
-	}
-	return nil
-}
+// RunState is what became of a run: the State of its message if that is live, or else RunPlanned or RunPast.
+type RunState = schedule.RunState
+
+const (
+	RunPlanned = schedule.RunPlanned // it is to come
+	RunPast    = schedule.RunPast    // its time is over, and its message is not live: done, missed or skipped
+)
+
+// ScheduledRun is a run of a schedule, past or to come.
+type ScheduledRun = schedule.ScheduledRun

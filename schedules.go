@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"time"
 
-	"github.com/laterq/later/internal/calls"
-	"github.com/laterq/later/internal/reserved"
-	"github.com/laterq/later/internal/topic"
-	"github.com/laterq/later/internal/version"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/store"
 )
 
@@ -21,19 +17,32 @@ import (
 // the store that stores the time of the next one, so a crash neither loses nor doubles it. In a Cluster, where a step
 // cannot change two queues, a run is sent first, under an id that is remembered for a day. A program without a worker
 // calls Run.
-type Schedules struct{ client *Client }
+type Schedules struct {
+	client *Client
+	book   *schedule.Book
+}
 
 // Schedules returns the schedules of the client's store.
-func (c *Client) Schedules() *Schedules { return &Schedules{c} }
+func (c *Client) Schedules() *Schedules { return &Schedules{c, &c.schedules} }
+
+// call makes calls to the store.
+func (s *Schedules) call(f func() error) error {
+	if err := s.client.begin(); err != nil {
+		return err
+	}
+	defer s.client.calls.Done()
+	return f()
+}
 
 // PutResult says what a Put did.
-type PutResult string
+type PutResult = schedule.PutResult
 
 // What a Put did.
 const (
-	PutCreated   PutResult = "created"
-	PutChanged   PutResult = "changed"
-	PutUnchanged PutResult = "unchanged"
+	PutCreated   = schedule.PutCreated
+	PutChanged   = schedule.PutChanged
+	PutUnchanged = schedule.PutUnchanged
+	PutDeleted   = schedule.PutDeleted // by Apply
 )
 
 // Put stores a schedule, or replaces the one with its name.
@@ -43,213 +52,49 @@ const (
 // next run stays. The counts and a pause stay in either case.
 //
 // Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field.
-func (s *Schedules) Put(ctx context.Context, schedule Schedule) (PutResult, error) {
-	return s.PutIf(ctx, schedule, nil)
+func (s *Schedules) Put(ctx context.Context, put Schedule) (PutResult, error) {
+	return s.PutIf(ctx, put, nil)
 }
 
 // PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" if there
 // is none. If it returns false, PutIf returns ErrConflict and changes nothing. Nobody can replace the schedule between
 // the call of allow and the change: allow is then called again. An allow of nil allows it always.
-func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(version string) bool) (PutResult, error) {
-	schedule.normalize()
-	if err := schedule.check(); err != nil {
+func (s *Schedules) PutIf(
+	ctx context.Context, put Schedule, allow func(version string) bool,
+) (result PutResult, err error) {
+	put.stored().Normalize()
+	if err := put.stored().CheckNormal(); err != nil {
 		return "", err
 	}
-	result := PutUnchanged
-	err := s.change(ctx, schedule.Name, func(r *scheduleRecord, now time.Time) (err error) {
-		current := ""
-		if r.Created != 0 {
-			current = r.Schedule.Version()
-		}
-		if allow != nil && !allow(current) {
-			return version.ErrOther
-		}
-		result, err = schedule.putInto(r, now)
+	err = s.call(func() (err error) {
+		result, err = s.book.Put(ctx, *put.stored(), allow)
 		return err
 	})
-	if errors.Is(err, version.ErrOther) { // which change would try again
-		err = version.Conflict("schedule", schedule.Name)
-	}
 	return result, err
 }
 
-// Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
-func (s Schedule) Version() string {
-	s.normalize()
-	text, err := s.MarshalJSON()
-	if err != nil {
-		return "" // it is not allowed
-	}
-	return version.Of(text)
-}
-
-// putInto makes a record that of the schedule. The record is empty if there is none.
-func (s *Schedule) putInto(r *scheduleRecord, now time.Time) (PutResult, error) {
-	switch {
-	case r.Created == 0:
-		r.set(s)
-		r.Created, r.Changed = now.UnixMilli(), now.UnixMilli()
-		return PutCreated, r.restart(now)
-	case s.equal(&r.Schedule):
-		return PutUnchanged, errUnchanged
-	}
-	sameRule := sameJSON(s.When, r.Schedule.When)
-	r.set(s)
-	r.Changed = now.UnixMilli()
-	if sameRule {
-		return PutChanged, nil
-	}
-	return PutChanged, r.restart(now)
-}
-
-// errUnchanged ends a change that leaves a schedule as it is.
-var errUnchanged = errors.New("unchanged")
-
-// changeTimeout limits how long a change waits for a worker that holds the schedule, besides the context.
-const changeTimeout = 30 * time.Second
-
-// change reads a schedule, changes it with f and stores it, unless f returns an error. If the schedule has changed
-// meanwhile, it tries again. f gets an empty record if there is no schedule, and the store's clock.
-func (s *Schedules) change(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
-	if err := checkScheduleName(name); err != nil {
-		return err
-	}
-	if err := s.client.begin(); err != nil {
-		return err
-	}
-	defer s.client.calls.Done()
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := s.tryChange(ctx, name, f)
-		switch {
-		case errors.Is(err, errUnchanged):
-			return nil
-		case !errors.Is(err, ErrLeased) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDuplicate):
-			return err
-		}
-		if calls.Sleep(ctx, rand.N(wait)) != nil {
-			return fmt.Errorf("schedule %q: %w", name, err)
-		}
-	}
-}
-
-// tryChange is one attempt of change. It returns ErrLeased, ErrConflict or ErrDuplicate if somebody else was faster.
-func (s *Schedules) tryChange(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
-	stats, err := s.client.store.Stats(ctx, reserved.Schedules)
-	if err != nil {
-		return err
-	}
-	known, r, err := s.read(ctx, name)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	fresh := known == nil
-	if fresh {
-		r = new(scheduleRecord)
-	}
-	if err := f(r, stats.Now); err != nil {
-		return err
-	}
-	if err := s.announce(ctx); err != nil {
-		return err
-	}
-	m := r.outgoing(stats.Now)
-	m.SentAt = store.Time(r.Created)
-	if d := s.client.defaults; d != nil {
-		m.Durable = d.Durability.asked
-	}
-	if !fresh {
-		m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: known}
-	}
-	results, err := s.client.store.Send(ctx, reserved.Schedules, []store.Outgoing{m})
-	switch {
-	case err != nil:
-		return err
-	case results[0].Duplicate, errors.Is(results[0].Err, ErrNotFound):
-		return ErrDuplicate // created or deleted meanwhile
-	}
-	return results[0].Err
-}
-
-// read returns a schedule's message and its record, or ErrNotFound.
-func (s *Schedules) read(ctx context.Context, name string) (*store.Info, *scheduleRecord, error) {
-	infos, err := s.client.store.Get(ctx, reserved.Schedules, []string{name})
-	if err != nil {
-		return nil, nil, err
-	}
-	if infos[0] == nil {
-		return nil, nil, fmt.Errorf("schedule %q: %w", name, ErrNotFound)
-	}
-	r, err := recordOf(name, infos[0].Payload, infos[0].State, infos[0].LastError)
-	return infos[0], r, err
-}
-
-// recordOf returns the record in a schedule's message.
-func recordOf(name string, payload []byte, state State, lastError string) (*scheduleRecord, error) {
-	if state == StateDead {
-		return nil, fmt.Errorf("schedule %q does not run, because %s; replay it in queue %q, or delete it: %w", name,
-			lastError, reserved.Schedules, ErrCorrupt)
-	}
-	return decodeSchedule(name, payload, nil)
-}
-
-// announce has workers look at the schedules.
-func (s *Schedules) announce(ctx context.Context) error {
-	if s.client.announced.Load() {
-		return nil
-	}
-	err := s.client.store.SetProperties(ctx, reserved.TopicIndex, map[string]string{topic.SchedulesExist: "1"}, nil)
-	if err == nil {
-		s.client.announced.Store(true)
-	}
-	return err
-}
-
-// changeExisting is change for a schedule that must exist.
-func (s *Schedules) changeExisting(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
-	return s.change(ctx, name, func(r *scheduleRecord, now time.Time) error {
-		if r.Created == 0 {
-			return fmt.Errorf("schedule %q: %w", name, ErrNotFound)
-		}
-		return f(r, now)
-	})
-}
-
 // Get returns a schedule. It returns ErrNotFound if there is none with the name.
-func (s *Schedules) Get(ctx context.Context, name string) (*ScheduleInfo, error) {
-	if err := checkScheduleName(name); err != nil {
+func (s *Schedules) Get(ctx context.Context, name string) (info *ScheduleInfo, err error) {
+	if err := schedule.CheckName(name); err != nil {
 		return nil, err
 	}
-	if err := s.client.begin(); err != nil {
-		return nil, err
-	}
-	defer s.client.calls.Done()
-	_, r, err := s.read(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return r.info(), nil
+	err = s.call(func() error {
+		r, err := s.book.Get(ctx, name)
+		if err == nil {
+			info = newScheduleInfo(r)
+		}
+		return err
+	})
+	return info, err
 }
 
 // Delete deletes a schedule. Runs that were sent stay in their queue. Delete returns ErrNotFound if there is none with
 // the name.
 func (s *Schedules) Delete(ctx context.Context, name string) error {
-	if err := checkScheduleName(name); err != nil {
+	if err := schedule.CheckName(name); err != nil {
 		return err
 	}
-	if err := s.client.begin(); err != nil {
-		return err
-	}
-	defer s.client.calls.Done()
-	results, err := s.client.store.Cancel(ctx, reserved.Schedules, store.CancelRequest{IDs: []string{name}})
-	if err == nil {
-		err = results[0].Err
-	}
-	if err != nil {
-		return fmt.Errorf("schedule %q: %w", name, err)
-	}
-	return nil
+	return s.call(func() error { return s.book.Delete(ctx, name) })
 }
 
 // SchedulePage is a page of schedules.
@@ -265,11 +110,18 @@ type SchedulePage struct {
 // List returns a page of all schedules, in order of name: up to limit, 1 to store.MaxBatch or 0 for 100, from a cursor
 // on, which is "" for the first page and else SchedulePage.Next.
 func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page SchedulePage, err error) {
-	records, unreadable, next, err := s.list(ctx, ListOptions{Group: schedulesGroup, Cursor: cursor, Limit: limit})
-	page.Unreadable, page.Next = unreadable, next
-	for _, r := range records {
-		page.Schedules = append(page.Schedules, r.info())
+	req, err := (&ListOptions{Group: schedule.Group, Limit: limit, Cursor: cursor}).request()
+	if err != nil {
+		return page, err
 	}
+	err = s.call(func() error {
+		records, unreadable, next, err := s.book.List(ctx, req.Cursor, req.Limit)
+		page.Unreadable, page.Next = unreadable, next
+		for _, r := range records {
+			page.Schedules = append(page.Schedules, newScheduleInfo(r))
+		}
+		return err
+	})
 	return page, err
 }
 
@@ -300,17 +152,179 @@ func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 	}
 }
 
-// list returns the records in a page of the schedules' queue, and an error for each that cannot be read.
-func (s *Schedules) list(ctx context.Context, o ListOptions) (
-	records []*scheduleRecord, unreadable []error, next string, err error,
-) {
-	page, err := s.client.Queue(reserved.Schedules).List(ctx, o)
-	for _, info := range page.Messages {
-		if r, err := recordOf(info.ID, info.Payload, info.State, info.LastError); err != nil {
-			unreadable = append(unreadable, err)
-		} else {
-			records = append(records, r)
-		}
+// Pause stops the runs of a schedule until Resume, with a note of up to 1,024 bytes for people. It returns ErrNotFound
+// if there is no schedule with the name. A schedule that is paused already gets the note.
+func (s *Schedules) Pause(ctx context.Context, name, note string) error {
+	return s.named(name, func() error { return s.book.Pause(ctx, name, note) })
+}
+
+// Resume lets a paused schedule run again, next at the first time later than now. The runs of the meantime do not count
+// as missed; one that was buffered counts as skipped. Resume returns ErrNotFound if there is no schedule with the name;
+// one that is not paused does not change.
+func (s *Schedules) Resume(ctx context.Context, name string) error {
+	return s.named(name, func() error { return s.book.Resume(ctx, name) })
+}
+
+// named makes calls for the schedule with a name.
+func (s *Schedules) named(name string, f func() error) error {
+	if err := schedule.CheckName(name); err != nil {
+		return err
 	}
-	return records, unreadable, page.Next, err
+	return s.call(f)
+}
+
+// Trigger sends a run now, besides those of the rule, and returns it. It does so even if the schedule is paused or has
+// finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns ErrNotFound if
+// there is no schedule with the name.
+//
+// If Trigger returns a run with an ID and an error, the run was sent but not counted.
+func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
+	info, err := s.Get(ctx, name)
+	if err != nil {
+		return Run{}, err
+	}
+	queue := s.client.Queue(info.Queue)
+	stats, err := queue.Stats(ctx)
+	if err != nil {
+		return Run{}, err
+	}
+	now := stats.Now.Truncate(time.Millisecond)
+	run := Run{
+		Schedule: name, Queue: info.Queue, ID: schedule.RunID(name, now, store.NewID()), Nominal: now, Due: now,
+		Cause: RunTriggered,
+	}
+	m := runMessage(info.record, run)
+	if err := s.sendRuns(ctx, queue, []Outgoing{m}, func(SendResult) {}); err != nil {
+		return Run{}, err
+	}
+	return run, s.call(func() error { return s.book.Triggered(ctx, name, run) })
+}
+
+// runMessage returns the message of a run that is sent now.
+func runMessage(r *schedule.Record, run Run) Outgoing {
+	o := outgoingOf(r.Message(run))
+	o.When = In(0)
+	return o
+}
+
+// outgoingOf returns the message of a run to be sent.
+func outgoingOf(m store.Outgoing) Outgoing {
+	return Outgoing{
+		ID: m.ID, Payload: m.Payload, Headers: m.Headers, When: At(m.Due.At), MaxAttempts: m.MaxAttempts,
+		Timeout: m.Timeout, ExpireAfter: m.ExpireAfter, DedupWindow: m.DedupWindow, Group: m.Group, run: true,
+	}
+}
+
+// Backfilled is the result of a Backfill.
+type Backfilled struct {
+	// Runs counts the times of the rule in the range, Sent the runs that were sent, and Duplicates those that were left
+	// out because their message is still there, or was acked within Schedule.DedupWindow.
+	Runs, Sent, Duplicates int
+}
+
+// Backfill sends runs at once for the times of the rule in [from, to), at most MaxRuns: in order, whether or not runs
+// are unfinished, and without counting for MaxRuns. It may be repeated: a run that was sent is not sent again within
+// its dedup window. With dry set it sends nothing and returns how many times there are.
+//
+// Backfill returns ErrNotFound if there is no schedule with the name. After an error the result counts what was sent.
+func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Time, dry bool) (Backfilled, error) {
+	var result Backfilled
+	if !from.Before(to) {
+		return result, store.Invalid("backfill from %s to %s: give a time and a later one", from.Format(time.RFC3339),
+			to.Format(time.RFC3339))
+	}
+	info, err := s.Get(ctx, name)
+	if err != nil {
+		return result, err
+	}
+	rule, err := info.record.Rule()
+	if err != nil {
+		return result, err
+	}
+	var msgs []Outgoing
+	for at := range rule.After(from.Add(-time.Millisecond)) {
+		if !at.Nominal.Before(to) {
+			break
+		}
+		if len(msgs) == MaxRuns {
+			return result, store.TooLarge("backfill has more than %d runs: give a shorter range", MaxRuns)
+		}
+		msgs = append(msgs, runMessage(info.record, info.record.Run(at.Nominal, at.Due, RunBackfilled)))
+	}
+	result.Runs = len(msgs)
+	if dry || len(msgs) == 0 {
+		return result, nil
+	}
+	err = s.sendRuns(ctx, s.client.Queue(info.Queue), msgs, func(r SendResult) {
+		switch {
+		case r.Duplicate:
+			result.Duplicates++
+		case r.Err == nil || errors.Is(r.Err, ErrNotDurable):
+			result.Sent++
+		}
+	})
+	return result, err
+}
+
+// sendRuns sends messages of runs and calls each with their results.
+func (s *Schedules) sendRuns(ctx context.Context, q *Queue, msgs []Outgoing, each func(SendResult)) error {
+	results, err := q.SendBatch(ctx, msgs)
+	for _, r := range results {
+		each(r)
+	}
+	if err != nil {
+		return fmt.Errorf("runs could not be sent to queue %q: %w", q.name, err)
+	}
+	return nil
+}
+
+// Upcoming returns the next n runs of all schedules, in order of due time, as if all of them were sent. n is 1 to
+// MaxRuns. Its cost depends on n, not on the number of schedules. Schedules that cannot be read have no runs.
+func (s *Schedules) Upcoming(ctx context.Context, n int) (runs []Run, err error) {
+	if err := schedule.CheckCount(n); err != nil {
+		return nil, err
+	}
+	err = s.call(func() error {
+		records, err := s.book.Earliest(ctx, n)
+		if err == nil {
+			runs, err = schedule.Upcoming(records, n)
+		}
+		return err
+	})
+	return runs, err
+}
+
+// Runs returns up to n runs of a schedule whose nominal times are in [from, to), in order: past ones since its rule was
+// stored, and those to come as if all of them were sent. n is 1 to MaxRuns, and a zero to is no limit. A schedule that
+// is paused or has finished has none to come. Runs that were triggered are not among them.
+//
+// Runs returns ErrNotFound if there is no schedule with the name.
+func (s *Schedules) Runs(ctx context.Context, name string, from, to time.Time, n int) ([]ScheduledRun, error) {
+	if err := schedule.CheckCount(n); err != nil {
+		return nil, err
+	}
+	if !to.IsZero() && !from.Before(to) {
+		return nil, store.Invalid("runs from %s to %s: give a time and a later one", from.Format(time.RFC3339),
+			to.Format(time.RFC3339))
+	}
+	info, err := s.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := info.record.Between(from, to, n)
+	if err != nil {
+		return nil, err
+	}
+	return runs, s.call(func() error { return s.book.AddStates(ctx, info.Queue, runs) })
+}
+
+// Run sends the runs of all schedules until ctx ends, for a program that has no worker. Workers do it by themselves. It
+// returns the errors of Worker.Run.
+func (s *Schedules) Run(ctx context.Context) error { return s.Worker().Run(ctx) }
+
+// Worker returns the worker that Run runs. It has no queue, and Claimed stays open while there are no schedules.
+func (s *Schedules) Worker() *Worker {
+	w := NewWorker(s.client, WorkerConfig{Unlisted: true})
+	w.onlySchedules = true
+	return w
 }

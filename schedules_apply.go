@@ -1,15 +1,13 @@
 package later
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/store"
 )
 
@@ -33,11 +31,8 @@ type ScheduleChange struct {
 	Fields []FieldChange
 }
 
-// PutDeleted is the Result of a schedule that Apply deleted.
-const PutDeleted PutResult = "deleted"
-
-// FieldChange is a field of a schedule that differs.
-type FieldChange struct{ Name, Old, New string } // values as JSON
+// FieldChange is a field of a schedule that differs, with its values as JSON.
+type FieldChange = schedule.FieldChange
 
 // Apply stores schedules, such as those of a file in a repository, and returns what it did with each, sorted by name.
 //
@@ -51,11 +46,11 @@ func (s *Schedules) Apply(ctx context.Context, schedules []Schedule, o ApplyOpti
 	}
 	var changes []ScheduleChange
 	names := map[string]bool{}
-	for _, schedule := range schedules {
-		names[schedule.Name] = true
-		change, err := s.apply(ctx, &schedule, o)
+	for _, put := range schedules {
+		names[put.Name] = true
+		change, err := s.apply(ctx, &put, o)
 		if err != nil {
-			return changes, fmt.Errorf("schedule %q: %w", schedule.Name, err)
+			return changes, fmt.Errorf("schedule %q: %w", put.Name, err)
 		}
 		changes = append(changes, change)
 	}
@@ -70,7 +65,7 @@ func (s *Schedules) Apply(ctx context.Context, schedules []Schedule, o ApplyOpti
 			if err := s.prune(ctx, info.Name, o); err != nil {
 				return changes, err
 			}
-			fields, err := fieldChanges(&info.Schedule, nil)
+			fields, err := schedule.FieldChanges(info.Schedule.stored(), nil)
 			if err != nil {
 				return changes, err
 			}
@@ -95,8 +90,8 @@ func (o ApplyOptions) check(schedules []Schedule) ([]Schedule, error) {
 			errs = append(errs, store.Invalid("schedule %q is in set %q: leave that out, or apply set %q", s.Name, s.Set, s.Set))
 		}
 		s.Set = o.Set
-		s.normalize()
-		if err := s.check(); err != nil {
+		s.stored().Normalize()
+		if err := s.stored().CheckNormal(); err != nil {
 			errs = append(errs, fmt.Errorf("schedule %d: %w", i+1, err))
 		}
 		if s.Name != "" && names[s.Name] {
@@ -108,27 +103,27 @@ func (o ApplyOptions) check(schedules []Schedule) ([]Schedule, error) {
 }
 
 // apply stores a schedule, or finds out what that would change.
-func (s *Schedules) apply(ctx context.Context, schedule *Schedule, o ApplyOptions) (ScheduleChange, error) {
-	change := ScheduleChange{Name: schedule.Name, Result: PutCreated}
-	info, err := s.Get(ctx, schedule.Name)
+func (s *Schedules) apply(ctx context.Context, put *Schedule, o ApplyOptions) (ScheduleChange, error) {
+	change := ScheduleChange{Name: put.Name, Result: PutCreated}
+	info, err := s.Get(ctx, put.Name)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return change, err
 	}
 	var before *Schedule
 	if err == nil {
 		before = &info.Schedule
-		if before.Set != schedule.Set && before.Set != "" {
+		if before.Set != put.Set && before.Set != "" {
 			return change, store.Invalid("it is in set %q already: give it another name, or delete it first", before.Set)
 		}
 		change.Result = PutChanged
-		if schedule.equal(before) {
+		if put.stored().Equal(before.stored()) {
 			change.Result = PutUnchanged
 		}
 	}
-	if change.Fields, err = fieldChanges(before, schedule); err != nil || o.DryRun {
+	if change.Fields, err = schedule.FieldChanges(before.stored(), put.stored()); err != nil || o.DryRun {
 		return change, err
 	}
-	change.Result, err = s.Put(ctx, *schedule)
+	change.Result, err = s.Put(ctx, *put)
 	return change, err
 }
 
@@ -141,36 +136,4 @@ func (s *Schedules) prune(ctx context.Context, name string, o ApplyOptions) erro
 		return nil // deleted meanwhile
 	}
 	return err
-}
-
-// fieldChanges returns the fields that differ. Each schedule may be nil.
-func fieldChanges(before, after *Schedule) (changes []FieldChange, err error) {
-	old, err := jsonFields(before)
-	if err != nil {
-		return nil, err
-	}
-	now, err := jsonFields(after)
-	if err != nil {
-		return nil, err
-	}
-	all := slices.Sorted(maps.Keys(old))
-	all = slices.AppendSeq(all, maps.Keys(now))
-	slices.Sort(all)
-	for _, name := range slices.Compact(all) {
-		if !bytes.Equal(old[name], now[name]) {
-			changes = append(changes, FieldChange{name, string(old[name]), string(now[name])})
-		}
-	}
-	return changes, nil
-}
-
-func jsonFields(s *Schedule) (fields map[string]json.RawMessage, err error) {
-	if s == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(s)
-	if err == nil {
-		err = json.Unmarshal(text, &fields)
-	}
-	return fields, err
 }

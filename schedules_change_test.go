@@ -174,7 +174,7 @@ func TestRunThatCannotBeSentIsSentLater(t *testing.T) {
 		time.Sleep(33 * time.Second)
 		ran.want(t)
 		f.set(nil, nil)
-		time.Sleep(scheduleRetry)
+		time.Sleep(5 * time.Second)
 		ran.want(t, "1m0s")
 		ran.stop()
 	})
@@ -184,7 +184,7 @@ func TestRunThatCannotBeSentIsSentLater(t *testing.T) {
 func TestScheduleThatMiddlewareRefusesKeepsNoOtherFromRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := WithSendMiddleware(func(_ context.Context, o *Outgoing) error {
-			if o.Headers[scheduleHeader] == "a" {
+			if o.Headers["schedule"] == "a" {
 				return errors.New("no")
 			}
 			return nil

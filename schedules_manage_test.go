@@ -198,8 +198,8 @@ func TestScheduleQueueIsKeptFromOtherUses(t *testing.T) {
 		_, cancelling := q.Cancel(t.Context(), "a")
 		_, purging := q.Purge(t.Context())
 		_, receiving := q.Receive(t.Context(), 1)
-		_, group := q.CancelGroup(t.Context(), schedulesGroup)
-		_, moved := q.RescheduleGroup(t.Context(), schedulesGroup, In(0))
+		_, group := q.CancelGroup(t.Context(), "schedules")
+		_, moved := q.RescheduleGroup(t.Context(), "schedules", In(0))
 		w := NewWorker(c, WorkerConfig{})
 		w.Handle(reserved.Schedules, func(context.Context, *Message) error { return nil })
 		forward := NewWorker(c, WorkerConfig{})
@@ -330,17 +330,17 @@ func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
 		s := memstore.New()
 		c := newClientOn(t, s)
 		large := everyMinute(strings.Repeat("ä", MaxScheduleName/2))
-		large.normalize()
+		large.stored().Normalize()
 		text, err := large.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
-		large.Payload = append(large.Payload, strings.Repeat("x", maxScheduleBytes-len(text))...)
+		large.Payload = append(large.Payload, strings.Repeat("x", (store.MaxPayload-16<<10)-len(text))...)
 		put(t, c, large, PutCreated)
 		if _, err := c.Schedules().Trigger(t.Context(), large.Name); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Schedules().Pause(t.Context(), large.Name, strings.Repeat("\x01", maxPauseNote)); err != nil {
+		if err := c.Schedules().Pause(t.Context(), large.Name, strings.Repeat("\x01", 1024)); err != nil {
 			t.Fatal(err)
 		}
 		infos, err := s.Get(t.Context(), reserved.Schedules, []string{large.Name})

@@ -470,7 +470,7 @@ func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 		put(t, c, everyMinute("a"), PutCreated)
 		put(t, c, everyMinute("newer"), PutCreated)
 		for name, payload := range map[string]string{"a": `{"v":1,"schedule":7}`, "newer": `{"v":4,"schedule":7}`} {
-			m := store.Outgoing{Message: store.Message{ID: name, Payload: []byte(payload), Group: schedulesGroup}}
+			m := store.Outgoing{Message: store.Message{ID: name, Payload: []byte(payload), Group: "schedules"}}
 			m.OnDuplicate.Mode = store.DuplicateReplace
 			if _, err := s.Send(t.Context(), reserved.Schedules, []store.Outgoing{m}); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
@@ -228,6 +230,36 @@ func (r *run) newDistributor(t *topic.Topic) *topic.Distributor {
 		Works: "later: messages are forwarded again",
 		Attrs: []any{"queue", t.Queue, "to", "queue:subscribed queues"},
 	}))
+}
+
+// sendScheduled sends the runs of all schedules until ctx ends.
+func (r *run) sendScheduled(ctx context.Context) {
+	qw := &queueWorker{run: r, queue: r.client.Queue(reserved.Schedules)}
+	s := schedule.Sender{Batch: qw.claims(schedule.Lease, &pump.Outage{
+		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
+		Works: "later: messages are forwarded again",
+		Attrs: []any{"queue", reserved.Schedules, "to", "queue:queues of schedules"},
+	})}
+	s.Complete = func(ctx context.Context, queue string, m store.Outgoing) (store.Outgoing, error) {
+		o := outgoingOf(m)
+		return r.client.Queue(queue).complete(ctx, &o)
+	}
+	s.Sent = func(queue, schedule, id string) {
+		r.client.Queue(queue).occurred(Event{Kind: EventSent, ID: id, Context: r.handling, Schedule: schedule}, 1)
+	}
+	s.LeftOut = func(kind EventKind, queue, schedule string, n int) {
+		r.client.Queue(queue).occurred(
+			Event{Kind: kind, ID: schedule, Context: r.handling, Count: n, Schedule: schedule}, n)
+	}
+	s.Run(ctx)
+}
+
+// occurred reports and counts an event that happened n times.
+func (q *Queue) occurred(e Event, n int) {
+	if q.wantsEvents() {
+		q.report(e)
+	}
+	q.activity.count(e.Kind, n)
 }
 
 // unlessLocal returns how often the worker reads or writes what it shares with other processes.

@@ -1,4 +1,4 @@
-package later
+package schedule
 
 import (
 	"time"
@@ -25,7 +25,7 @@ var parked = time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC)
 // stepper makes the step of a schedule that is due. A step sends some runs, and leaves a record that says when the next
 // step is due: at once if there is more to send than one step can.
 type stepper struct {
-	*scheduleRecord
+	*Record
 	rule       *recurrence.Rule
 	now        time.Time // on the store's clock
 	unfinished bool      // the last run is scheduled, ready or leased
@@ -36,17 +36,17 @@ type stepper struct {
 
 // step changes the record to the state after the step, and returns the runs to send. unfinished reports whether the
 // last run that was sent is scheduled, ready or leased.
-func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
-	rule, err := r.rule()
+func (r *Record) step(now time.Time, unfinished bool) ([]Run, error) {
+	rule, err := r.Rule()
 	if err != nil || r.PausedAt != 0 {
 		return nil, err
 	}
-	s := stepper{scheduleRecord: r, rule: rule, now: now, unfinished: unfinished, limit: maxStepRuns}
-	s.within = r.missedWithin(rule, now)
+	s := stepper{Record: r, rule: rule, now: now, unfinished: unfinished, limit: maxStepRuns}
+	s.within = r.MissedWithin(rule, now)
 	if r.Buffered != 0 && !unfinished {
 		nominal, due := store.Time(r.Buffered), store.Time(r.BufferedDue)
 		r.Buffered, r.BufferedDue = 0, 0
-		s.send(r.run(nominal, due, RunBuffered))
+		s.send(r.Run(nominal, due, RunBuffered))
 	}
 	due, following := s.dueTimes()
 	if len(due) > 1 {
@@ -86,16 +86,16 @@ func (s *stepper) meet(at recurrence.Occurrence) {
 	case s.unfinished && policy != UnfinishedAllow:
 		s.skip(at.Nominal.UnixMilli())
 	case s.late(at):
-		s.send(s.run(at.Nominal, at.Due, RunMissed))
+		s.send(s.Run(at.Nominal, at.Due, RunMissed))
 	default:
-		s.send(s.run(at.Nominal, at.Due, RunDue))
+		s.send(s.Run(at.Nominal, at.Due, RunDue))
 	}
 }
 
 func (s *stepper) send(run Run) {
 	s.runs = append(s.runs, run)
 	s.Runs++
-	s.sentLast(run)
+	s.SentLast(run)
 	s.unfinished = true
 }
 
@@ -135,8 +135,8 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 	return due, following
 }
 
-// missedWithin returns the age up to which missed runs are made up for.
-func (r *scheduleRecord) missedWithin(rule *recurrence.Rule, now time.Time) time.Duration {
+// MissedWithin returns the age up to which missed runs are made up for.
+func (r *Record) MissedWithin(rule *recurrence.Rule, now time.Time) time.Duration {
 	if r.Schedule.MissedWithin > 0 {
 		return r.Schedule.MissedWithin
 	}
@@ -189,32 +189,32 @@ func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
 }
 
 // maxStepRuns returns how many runs one step can send together with the record.
-func (r *scheduleRecord) maxStepRuns() int {
-	m := r.message(r.run(parked, parked, RunBackfilled))
+func (r *Record) maxStepRuns() int {
+	m := r.Message(r.Run(parked, parked, RunBackfilled))
 	sent := store.Message{Payload: m.Payload, Headers: m.Headers}
-	room := store.MaxFollowUpBytes - len(r.encode())
+	room := store.MaxFollowUpBytes - len(r.Encode())
 	return min(maxStepRuns, max(1, room/max(1, sent.Size())))
 }
 
 // miss counts n missed runs that are left out, of which the last is the one at a time.
-func (r *scheduleRecord) miss(n int, last recurrence.Occurrence) {
+func (r *Record) miss(n int, last recurrence.Occurrence) {
 	r.Missed += int64(n)
 	r.LastMissed = last.Nominal.UnixMilli()
 }
 
 // skip counts the run at a nominal time, which is left out because the one before is unfinished.
-func (r *scheduleRecord) skip(nominal int64) {
+func (r *Record) skip(nominal int64) {
 	r.Skipped++
 	r.LastSkipped = nominal
 }
 
 // sentLast remembers a run as the last one.
-func (r *scheduleRecord) sentLast(run Run) {
+func (r *Record) SentLast(run Run) {
 	r.LastID, r.LastNominal, r.LastCause = run.ID, run.Nominal.UnixMilli(), run.Cause
 }
 
 // setNext sets the time of the next run, nil for none.
-func (r *scheduleRecord) setNext(at *recurrence.Occurrence) {
+func (r *Record) setNext(at *recurrence.Occurrence) {
 	r.Next, r.NextDue = 0, 0
 	if at != nil {
 		r.Next, r.NextDue = at.Nominal.UnixMilli(), at.Due.UnixMilli()
@@ -222,7 +222,7 @@ func (r *scheduleRecord) setNext(at *recurrence.Occurrence) {
 }
 
 // due returns when the schedule's next step is due.
-func (r *scheduleRecord) due(now time.Time) time.Time {
+func (r *Record) due(now time.Time) time.Time {
 	due := parked
 	if r.Next != 0 && r.NextDue < parked.UnixMilli() {
 		due = store.Time(r.NextDue)

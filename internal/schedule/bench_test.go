@@ -1,4 +1,4 @@
-package later
+package schedule
 
 import (
 	"testing"
@@ -14,18 +14,18 @@ func BenchmarkScheduleStep(b *testing.B) {
 		Name: "nightly", Queue: "reports", Payload: make([]byte, 100),
 		When: recurrence.Spec{Cron: "* * * * * *", TimeZone: "Europe/Berlin"},
 	}
-	s.normalize()
-	var record scheduleRecord
+	s.Normalize()
+	var record Record
 	record.set(&s)
 	record.Created = now.UnixMilli()
 	if err := record.restart(now); err != nil {
 		b.Fatal(err)
 	}
-	payload := record.encode()
+	payload := record.Encode()
 	b.ReportAllocs()
-	var known *scheduleRecord
+	var known *Record
 	for b.Loop() {
-		r, err := decodeSchedule("nightly", payload, known)
+		r, err := Decode("nightly", payload, known)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -35,8 +35,8 @@ func BenchmarkScheduleStep(b *testing.B) {
 		if err != nil || len(runs) != 1 {
 			b.Fatal(runs, err)
 		}
-		m := r.message(runs[0])
-		if _, err := m.prepare(); err != nil {
+		m := r.Message(runs[0])
+		if err := m.Check(); err != nil {
 			b.Fatal(err)
 		}
 		payload = r.outgoing(now).Payload

@@ -1,9 +1,11 @@
-package later
+package schedule
 
 import (
 	"maps"
 	"strconv"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // Run is one run of a schedule: a message in its queue, or one that is to come.
@@ -35,50 +37,47 @@ const (
 
 // The headers of a run's message; see RunOf.
 const (
-	scheduleHeader = "schedule"
-	nominalHeader  = "schedule-nominal"
-	causeHeader    = "schedule-cause"
+	NameHeader    = "schedule"
+	nominalHeader = "schedule-nominal"
+	causeHeader   = "schedule-cause"
 )
 
 // nominalLayout is RFC 3339 in UTC with milliseconds.
 const nominalLayout = "2006-01-02T15:04:05.000Z"
 
-// RunOf returns the run of a schedule that a message is, and reports whether it is one. Run.Due is when the message is
-// due, which may have been rescheduled.
-func RunOf(m *Message) (Run, bool) {
-	name := m.Headers[scheduleHeader]
-	nominal, err := time.Parse(time.RFC3339, m.Headers[nominalHeader])
+// RunOf returns the run of a schedule that a message is, and reports whether it is one.
+func RunOf(queue, id string, headers map[string]string, due time.Time) (Run, bool) {
+	name := headers[NameHeader]
+	nominal, err := time.Parse(time.RFC3339, headers[nominalHeader])
 	if name == "" || err != nil {
 		return Run{}, false
 	}
-	cause := RunCause(m.Headers[causeHeader])
+	cause := RunCause(headers[causeHeader])
 	if cause == "" {
 		cause = RunDue
 	}
-	return Run{Schedule: name, Queue: m.Queue, ID: m.ID, Nominal: nominal, Due: m.Due, Cause: cause}, true
+	return Run{Schedule: name, Queue: queue, ID: id, Nominal: nominal, Due: due, Cause: cause}, true
 }
 
-// runID returns the id of a run.
-func runID(name string, nominal time.Time, generation string) string {
+// RunID returns the id of a run.
+func RunID(name string, nominal time.Time, generation string) string {
 	return name + "@" + nominal.UTC().Format(nominalLayout) + "~" + generation
 }
 
-// run returns the run at a nominal time.
-func (r *scheduleRecord) run(nominal, due time.Time, cause RunCause) Run {
-	id := runID(r.Schedule.Name, nominal, strconv.FormatInt(r.Generation, 36))
+// Run returns the run at a nominal time.
+func (r *Record) Run(nominal, due time.Time, cause RunCause) Run {
+	id := RunID(r.Schedule.Name, nominal, strconv.FormatInt(r.Generation, 36))
 	return Run{Schedule: r.Schedule.Name, Queue: r.Schedule.Queue, ID: id, Nominal: nominal, Due: due, Cause: cause}
 }
 
-// message returns the message of a run.
-func (r *scheduleRecord) message(run Run) Outgoing {
-	s := &r.Schedule
-	headers := map[string]string{scheduleHeader: s.Name, nominalHeader: run.Nominal.UTC().Format(nominalLayout)}
+// Message returns the message of a run.
+func (r *Record) Message(run Run) store.Outgoing {
+	headers := map[string]string{NameHeader: r.Schedule.Name, nominalHeader: run.Nominal.UTC().Format(nominalLayout)}
 	if run.Cause != RunDue {
 		headers[causeHeader] = string(run.Cause)
 	}
-	maps.Copy(headers, s.Headers)
-	return Outgoing{
-		ID: run.ID, Payload: s.Payload, Headers: headers, When: At(run.Due), MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, ExpireAfter: s.ExpireAfter, DedupWindow: s.DedupWindow, Group: s.Group, run: true,
-	}
+	maps.Copy(headers, r.Schedule.Headers)
+	m := store.Outgoing{Message: r.Schedule.message(), Due: store.Due{At: run.Due}}
+	m.ID, m.Headers = run.ID, headers
+	return m
 }

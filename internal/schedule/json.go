@@ -1,4 +1,4 @@
-package later
+package schedule
 
 import (
 	"encoding/json"
@@ -53,40 +53,23 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	}
 	m := s.message()
 	content := message.NewContent(&m)
-	return joinObjects(jsontext.Append(nil, scheduleJSON{
+	return JoinObjects(jsontext.Append(nil, scheduleJSON{
 		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: content.Payload, Headers: content.Headers,
 		Common: content.Common, Missed: s.Missed, MissedWithin: jsonfields.Duration(s.MissedWithin),
 		MissedMax: s.MissedMax, Unfinished: s.Unfinished,
 	}), when), nil
 }
 
-// joinObjects returns the JSON of an object with the fields of two others. The first is not empty.
-func joinObjects(a, b []byte) []byte {
+// JoinObjects returns the JSON of an object with the fields of two others. The first is not empty.
+func JoinObjects(a, b []byte) []byte {
 	if string(b) == "{}" {
 		return a
 	}
 	return append(append(a[:len(a)-1], ','), b[1:]...)
 }
 
-// MarshalJSON returns the JSON of the schedule with its status, as the later command prints it; see docs/cli.md.
-func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
-	schedule, err := i.Schedule.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	status, err := json.Marshal(wire.ScheduleStatus{
-		Created: wire.FormatTime(i.Created), Changed: wire.FormatTime(i.Changed), Generation: i.Generation,
-		NextRun: i.NextRun.wire(), LastRun: i.LastRun.wire(), Finished: i.Finished, Paused: i.Paused,
-		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.MissedRuns,
-		SkippedRuns: i.SkippedRuns, TriggeredRuns: i.TriggeredRuns, LastMissed: wire.FormatTime(i.LastMissed),
-		LastSkipped: wire.FormatTime(i.LastSkipped), MadeUpWithin: i.MadeUpWithin.String(),
-		Buffered: wire.FormatTime(i.Buffered),
-	})
-	return joinObjects(schedule, status), err
-}
-
-// wire returns the JSON of the run, or nil if there is none.
-func (r Run) wire() *wire.Run {
+// RunJSON returns the JSON of a run, or nil if there is none.
+func RunJSON(r Run) *wire.Run {
 	if r.Nominal.IsZero() {
 		return nil
 	}

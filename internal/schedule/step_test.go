@@ -1,4 +1,4 @@
-package later
+package schedule
 
 import (
 	"testing"
@@ -11,14 +11,14 @@ import (
 var stepStart = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // newRecord returns the record of a schedule that was stored at stepStart.
-func newRecord(t *testing.T, s Schedule) *scheduleRecord {
+func newRecord(t *testing.T, s Schedule) *Record {
 	t.Helper()
 	s.Name, s.Queue = "a", "q"
-	s.normalize()
-	if err := s.check(); err != nil {
+	s.Normalize()
+	if err := s.CheckNormal(); err != nil {
 		t.Fatal(err)
 	}
-	r := new(scheduleRecord)
+	r := new(Record)
 	if _, err := s.putInto(r, stepStart); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func newRecord(t *testing.T, s Schedule) *scheduleRecord {
 }
 
 // allSteps makes steps until the next one is due later than now. No run has ended meanwhile.
-func allSteps(t *testing.T, r *scheduleRecord, now time.Time) (steps [][]Run) {
+func allSteps(t *testing.T, r *Record, now time.Time) (steps [][]Run) {
 	t.Helper()
 	for !r.due(now).After(now) {
 		runs, err := r.step(now, r.LastID != "")
@@ -64,7 +64,7 @@ func TestStepsAfterALongTimeAreBounded(t *testing.T) {
 			}
 		}
 		if n != want.runs || r.Runs != int64(n) || r.Missed != int64(want.missed) || !last.Equal(now) {
-			t.Errorf("%s: %d runs until %v, want %+v; the record %+v", policy, n, last, want, r.scheduleState)
+			t.Errorf("%s: %d runs until %v, want %+v; the record %+v", policy, n, last, want, r.State)
 		}
 		if policy != MissedNone && len(steps) < late/maxStepTimes {
 			t.Errorf("%s: %d steps looked at %d times", policy, len(steps), late)
@@ -84,7 +84,7 @@ func stepsWithJitter(t *testing.T, now time.Time) {
 		When: recurrence.Spec{Every: time.Second, Start: stepStart, Jitter: 30 * time.Minute}, Missed: MissedAll,
 		MissedWithin: time.Hour, MissedMax: MaxRuns, Unfinished: UnfinishedAllow,
 	})
-	rule, err := r.rule()
+	rule, err := r.Rule()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +113,9 @@ func TestStepOfLargeRunsFitsIntoACall(t *testing.T) {
 	})
 	sent := 0
 	for _, runs := range allSteps(t, r, stepStart.Add(time.Hour)) {
-		m := r.message(r.run(stepStart, stepStart, RunMissed))
+		m := r.Message(r.Run(stepStart, stepStart, RunMissed))
 		one := store.Message{Payload: m.Payload, Headers: m.Headers}
-		if size := len(runs)*one.Size() + len(r.encode()); size > store.MaxBatchBytes || len(runs) == 0 {
+		if size := len(runs)*one.Size() + len(r.Encode()); size > store.MaxBatchBytes || len(runs) == 0 {
 			t.Errorf("a step of %d runs has %d bytes, want at most %d", len(runs), size, store.MaxBatchBytes)
 		}
 		sent += len(runs)
@@ -131,7 +131,7 @@ func TestStepsEndWithTheLastRun(t *testing.T) {
 	})
 	steps := allSteps(t, r, stepStart.Add(10*time.Minute))
 	if len(steps) != 1 || len(steps[0]) != 2 || r.Runs != 2 || r.Next != 0 {
-		t.Errorf("steps %+v, record %+v", steps, r.scheduleState)
+		t.Errorf("steps %+v, record %+v", steps, r.State)
 	}
 }
 
@@ -146,9 +146,9 @@ func TestBufferedRunIsLookedAtEachSecond(t *testing.T) {
 func TestStepOfAPausedScheduleSendsNothing(t *testing.T) {
 	r := newRecord(t, Schedule{When: recurrence.Spec{Cron: "* * * * *"}})
 	r.PausedAt = stepStart.UnixMilli()
-	before := r.scheduleState
-	if runs, err := r.step(stepStart.Add(time.Hour), false); err != nil || len(runs) > 0 || r.scheduleState != before {
-		t.Errorf("%d runs, %v, %+v", len(runs), err, r.scheduleState)
+	before := r.State
+	if runs, err := r.step(stepStart.Add(time.Hour), false); err != nil || len(runs) > 0 || r.State != before {
+		t.Errorf("%d runs, %v, %+v", len(runs), err, r.State)
 	}
 }
 

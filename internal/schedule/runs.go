@@ -1,0 +1,103 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
+)
+
+// RunState is what became of a run: the State of its message if that is live, or else RunPlanned or RunPast.
+type RunState string
+
+const (
+	RunPlanned RunState = "planned" // it is to come
+	RunPast    RunState = "past"    // its time is over, and its message is not live: done, missed or skipped
+)
+
+// ScheduledRun is a run of a schedule, past or to come.
+type ScheduledRun struct {
+	Run
+	State RunState
+}
+
+// maxSkippedRuns is how many runs of a schedule with MaxRuns are counted up to the first that is asked for.
+const maxSkippedRuns = 100_000
+
+// Between returns the first n runs in [from, to).
+func (r *Record) Between(from, to time.Time, n int) (runs []ScheduledRun, err error) {
+	rule, err := r.Rule()
+	if err != nil {
+		return nil, err
+	}
+	add := func(run Run, state RunState) (more bool) {
+		if !to.IsZero() && !run.Nominal.Before(to) || len(runs) == n {
+			return false
+		}
+		runs = append(runs, ScheduledRun{run, state})
+		return true
+	}
+	// The generation is when the rule was stored, in milliseconds, or a little later. Runs at that time or before are of
+	// no rule that is known.
+	first := max(store.UnixMillis(from)-1, r.Generation)
+	for at := range rule.After(time.UnixMilli(first)) {
+		if r.pastEnd(at.Nominal) {
+			break
+		}
+		if !add(r.Run(at.Nominal, at.Due, RunDue), RunPast) {
+			return runs, nil
+		}
+	}
+	if r.Next == 0 || r.PausedAt != 0 {
+		return runs, nil
+	}
+	if r.Schedule.When.MaxRuns == 0 {
+		for at := range rule.After(time.UnixMilli(max(first, r.Next-1))) {
+			if !add(r.Run(at.Nominal, at.Due, RunDue), RunPlanned) {
+				break
+			}
+		}
+		return runs, nil
+	}
+	next, err := r.Upcoming()
+	for i := 0; i < maxSkippedRuns; i++ {
+		run, ok := next()
+		if !ok || run.Nominal.UnixMilli() > first && !add(run, RunPlanned) {
+			break
+		}
+	}
+	return runs, err
+}
+
+// pastEnd reports whether a time of the rule is not past: it is to come, or there was no run any more.
+func (r *Record) pastEnd(nominal time.Time) bool {
+	at := nominal.UnixMilli()
+	switch {
+	case r.PausedAt != 0:
+		return at > r.PausedAt
+	case r.Next != 0:
+		return at >= r.Next
+	}
+	return at > r.LastNominal
+}
+
+// Upcoming returns a function that returns the next runs, one after the other.
+func (r *Record) Upcoming() (next func() (Run, bool), err error) {
+	none := func() (Run, bool) { return Run{}, false }
+	rule, err := r.Rule()
+	if err != nil || r.Next == 0 || r.PausedAt != 0 {
+		return none, err
+	}
+	zone := rule.Location()
+	at := recurrence.Occurrence{Nominal: store.Time(r.Next).In(zone), Due: store.Time(r.NextDue).In(zone)}
+	ok, n := true, int(r.Runs-r.RunsBefore)
+	return func() (Run, bool) {
+		if !ok || rule.Finished(n) {
+			return Run{}, false
+		}
+		run := r.Run(at.Nominal, at.Due, RunDue)
+		at, ok = rule.Next(at.Nominal)
+		n++
+		return run, true
+	}, nil
+}
