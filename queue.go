@@ -59,7 +59,7 @@ func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendR
 			sent++
 		}
 	}
-	q.activity.Count(EventSent, sent)
+	q.activity.count(EventSent, sent)
 	return results, err
 }
 
@@ -227,7 +227,7 @@ func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
 	if q.wantsEvents() {
 		q.report(Event{Kind: kind, ID: id, Context: ctx})
 	}
-	q.activity.Count(kind, 1)
+	q.activity.count(kind, 1)
 }
 
 // sent reports a message that store has counted.
@@ -236,7 +236,7 @@ func (q *Queue) sent(ctx context.Context, m *store.Outgoing) { q.reportSend(ctx,
 // duplicate reports and counts a message that was not sent.
 func (q *Queue) duplicate(ctx context.Context, m *store.Outgoing) {
 	q.reportSend(ctx, EventDuplicate, m)
-	q.activity.Count(EventDuplicate, 1)
+	q.activity.count(EventDuplicate, 1)
 }
 
 func (q *Queue) reportSend(ctx context.Context, kind EventKind, m *store.Outgoing) {
@@ -250,7 +250,7 @@ func (q *Queue) bulkEvent(ctx context.Context, kind EventKind, n int) {
 	if n > 0 && q.wantsEvents() {
 		q.report(Event{Kind: kind, Context: ctx, Count: n})
 	}
-	q.activity.Count(kind, n)
+	q.activity.count(kind, n)
 }
 
 // wantsEvents reports whether there is an observer, or watchers of the queue.

@@ -3,6 +3,8 @@ package later
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -89,4 +91,110 @@ func resultOf(m *Message, err error, backoff Backoff, x *misfits) result {
 
 func clampDelay(d time.Duration) time.Duration {
 	return min(max(d, 0), store.MaxDelay)
+}
+
+// Backoff returns how long a message waits after an attempt failed with err. The first attempt is 1. A
+// result below zero means at once, and one above store.MaxDelay means store.MaxDelay. A Backoff must be
+// safe for concurrent use.
+type Backoff func(attempt int, err error) time.Duration
+
+// ConstantBackoff returns a Backoff that waits d after every failure. A d below zero means at once.
+func ConstantBackoff(d time.Duration) Backoff {
+	return func(int, error) time.Duration { return d }
+}
+
+// ExponentialBackoff returns a Backoff of a random time between zero and base·2^(attempt-1), at most limit.
+// This "full jitter" spreads messages that failed together (Marc Brooker, "Exponential Backoff And Jitter",
+// AWS Architecture Blog, 2015). A base or limit below zero means at once.
+func ExponentialBackoff(base, limit time.Duration) Backoff {
+	ceiling := geometric(base, 2, limit)
+	return func(attempt int, err error) time.Duration {
+		return time.Duration(rand.Int64N(int64(ceiling(attempt, err)) + 1))
+	}
+}
+
+// GeometricBackoff returns a Backoff of first·factor^(attempt-1), at most limit and without jitter. Delays
+// grow with a factor above 1 and shrink with one below 1. A first or limit below zero means at once.
+// GeometricBackoff returns ErrInvalid when factor is not a finite number above zero.
+func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) (Backoff, error) {
+	if !(factor > 0) || math.IsInf(factor, 1) {
+		return nil, store.Invalid("backoff's factor is %v: give a finite number above 0", factor)
+	}
+	return geometric(first, factor, limit), nil
+}
+
+func geometric(first time.Duration, factor float64, limit time.Duration) Backoff {
+	first, limit = max(0, first), max(0, limit)
+	return func(attempt int, _ error) time.Duration {
+		// Compare as floats: the product may overflow a Duration.
+		d := float64(first) * math.Pow(factor, float64(max(attempt, 1)-1))
+		if d >= float64(limit) {
+			return limit
+		}
+		return time.Duration(d)
+	}
+}
+
+// defaultBackoff spreads the default 20 attempts over about an hour.
+var defaultBackoff = ExponentialBackoff(time.Second, 10*time.Minute)
+
+// OutcomeKind is what happens to a message after its handler returned.
+type OutcomeKind string
+
+// The kinds of outcome.
+const (
+	OutcomeAck    OutcomeKind = "ack"    // it is done, and its follow-ups are sent
+	OutcomeRetry  OutcomeKind = "retry"  // a failed attempt: again later, or dead after the last one
+	OutcomeSnooze OutcomeKind = "snooze" // again later, which is no attempt
+	OutcomeBury   OutcomeKind = "bury"   // dead at once
+	// It is given back for another version of the program, and dead when that has been so for too long; see GiveBack.
+	OutcomeGiveBack OutcomeKind = "give_back"
+)
+
+// Outcome is what a handler's error means.
+type Outcome struct {
+	Kind OutcomeKind
+	// Delay is that of RetryIn or Snooze. It is 0 when the worker's backoff decides, and Backoff is then set.
+	Delay   time.Duration
+	Backoff bool
+	// ResetAttempts is set for a Snooze with that option.
+	ResetAttempts bool
+	// Err is why: the error of a retry, bury or give back. It is nil for an ack, and for RetryIn, Snooze and Bury
+	// without a reason.
+	Err error
+}
+
+// OutcomeOf returns what a worker does after a handler that returned err, so that middleware and tests can tell a
+// snooze from a failure:
+//
+//	if later.OutcomeOf(err).Kind == later.OutcomeRetry { failures.Inc() }
+//
+// A worker may still decide otherwise: a handler that exceeded its time limit has failed, even if it returned nil.
+func OutcomeOf(err error) Outcome {
+	if err == nil || followUpsOf(err) != nil && followUpsOf(err).err == nil {
+		return Outcome{Kind: OutcomeAck}
+	}
+	if b, ok := errors.AsType[*bury](err); ok {
+		return Outcome{Kind: OutcomeBury, Err: reasonOf(err, b, b.err)}
+	}
+	if s, ok := errors.AsType[*snooze](err); ok {
+		return Outcome{
+			Kind: OutcomeSnooze, Delay: clampDelay(s.delay), ResetAttempts: s.reset, Err: reasonOf(err, s, nil),
+		}
+	}
+	if r, ok := errors.AsType[*retryIn](err); ok {
+		return Outcome{Kind: OutcomeRetry, Delay: clampDelay(r.delay), Err: reasonOf(err, r, nil)}
+	}
+	if b, ok := errors.AsType[*giveBack](err); ok {
+		return Outcome{Kind: OutcomeGiveBack, Err: reasonOf(err, b, b.err)}
+	}
+	return Outcome{Kind: OutcomeRetry, Backoff: true, Err: err}
+}
+
+// reasonOf returns the reason in err beside the decision: err itself if it says more than the decision.
+func reasonOf(err, decision, reason error) error {
+	if err == decision {
+		return reason
+	}
+	return err
 }

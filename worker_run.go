@@ -24,12 +24,12 @@ import (
 //
 //	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
 //	scheduler     divides the worker's concurrency among the queues (internal/slots)
-//	forwarder     moves the messages of a queue to a destination (worker_forward.go)
+//	forwarder     moves the messages of a queue to a destination (forward.go)
 //	topics        distributes messages of topics to subscribed queues, and starts sendScheduled (internal/topic)
 //	sendScheduled  sends the runs of schedules (internal/schedule)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
-//	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_lease.go)
+//	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_fetch.go)
 //	deadNotifier  calls OnDead (worker_dead_notifier.go)
 //	presence      lists the worker and obeys commands (worker_presence.go)
 type run struct {
