@@ -222,28 +222,3 @@ func (s *Store) loadCells(it *pebble.Iterator, q *queue) error {
 	}
 	return nil
 }
-
-// storeCells stores the cells of large queues, after the last call. Without them the next Histogram counts, so
-// nothing depends on its success, and it takes no room that is kept for claims and acks.
-func (s *Store) storeCells() {
-	t := &tx{reader: reader{s: s, src: s.db}}
-	if s.hasFailed() || t.checkRoom() != nil {
-		return
-	}
-	t.batch = s.db.NewBatch()
-	defer func() { t.batch.Close() }()
-	for _, q := range s.queues {
-		if q.damage != nil || q.cells.stored || q.due.n < worthStoring {
-			continue
-		}
-		if q.cells.fold(q.due.n); q.cells.known {
-			t.value = appendCells(t.value[:0], q.cells.all)
-			t.set(appendKey(t.key[:0], q.number, kindCells), t.value)
-		}
-	}
-	if !t.batch.Empty() {
-		if err := t.apply(pebble.NoSync); err != nil {
-			s.fail(err)
-		}
-	}
-}

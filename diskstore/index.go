@@ -3,7 +3,6 @@ package diskstore
 import (
 	"slices"
 	"sort"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -19,7 +18,7 @@ type index struct {
 	exact bool
 	gaps  []gap // in order; they do not touch
 	lent  bool  // a view has the gaps, so that they are copied before they change
-	views []*indexView
+	adds  int   // how often an entry was added
 }
 
 // gap is a part of an index without entries: from one place on and before another.
@@ -85,6 +84,7 @@ func (g gap) split(e entry) (before, behind gap) {
 // add adds an entry, which may be in a gap.
 func (x *index) add(e entry) {
 	x.n++
+	x.adds++
 	at := sort.Search(len(x.gaps), func(i int) bool { return e.less(x.gaps[i].to) })
 	if at < len(x.gaps) && x.gaps[at].holds(e) {
 		x.ownGaps()
@@ -95,9 +95,6 @@ func (x *index) add(e entry) {
 	}
 	if e.less(x.first) {
 		x.first, x.exact = e, true
-	}
-	if len(x.views) > 0 {
-		x.views = slices.DeleteFunc(x.views, func(v *indexView) bool { return !v.note(e) })
 	}
 }
 
@@ -131,58 +128,30 @@ func (x *index) forgetGaps() {
 	}
 }
 
-// indexView is an index as it was when a snapshot was taken. Whoever scans the snapshot may find gaps, which hold for
-// the index too, except where entries were added since.
+// indexView is an index as it was when a snapshot was taken. A scan of the snapshot may find gaps, which hold for the
+// index too if no entry was added since.
 type indexView struct {
 	kind  byte
 	first entry
 	gaps  []gap
-
-	ended atomic.Bool // nobody scans any more
-	added []entry     // since the snapshot; belongs to the writer
-	found []gap       // by the scans
+	adds  int
+	found []gap // by the scans
 }
-
-// maxAdded bounds what a view notes; with more additions its gaps are not learned.
-const maxAdded = 10_000
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
-	v := &indexView{kind: x.kind, first: x.first, gaps: x.gaps}
 	x.lent = true
-	x.views = append(x.views, v)
-	return v
+	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps, adds: x.adds}
 }
 
-// note notes an entry that is added, and reports whether the view wants more.
-func (v *indexView) note(e entry) bool {
-	if v.ended.Load() || len(v.added) == maxAdded {
-		v.added = nil
-		v.ended.Store(true)
-		return false
-	}
-	v.added = append(v.added, e)
-	return true
-}
-
-// learnFrom learns what a view found. The caller is the writer.
+// learnFrom learns the gaps that a view found. The caller is the writer.
 func (x *index) learnFrom(v *indexView) {
-	if v.ended.Swap(true) {
+	if x.adds != v.adds {
 		return
 	}
 	for _, g := range v.found {
-		parts := []gap{g}
-		for _, e := range v.added {
-			if i := slices.IndexFunc(parts, func(p gap) bool { return p.holds(e) }); i >= 0 {
-				before, behind := parts[i].split(e)
-				parts = slices.Replace(parts, i, i+1, before, behind)
-			}
-		}
-		for _, p := range parts {
-			x.learn(p)
-		}
+		x.learn(g)
 	}
-	x.views = slices.DeleteFunc(x.views, func(other *indexView) bool { return other == v })
 }
 
 // scan calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. It

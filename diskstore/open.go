@@ -335,8 +335,7 @@ func (s *Store) endAll() error {
 	}
 	err := s.guarded(func() error {
 		s.loops.Wait()
-		s.storeCells()
-		s.storeActivity()
+		s.storeCounts()
 		return s.db.Close()
 	})
 	inOrder := err == nil && !s.hasFailed()

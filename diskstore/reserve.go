@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -282,14 +283,8 @@ func (r *reserve) allocate(f vfs.File) error {
 		return err
 	}
 	noise := make([]byte, 1<<20)
-	state := uint64(0x9e3779b97f4a7c15)
 	for at := int64(0); at < r.size; at += int64(len(noise)) {
-		for i := range noise { // that a file system cannot compress; xorshift64, Marsaglia 2003
-			state ^= state << 13
-			state ^= state >> 7
-			state ^= state << 17
-			noise[i] = byte(state)
-		}
+		rand.Read(noise) // no file system can compress it
 		if _, err := f.WriteAt(noise[:min(int64(len(noise)), r.size-at)], at); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -56,23 +57,15 @@ func (v *view) close(err error) error {
 	if v.snapshot == nil {
 		return err
 	}
-	var found []*indexView
-	for _, x := range []*indexView{v.due, v.dead, v.groups} {
-		switch {
-		case x == nil:
-		case len(x.found) == 0:
-			x.ended.Store(true)
-		default:
-			found = append(found, x)
-		}
-	}
-	if len(found) > 0 {
+	views := []*indexView{v.due, v.dead, v.groups}
+	views = slices.DeleteFunc(views, func(x *indexView) bool { return x == nil || len(x.found) == 0 })
+	if len(views) > 0 {
 		v.s.post(v.queue, func(*tx) {
 			q := v.s.queues[v.queue]
 			if q == nil || q.number != v.number {
 				return
 			}
-			for _, x := range found {
+			for _, x := range views {
 				for _, index := range q.indexes() {
 					if index.kind == x.kind {
 						index.learnFrom(x)
