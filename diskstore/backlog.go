@@ -6,9 +6,9 @@ import (
 )
 
 // backlog is the requests that wait for the writer. Urgent requests come first: they are short, and a lease or a due
-// time may depend on them. Small ones follow, and then those that are large, from one queue after the other each, so
-// that a flood to one queue does not delay others, and large messages do not delay small ones. At least one large
-// request is executed in each group. Small requests of one queue stay in order, and so do large ones.
+// time may depend on them. Small ones follow, and then large ones, from one queue after the other each, so that a flood
+// to one queue does not delay others, and large messages do not delay small ones. At least one large request is
+// executed in each group. Small requests of one queue stay in order, and so do large ones.
 type backlog struct {
 	wake chan struct{} // has a token when something was added; closed by close
 

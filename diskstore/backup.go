@@ -32,10 +32,10 @@ const (
 )
 
 // Backup implements store.Backuper. The copy is made in dir+".partial" and renamed when it is complete and verified: a
-// process that is killed meanwhile leaves that directory behind, to be removed. Tables are hard links to those of the
-// store where both are on one file system. Calls go on while the copy is made; in the rare case that the log could not
-// be copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps. A backup of
-// a store.Request that was interrupted is made anew when it is repeated, and one that was completed is not.
+// process that is killed before that leaves this directory behind, to be removed. Tables are hard links where both
+// directories are on one file system. Calls go on while the copy is made; in the rare case that the log could not be
+// copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps. A backup of a
+// store.Request that was interrupted starts again when it is repeated; a complete one is not repeated.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return errors.Join(err, s.removeAll(&copied), s.removeAll(&partial)) // the mark goes last
 }
 
-// markBackup notes for which request a backup is made.
+// markBackup notes the request of a backup.
 func (d *directory) markBackup(r store.Request) error {
 	if r.Session == "" {
 		return nil
@@ -101,22 +101,22 @@ func (d *directory) isBackupOf(r store.Request) bool {
 	return err == nil && r.Session != "" && session == r.Session
 }
 
-// removeInterrupted removes what an interrupted attempt at the same backup has left.
+// removeInterrupted removes the rest of an interrupted attempt at the same backup.
 func (s *Store) removeInterrupted(partial *directory, r store.Request) error {
 	names, err := s.fs.List(partial.dir)
 	if err != nil {
-		return nil // and makeDirectory reports what is wrong
+		return nil // and makeDirectory reports the problem
 	}
 	unmarked := r.Session != "" && !slices.ContainsFunc(names, func(n string) bool { return n != backupFile+newSuffix })
 	if !unmarked && !partial.isBackupOf(r) {
-		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
-			"directory", partial.dir)
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give "+
+			"another directory", partial.dir)
 	}
 	return s.removeAll(partial)
 }
 
-// checkBackupRoom refuses a backup for which the disk has too little room. A disk that fills up meanwhile would cost
-// the store the reserve that it keeps for its own log. Tables take no room where they can be linked.
+// checkBackupRoom refuses a backup when the disk has too little room for it. A disk that fills up during a backup would
+// cost the store the reserve that it keeps for its own log. Tables take no room where they can be linked.
 func (s *Store) checkBackupRoom(partial *directory) error {
 	usage, err := s.fs.GetDiskUsage(partial.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
@@ -133,14 +133,14 @@ func (s *Store) checkBackupRoom(partial *directory) error {
 		s.fs.Remove(probe)
 	}
 	if usage.AvailBytes < need {
-		return fmt.Errorf("%w: a backup in %s needs %s free and there are %s: make room, or give a directory on another disk",
-			store.ErrFull, s.fs.PathDir(partial.dir), formatBytes(need), formatBytes(usage.AvailBytes))
+		return fmt.Errorf("%w: a backup in %s needs %s free and there are %s: make room, or give a directory on "+
+			"another disk", store.ErrFull, s.fs.PathDir(partial.dir), formatBytes(need), formatBytes(usage.AvailBytes))
 	}
 	return nil
 }
 
 // copyTo makes a verified copy in a directory that does not exist. The last try is made by the writer, so that nothing
-// is written to the log meanwhile.
+// is written to the log during it.
 func (s *Store) copyTo(ctx context.Context, copied *directory) error {
 	for try := 0; ; try++ {
 		stamp := []byte(rand.Text())
@@ -168,7 +168,7 @@ func (s *Store) copyTo(ctx context.Context, copied *directory) error {
 	}
 }
 
-// writeStamp writes what a backup must contain. Everything that was acknowledged before precedes it in the log.
+// writeStamp writes a value that a backup must contain. Everything that was acknowledged before precedes it in the log.
 func (t *tx) writeStamp(stamp []byte) error {
 	t.durable = true
 	t.set(appendKey(nil, 0, kindStamp), stamp)
@@ -198,7 +198,7 @@ func (s *Store) verify(ctx context.Context, copied *directory, stamp []byte) err
 			return backupFailed(copied.dir, err)
 		}
 	}
-	// The copied log ends where it was, as after a crash, which is what holderFile says.
+	// The copied log ends where it was, as after a crash, and holderFile says so.
 	err := copied.writeFile(holderFile, holder())
 	if err == nil {
 		err = copied.writeFile(formatFile, formatText)
@@ -243,7 +243,7 @@ func (d *directory) syncParent() error {
 	return nil
 }
 
-// removeAll removes what an unfinished backup left.
+// removeAll removes the files of an unfinished backup.
 func (s *Store) removeAll(d *directory) error {
 	if err := s.fs.RemoveAll(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: removing what is left of the backup: %w: remove %s", store.ErrUnavailable, err, d.dir)

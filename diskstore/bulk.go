@@ -54,7 +54,7 @@ func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
 	return err
 }
 
-// removed notes what is empty now that everything chosen is removed.
+// removed notes the gaps that are left when all chosen messages are removed.
 func (c *choice) removed() {
 	for _, part := range c.gaps {
 		part.index.emptied(part.gap)
@@ -212,9 +212,9 @@ func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error
 	return !later, err
 }
 
-// dropMessages purges all messages of a queue that holds none, whatever their number, when sends find no room. It writes
-// next to nothing, and Pebble removes tables at once that have nothing but what is in a removed range. To purge them one
-// by one it would have to merge tables before it can remove any, and there is no room for that.
+// dropMessages purges all messages of a queue that holds none, whatever their number, when sends find no room. It
+// writes next to nothing, and Pebble removes tables at once that lie in a removed range. To purge them one by one it
+// would have to merge tables before it can remove any, and there is no room for that.
 func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) {
 	if err != nil {
 		return store.Bulk{}, err
@@ -244,7 +244,7 @@ func (t *tx) removeQueue(q *queue) error {
 	}
 	t.remove(appendIDKey(t.key[:0], 0, kindName, q.name))
 	delete(t.s.queues, q.name)
-	if q.number != 0 { // else nobody knows where the rest is
+	if q.number != 0 { // else the other keys cannot be found
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
 		t.emptied = errors.Is(t.checkRoom(), store.ErrFull)
 	}

@@ -6,10 +6,10 @@ import (
 	"sort"
 )
 
-// cells count the scheduled and ready messages of a queue by due time, so that a Histogram or Stats reads a few
-// entries at the edges of what it counts instead of every one. A cell begins as one millisecond. When there are many,
+// cells count the scheduled and ready messages of a queue by due time, so that a Histogram or Stats reads a few entries
+// at the edges of what it counts instead of every one. A cell begins as one millisecond. When there are many,
 // neighbours are merged into wider ones of about the same count, and a wide one that becomes crowded is split by
-// reading it. So the number of cells is bounded, and so is what is read of one.
+// reading it. So the number of cells is bounded, and so is the number of entries in each.
 //
 // Changes are collected and folded in by the thousand, sorted: a change costs a few nanoseconds.
 //
@@ -56,7 +56,7 @@ const (
 // cellLimit returns how many cells n messages may have.
 func cellLimit(n int64) int { return int(min(max(n/messagesPerCell, minCells), maxCells)) }
 
-// mergedCount returns up to which count neighbours are merged. It leaves about two thirds of the limit.
+// mergedCount returns the count up to which neighbours are merged. It leaves about two thirds of the limit.
 func mergedCount(n int64) int64 { return 3 * n / int64(cellLimit(n)) }
 
 // crowdOf returns the number of messages that a wide cell of n messages in all may hold.
@@ -95,7 +95,7 @@ func (c *cells) fold(n int64) {
 
 func (c cell) isCrowded(most int64) bool { return c.width > 0 && int64(c.n) > most }
 
-// forget is for cells that contradict what they count.
+// forget is for cells that contradict the index.
 func (c *cells) forget() { *c = cells{stored: c.stored} }
 
 // fold returns cells with changes, which it sorts. It reports false when a count would be negative.
@@ -191,8 +191,8 @@ type edge struct {
 	bucket, longest int
 }
 
-// spread adds cells to the counts of buckets, and returns what has to be read to correct them. Bucket i+1 is from
-// bounds[i] to before bounds[i+1]; bucket 0 and the last one are what is before and behind all.
+// spread adds cells to the counts of buckets, and returns the parts that have to be read to correct them. Bucket i+1 is
+// from bounds[i] to before bounds[i+1]; bucket 0 and the last one are before and behind all bounds.
 func spread(all []cell, bounds, counts []int64) (edges []edge) {
 	all = all[sort.Search(len(all), func(i int) bool { return all[i].last() >= bounds[0] }):]
 	bucket := 0

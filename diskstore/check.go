@@ -17,8 +17,8 @@ import (
 
 var _ store.Checker = (*Store)(nil)
 
-// Check implements store.Checker. It checks each queue as it was at one moment, in a snapshot, while other calls go
-// on. It repairs nothing, because a damaged store is better left as it is: Recover copies what can be read to a new one.
+// Check implements store.Checker. It checks each queue as it was at one moment, in a snapshot, while other calls go on.
+// It repairs nothing, because a damaged store is better left as it is: Recover copies its messages to a new one.
 func (s *Store) Check(ctx context.Context, _ store.CheckOptions, report func(store.CheckResult)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (e *checker) reportAll(queue string, all issues) {
 	}
 }
 
-// names is what a store holds beside the contents of its queues.
+// names are the keys of a store beside the contents of its queues.
 type names struct {
 	queues map[uint32]string // by number, "" for a number without a name
 	stray  [][]byte          // keys that belong to nothing
@@ -133,8 +133,8 @@ func numberOf(b string) uint32 {
 	return binary.BigEndian.Uint32([]byte(b))
 }
 
-// checkTables compares every block of tables with its checksum, and reports those that are damaged. It passes over a
-// table that was merged into others meanwhile.
+// checkTables compares every block of tables with its checksum, and reports damaged tables. It passes over a table that
+// has been merged into others since.
 func (d *directory) checkTables(interrupted func() error, tables []string, report func(store.CheckResult)) error {
 	damaged := false
 	for _, name := range tables {
@@ -168,9 +168,10 @@ func (d *directory) checkTable(name string) (err error) {
 	return cmp.Or(r.ValidateBlockChecksums(), r.Close())
 }
 
-// recoverAdvice says what to do about a damaged file of a store that may be open.
+// recoverAdvice is the advice for damage in a store that may be open.
 func (d *directory) recoverAdvice() string {
-	return fmt.Sprintf("stop the program and recover what can be read: later doctor --store %s --recover NEWDIR", d.url())
+	return fmt.Sprintf("stop the program and recover all readable messages: later doctor --store %s --recover NEWDIR",
+		d.url())
 }
 
 // recovered is deferred around calls of Pebble on damaged files, which may panic.
@@ -180,7 +181,7 @@ func recovered(err *error) {
 	}
 }
 
-// issues is what is wrong with a queue, or beside the queues.
+// issues are the mismatches of a queue, or of the store itself.
 type issues []*issue
 
 type issue struct {
@@ -189,7 +190,7 @@ type issue struct {
 	examples    []string
 }
 
-// countedIssues are the checks whose issues are counted, with some examples.
+// countedIssues are the checks that count their issues and give some examples.
 var countedIssues = map[string]string{
 	"names":      "names without a queue of their own",
 	"keys":       "keys that belong to nothing",

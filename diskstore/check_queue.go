@@ -12,7 +12,8 @@ import (
 
 // checkQueue checks a queue. The name is "" for a number without one. A queue that was deleted since is passed over.
 func (e *checker) checkQueue(name string, number uint32) error {
-	c := &scan{meta: meta{head: never}, held: map[string]*member{}, followed: map[string]bool{}, seed: maphash.MakeSeed()}
+	c := &scan{meta: meta{head: never}, held: map[string]*member{}, followed: map[string]bool{},
+		seed: maphash.MakeSeed()}
 	gone := false
 	prepare := func(t *tx, _ *queue) {
 		q := t.s.queues[name]
@@ -46,17 +47,17 @@ func (e *checker) checkQueue(name string, number uint32) error {
 	return nil
 }
 
-// scan reads a queue once, and compares its indexes and counters with those that follow from the messages, their
-// records, the leases and the remembered ids. It compares indexes by sums of hashes, in bounded memory.
+// scan reads a queue once, and derives its indexes and counters from the messages, their records, the leases and the
+// remembered ids, and compares. It compares indexes by sums of hashes, in bounded memory.
 type scan struct {
 	*view
 
 	issues
 	messages   int64
-	records    int64 // of messages, less those that are there
+	records    int64 // of messages, less the record keys
 	stored     meta
 	damage     error              // of the stored counters
-	meta       meta               // what the counters should be
+	meta       meta               // the right counters
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
@@ -71,7 +72,7 @@ type sum struct {
 	hash uint64
 }
 
-// run reads the queue. The keys of leases come before those of messages, and these before those of originals.
+// run reads the queue. Leases come before messages, and messages before originals.
 func (c *scan) run(ctx context.Context) error {
 	c.damage = corrupt("there are none")
 	_, err := c.reader.view(appendKey(nil, c.number, kindMeta), func(value []byte) error {
@@ -208,7 +209,7 @@ func (c *scan) message(id string, value []byte) error {
 	return nil
 }
 
-// rememberedID notes a remembered id. An entry without an id is no issue: an id may be remembered anew, until another
+// rememberedID notes a remembered id. An entry without an id is normal: an id may be remembered again, until another
 // time.
 func (c *scan) rememberedID(id, value []byte) error {
 	ok := isRemembered(id, value)
@@ -225,7 +226,7 @@ func (c *scan) rememberedID(id, value []byte) error {
 	return nil
 }
 
-// compare compares the indexes and the counters with what they should be.
+// compare compares the indexes and the counters with the right ones.
 func (c *scan) compare() {
 	if c.records < 0 {
 		c.note("keys", -c.records, fmt.Sprintf("records without a message: %d", -c.records))

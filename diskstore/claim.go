@@ -28,7 +28,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
 	var err error
 	if c.Dropped, err = t.dropDead(q); err != nil && len(c.Died) > 0 {
-		c.More = true // the next claim returns the error; this one returns what died
+		c.More = true // the next claim returns the error; this one returns the dead
 		return c, nil
 	}
 	if err != nil {
@@ -38,7 +38,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		rest, deliverable, err := t.readReady(q, req.Max)
 		defer func() { clear(t.ready) }() // so that the payloads can be collected
 		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
-			c.More = true // the next claim returns the error; this one returns what died
+			c.More = true // the next claim returns the error; this one returns the dead
 			return c, nil
 		}
 		if err != nil {
@@ -74,7 +74,7 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err er
 		}
 	}()
 	from := q.due.first
-	size := 0                // bytes of those to be delivered
+	size := 0                // bytes of the messages to deliver
 	dying, dyingSize := 0, 0 // the others, and their bytes
 	for {
 		// Expired messages make room for others, so more are read until the claim has all that it may handle or read.
@@ -138,7 +138,7 @@ func (t *tx) readWindow(q *queue, from entry, limit int) (next entry, err error)
 }
 
 // messageReader reads many messages of a queue in order of id with one iterator: neighbours are in one block of the
-// file, and a lookup for each would find and check that block anew each time.
+// file, and a lookup for each would find and check that block each time.
 type messageReader struct {
 	t  *tx
 	q  *queue
@@ -153,7 +153,7 @@ func (t *tx) readMessages(q *queue) (*messageReader, error) {
 	return &messageReader{t, q, it}, nil
 }
 
-// errTooLong stops the reading of a window that is much longer than what a claim may return.
+// errTooLong stops the reading of a window that is much longer than a claim may be.
 var errTooLong = errors.New("the window is too long")
 
 // read reads ready messages and finds out which of them die instead of being delivered.
@@ -210,7 +210,7 @@ func (r *messageReader) readOne(f *found) error {
 		f.death = store.DeadExpired
 	}
 	if f.death != "" {
-		f.message = store.Message{} // it stays where it is, and nobody asks for it
+		f.message = store.Message{} // it stays where it is, and is not returned
 	}
 	return nil
 }
@@ -226,8 +226,8 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 		f := &t.ready[i]
 		t.removeDue(q, f.entry)
 		if f.gone {
-			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue",
-				q.name, "id", f.id)
+			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir,
+				"queue", q.name, "id", f.id)
 			t.erase(q, f.id, &f.record, 0)
 			continue
 		}
@@ -304,8 +304,8 @@ func (t *tx) dropDead(q *queue) (dropped []string, err error) {
 	return dropped, nil
 }
 
-// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids
-// that died.
+// reap ends leases after their deadline, until it has handled a bounded number of messages. It returns the ids that
+// died.
 func (t *tx) reap(q *queue) (died []string) {
 	for handled := 0; handled < store.MaxBatch && q.firstDeadline() <= t.now; {
 		e, _ := q.deadlines.Min()

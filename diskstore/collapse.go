@@ -5,8 +5,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// sendOneByOne sends messages that may change live ones, or repeat earlier sends. The caller has flushed. Each message is
-// one step: a message whose place cannot be read gets the error, and the others are sent.
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends. The caller has flushed. Each message
+// is one step: a message with an unreadable place gets the error, and the others are sent.
 func (t *tx) sendOneByOne(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if err := t.checkRoom(); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (t *tx) collapse(name string, out *store.Outgoing) (result store.SendResult
 	return t.sendFirst(name, out)
 }
 
-// sendFirst sends a message whose id is not live.
+// sendFirst sends a message with an id that is not live.
 func (t *tx) sendFirst(name string, out *store.Outgoing) (result store.SendResult, due int64, err error) {
 	taken, err := t.taken(t.s.queue(name), out.ID)
 	if taken || err != nil {

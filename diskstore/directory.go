@@ -34,8 +34,8 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory creates, locks and checks the directory. It reports what the directory holds: a format, and whether it
-// is of a store that was closed in good order.
+// claimDirectory creates, locks and checks the directory. It returns the format, and whether the store was closed in
+// good order.
 func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 	if err := s.checkUser(); err != nil {
 		return is, false, err
@@ -86,7 +86,7 @@ func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 // makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link
 // that changes later does not lead the open store elsewhere.
 func (d *directory) makeDirectory() error {
-	var parents []string // of what is missing
+	var parents []string // of the missing directories
 	for at := d.dir; ; {
 		if _, err := d.fs.Stat(at); !errors.Is(err, fs.ErrNotExist) {
 			break // MkdirAll reports any other error
@@ -164,8 +164,8 @@ func isHeld(err error) bool {
 	return !ok || slices.Contains(heldErrors, errno)
 }
 
-// releaseDirectory unlocks the directory. inOrder says that all its files are complete; then holderFile goes, and its
-// absence is what the next open relies on.
+// releaseDirectory unlocks the directory. inOrder says that all its files are complete; then holderFile goes, because
+// the next open relies on its absence.
 func (s *Store) releaseDirectory(inOrder bool) error {
 	s.reserve.fence.raise()
 	var err error
@@ -211,15 +211,15 @@ func (d *directory) writeError(err error) error {
 	return fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, d.dir, d.advised(err))
 }
 
-// damaged returns an ErrCorrupt that names a file and says what to do.
+// damaged returns an ErrCorrupt that names a file, with advice.
 func (d *directory) damaged(file, format string, args ...any) error {
 	return corrupt("%s in %s is damaged: %s; %s", file, d.dir, fmt.Sprintf(format, args...), d.advice())
 }
 
-// advice says what to do about a damaged file.
+// advice is the advice for a damaged file of a store that does not open.
 func (d *directory) advice() string {
-	return fmt.Sprintf("restore a backup, or see what is damaged with later doctor --store %s and copy what can be read "+
-		"to a new directory with --recover NEWDIR", d.url())
+	return fmt.Sprintf("restore a backup, or see the damage with later doctor --store %s and copy all readable "+
+		"messages to a new directory with --recover NEWDIR", d.url())
 }
 
 // url returns the directory's store URL.
@@ -250,14 +250,16 @@ func (d *directory) checkTarget(other string) error {
 		d.dir, other = resolve(d.dir), resolve(other)
 	}
 	if isInside(d.dir, other) || isInside(other, d.dir) {
-		return store.Invalid("the new directory %s and the store's %s are in each other: give one elsewhere", d.dir, other)
+		return store.Invalid("the new directory %s and the store's %s are in each other: give one elsewhere", d.dir,
+			other)
 	}
 	names, err := d.fs.List(d.dir)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return d.readError(err)
 	case len(names) > 0:
-		return store.Invalid("the new directory %s holds %s: give an empty one, or one that does not exist", d.dir, names[0])
+		return store.Invalid("the new directory %s holds %s: give an empty one, or one that does not exist", d.dir,
+			names[0])
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
-// Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the
-// process, on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the
-// message envelope, precise timers, and the contract over sockets. Import it for its URL scheme, file:///absolute/dir,
-// whose processes share the directory (share.go), or call Open. Start reading with open.go, store.go and keys.go, which
-// is the layout.
+// Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the process,
+// on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the message
+// envelope, precise timers, and the contract over sockets. Import it for its URL scheme, file:///absolute/dir
+// (processes share the directory, share.go), or call Open. Start reading with open.go, store.go and keys.go, which is
+// the layout.
 //
 // # Durability
 //
@@ -24,34 +24,34 @@
 // entries leave tombstones, over which a scan steps one by one; the indexes learn where nothing is and scans skip it
 // (index.go).
 //
-// # What is in memory
+// # Memory
 //
-// Of each queue some counters, how many messages fall due when in a bounded number of cells (cells.go), and what is
-// leased. Everything else is read when it is needed, so the disk bounds the number of pending messages.
+// Of each queue some counters, the number of messages by due time in a bounded number of cells (cells.go), and the
+// leases. Everything else is read when it is needed, so the disk bounds the number of pending messages.
 //
 // # Damage
 //
 // Pebble checks every block of a table and every record of a log against a checksum. Open refuses a damaged directory
-// with ErrCorrupt, naming the file: a missing or cut table, a manifest that is damaged before its last record, and,
-// if the store was closed in good order, any file that does not end cleanly (manifest.go). After a crash the end of
-// the last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is
-// found when it is read: the call that needs it returns ErrCorrupt, and all others go on. A queue that contradicts
-// itself is refused. Check checks everything, Inspect checks a store that cannot be opened, and Recover copies what can
-// still be read to a new store, whose indexes it makes anew (rebuild.go).
+// with ErrCorrupt, naming the file: a missing or cut table, a manifest that is damaged before its last record, and, if
+// the store was closed in good order, any file that does not end cleanly (manifest.go). After a crash the end of the
+// last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is found
+// when it is read: the call that needs it returns ErrCorrupt, and all others go on. A queue that contradicts itself is
+// refused. Check checks everything, Inspect checks a store that cannot be opened, and Recover copies all readable
+// messages to a new store and rebuilds its indexes (rebuild.go).
 //
 // # A full disk
 //
 // Send leaves room for claims and acks (room.go). Since others write to the disk too, more is reserved in the file
 // RESERVE, which is freed when the log, or a table made of it, finds no room (reserve.go). When that is used up, too,
-// all changes are refused until there is room, those that make room last (floor.go).
+// all changes are refused until there is room; changes that make room are refused last (floor.go).
 //
 // # One owner
 //
-// A process locks the directory and the file LOCK in it, and stops when either, or HOLDER, is no longer what it has
-// opened (owner.go). A store that stopped lets nothing pass to the disk any more (fence.go), and then gives up its
+// A process locks the directory and the file LOCK in it, and stops when either of them, or HOLDER, is replaced or
+// removed (owner.go). A store that stopped lets nothing pass to the disk any more (fence.go), and then gives up its
 // locks, so that another process can open the directory.
 //
 // # Formats
 //
-// A change of what is stored raises the format. Open migrates earlier ones (migrate.go).
+// A change of the stored keys or values raises the format. Open migrates earlier ones (migrate.go).
 package diskstore

@@ -60,7 +60,7 @@ func (s *Store) Activity(ctx context.Context, name string) (store.Activity, erro
 	})
 }
 
-// activity returns the counts of a queue, which it reads when they are first used. What cannot be read counts as none.
+// activity returns the counts of a queue, which it reads when they are first used. Unreadable counts are none.
 func (t *tx) activity(q *queue) (*activity.Ring, error) {
 	if q.activity != nil {
 		return q.activity, nil
@@ -85,8 +85,8 @@ func soundActivity(value []byte) bool {
 	return err == nil
 }
 
-// storeCounts stores the activity that has changed and the cells of large queues, after the last call. Nothing depends on
-// its success, and it takes no room that is kept for claims and acks.
+// storeCounts stores the activity that has changed and the cells of large queues, after the last call. Nothing depends
+// on its success, and it takes no room that is kept for claims and acks.
 func (s *Store) storeCounts() {
 	t := &tx{reader: reader{s: s, src: s.db}}
 	if s.hasFailed() || t.checkRoom() != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// fail stops the store for good: memory and disk may differ from now on, and after a failed fsync nobody knows what the
-// disk holds. Every call from now on, and every one under way, returns the cause. fail returns that error.
+// fail stops the store for good: memory and disk may differ from now on, and after a failed fsync the content of the
+// disk is unknown. Every call from now on, and every one under way, returns the cause. fail returns that error.
 func (s *Store) fail(cause error) error {
 	kind := store.ErrUnavailable
 	if isCorruption(cause) {
@@ -96,8 +96,7 @@ func isFormatError(err error) bool {
 	return ok
 }
 
-// unreadable adds the store to an error of reading. If a file is damaged it says what to do; other files are
-// unaffected.
+// unreadable adds the store to an error of reading. If a file is damaged it adds advice; other files are unaffected.
 func (s *Store) unreadable(err error) error {
 	if isCorruption(err) {
 		return fmt.Errorf("%w: reading %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())

@@ -10,8 +10,8 @@ import (
 )
 
 // Pebble stops for good when its log or its list of files cannot be written. So when the reserve is used up, too, a
-// change is refused as soon as the disk might not have the room for it, and what others leave no room for meanwhile
-// waits until there is some. The last of the reserve is kept for what makes room: purges, cancels and removals.
+// change is refused as soon as the disk might not have the room for it, and a write that finds no room waits until
+// there is some. The last of the reserve is kept for changes that make room: purges, cancels and removals.
 
 // The floors are these parts of the reserve: below the first a change is refused, below the second also one that makes
 // room.
@@ -21,8 +21,8 @@ const (
 )
 
 // The store may have so many sublevels of new tables while they cannot be merged for want of room: then changes are
-// refused, later also those that make room, whose tables allow others to be removed. At stopSublevels Pebble holds the
-// writer up until tables are merged. From manySublevels on, merging them may use the reserve.
+// refused, and later also changes that make room. At stopSublevels Pebble holds the writer up until tables are merged.
+// From manySublevels on, merging them may use the reserve.
 const (
 	changeSublevels = 11
 	purgeSublevels  = 28
@@ -60,8 +60,8 @@ func (t *tx) checkChange(makesRoom bool) error {
 // fullError is the error of a disk that is so full that nothing can be changed.
 func (s *Store) fullError() error {
 	usage, _ := s.fs.GetDiskUsage(s.dir)
-	return fmt.Errorf("%w: the disk of %s has %s left and the reserve is used up: free some space; nothing is lost, and calls "+
-		"go on by themselves when there is room", store.ErrFull, s.dir, formatBytes(usage.AvailBytes))
+	return fmt.Errorf("%w: the disk of %s has %s left and the reserve is used up: free some space; nothing is lost, "+
+		"and calls go on by themselves when there is room", store.ErrFull, s.dir, formatBytes(usage.AvailBytes))
 }
 
 // floor returns how much room a change must leave.
@@ -106,7 +106,7 @@ func (r *reserve) insist(name string, f func() error) error {
 // isOurs reports whether a file is one of the store's own, and not of a backup.
 func (r *reserve) isOurs(name string) bool { return r.FS.PathDir(name) == r.s.dir }
 
-// awaitLook waits until a check has looked for room. It returns false if the store is not open, or is closed meanwhile.
+// awaitLook waits until a check has looked for room. It returns false if the store is not open yet, or is being closed.
 func (r *reserve) awaitLook() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *reserve) awaitLook() bool {
 
 // awaitTable waits with a new table until a check has looked for room, if the disk is too full for it. The reserve is
 // for tables that the writer waits for, and not for others. It returns ENOSPC if there is still no room: Pebble then
-// tries again, but first merges what only needs to be removed.
+// tries again, but first drops tables that only need to be removed.
 func (r *reserve) awaitTable(category vfs.DiskWriteCategory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,8 +163,8 @@ func (r *reserve) mayMerge() bool {
 	return r.merges > 0
 }
 
-// noTable is called when a table cannot be written that the writer waits for. Pebble removes what it has written of it,
-// so that the log has that room, and begins again.
+// noTable is called when a table cannot be written that the writer waits for. Pebble removes the unfinished table, so
+// that the log has its room, and begins again.
 func (r *reserve) noTable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

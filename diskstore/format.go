@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// formatFile says what the directory is, in up to three lines: the format of the keys, Pebble's format, and
+// formatFile identifies the directory, in up to three lines: the format of the keys, Pebble's format, and
 // unfinishedLine while the store is being created, or migratingLine while it is migrated.
 const formatFile = "LATER"
 
@@ -31,11 +31,11 @@ var formatText = fmt.Sprintf("later diskstore %d\npebble format %d\n", formatVer
 // format is the state of a directory.
 type format struct {
 	isNew bool
-	keys  int // the earliest format of what is stored
+	keys  int // the earliest format of stored keys and values
 }
 
-// readFormat returns the state of the directory. A directory without formatFile is new if it holds nothing but what an
-// interrupted first open may leave; any other content is refused with ErrUnsupported.
+// readFormat returns the state of the directory. A directory without formatFile is new if it holds nothing but files of
+// an interrupted first open; any other content is refused with ErrUnsupported.
 func (d *directory) readFormat() (format, error) {
 	text, err := d.readFile(formatFile)
 	switch {
@@ -47,21 +47,21 @@ func (d *directory) readFormat() (format, error) {
 	var keys, files, from int
 	n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n"+migratingLine, &keys, &files, &from)
 	if n == 0 || n == 1 && keys >= oldestFormat() && keys <= formatVersion {
-		return format{}, corrupt("%s of %s is %q, which names no format: restore the directory from a backup", formatFile,
-			d.dir, text)
+		return format{}, corrupt("%s of %s is %q, which names no format: restore the directory from a backup",
+			formatFile, d.dir, text)
 	}
 	if keys > formatVersion || files > int(pebbleFormat) {
-		return format{}, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: use the version that wrote "+
-			"it, or a later one", store.ErrUnsupported, d.dir, oneLine(text), oneLine(formatText))
+		return format{}, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: use the version "+
+			"that wrote it, or a later one", store.ErrUnsupported, d.dir, oneLine(text), oneLine(formatText))
 	}
 	if n == 3 {
 		keys = from
 	}
 	if keys < oldestFormat() {
-		return format{}, fmt.Errorf("%w: %s has the format %q, and this version of Later migrates %d or later: export its "+
-			"messages with the version that wrote it, later export --store %s --file FILE, and give them to a new directory "+
-			"with this one, later import --store NEWDIR < FILE", store.ErrUnsupported, d.dir, oneLine(text), oldestFormat(),
-			d.url())
+		return format{}, fmt.Errorf("%w: %s has the format %q, and this version of Later migrates %d or later: export "+
+			"its messages with the version that wrote it, later export --store %s --file FILE, and give them to a new "+
+			"directory with this one, later import --store NEWDIR < FILE", store.ErrUnsupported, d.dir, oneLine(text),
+			oldestFormat(), d.url())
 	}
 	return format{strings.HasSuffix(text, unfinishedLine), keys}, nil
 }
@@ -78,7 +78,7 @@ func (d *directory) checkEmpty() error {
 		switch name {
 		case lockFile, holderFile, holderFile + newSuffix, formatFile + newSuffix, socketFile, socketFile + newSuffix:
 			continue
-		case formatFile: // another process created the store meanwhile
+		case formatFile: // another process has created the store since
 			return nil
 		}
 		return fmt.Errorf("%w: %s holds %s and is not a store of Later: give an empty or a new directory",
@@ -87,7 +87,7 @@ func (d *directory) checkEmpty() error {
 	return nil
 }
 
-// beginCreation marks the directory as unfinished and removes what an earlier, interrupted creation left. Nothing was
+// beginCreation marks the directory as unfinished and removes the files of an interrupted creation. Nothing was
 // acknowledged in a store that is unfinished.
 func (d *directory) beginCreation() error {
 	if err := d.writeFile(formatFile, formatText+unfinishedLine); err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // The index of groups has an entry for each message in a group: the number of the group in place of a time, and the id.
-// So it is an index like the others, and a group is a range of it. Two names hardly ever have the same number; who
-// lists a group compares the names.
+// So it is an index like the others, and a group is a range of it. Two names hardly ever have the same number; a
+// listing compares the names.
 
 // groupNumber returns 47 bits of a hash of a group's name, from 1 on; 0 stands for no group.
 func groupNumber(group string) int64 {

@@ -53,7 +53,7 @@ func (t *tx) count(q *queue, at int64, removed bool) {
 	}
 }
 
-// foldCells folds the cells with many changes, and splits some of those that are crowded.
+// foldCells folds the cells with many changes, and splits some crowded ones.
 func (t *tx) foldCells() error {
 	for i, q := range t.uncount {
 		t.uncount[i] = nil
@@ -87,7 +87,7 @@ func (t *tx) splitCells(q *queue) {
 			return true, nil
 		})
 		if err != nil {
-			return // what cannot be read is not split; whoever needs it learns of it
+			return // an unreadable cell is not split; calls that need it return the error
 		}
 		if b.n != int64(x.n) {
 			t.s.logger.Error("later: the counts by due time of a queue were wrong; they are counted anew",

@@ -28,7 +28,7 @@ type HeldError struct {
 	Since time.Time
 }
 
-// heldBy returns the HeldError for what the holder wrote about itself.
+// heldBy returns the HeldError for the content of holderFile.
 func heldBy(dir, holder string) *HeldError {
 	e := &HeldError{Dir: dir, Holder: holder}
 	if i := strings.LastIndex(holder, sinceWord); i >= 0 {
@@ -49,7 +49,7 @@ func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
 
 const sinceWord = ", since "
 
-// describeHolder says which process has the directory open, when that process does not answer, and what to do.
+// describeHolder names the process that has the directory open when it does not answer, with advice.
 func (s *sharing) describeHolder() string {
 	text, err := os.ReadFile(filepath.Join(s.dir, holderFile))
 	holder := strings.TrimSpace(string(text))
@@ -57,8 +57,8 @@ func (s *sharing) describeHolder() string {
 		return fmt.Sprintf("the process that has %s open does not answer", s.dir)
 	}
 	if pid, ok := pidOf(holder); ok && isStopped(pid) {
-		return fmt.Sprintf("%s has %s open and is stopped: continue it with kill -CONT %d, or end it with kill -KILL %d, "+
-			"then another process takes over", holder, s.dir, pid, pid)
+		return fmt.Sprintf("%s has %s open and is stopped: continue it with kill -CONT %d, or end it with "+
+			"kill -KILL %d, then another process takes over", holder, s.dir, pid, pid)
 	}
 	return fmt.Sprintf("%s has %s open and does not answer", holder, s.dir)
 }

@@ -2,7 +2,7 @@
 
 package diskstore
 
-// identity is empty: Windows lets nobody move or remove a file that is open, nor a directory with one in it.
+// identity is empty: on Windows no open file can be moved or removed, nor a directory with one in it.
 type identity struct{}
 
 func identify(string) (identity, error) { return identity{}, nil }

@@ -39,7 +39,7 @@ func (g gap) holds(e entry) bool { return !e.less(g.from) && e.less(g.to) }
 
 func (g gap) empty() bool { return !g.from.less(g.to) }
 
-// learn adds a gap to those that are known. When there are too many, the one that saves least is forgotten.
+// learn adds a gap to the known ones. When there are too many, the one that saves least is forgotten.
 func (x *index) learn(g gap) {
 	if g.empty() {
 		return
@@ -119,7 +119,7 @@ func (x *index) emptied(g gap) {
 	x.learn(g)
 }
 
-// forgetGaps is for an index whose entries were changed behind its back.
+// forgetGaps is for an index that is being loaded.
 func (x *index) forgetGaps() {
 	x.gaps, x.lent = nil, false
 	x.startAt(entry{at: never}, true)
@@ -155,8 +155,7 @@ func (x *index) learnFrom(v *indexView) {
 }
 
 // scan calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. It
-// skips what is known to be empty, and calls learn with the gaps that it finds. A value of kindDue is 1 where a
-// record is stored.
+// skips known gaps, and calls learn with new ones. A value of kindDue is 1 where a record is stored.
 func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn func(gap),
 	f func(e entry, value []byte) (bool, error)) error {
 	to := entry{at: min(last, lastTime-1) + 1}
@@ -258,7 +257,7 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 		}
 		e, err := parseEntry(s.it.Key())
 		if err != nil {
-			continue // not an entry, and in nobody's way
+			continue // not an entry, and harmless
 		}
 		s.cross(e)
 		s.at = e.behind()

@@ -50,7 +50,7 @@ type files struct {
 	tables    []string
 	logs      []string
 	wasClosed bool
-	format    int // of what is stored
+	format    int // of the keys
 }
 
 // mayBeTorn reports whether a crash may have left a log without a clean end.
@@ -77,7 +77,7 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	}
 	is, err := d.readFormat()
 	if errors.Is(err, store.ErrCorrupt) {
-		is.keys = oldestFormat() // migrations leave alone what is later
+		is.keys = oldestFormat() // migrations leave later formats alone
 		report(store.CheckResult{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
 	} else if err != nil {
 		return err
@@ -90,8 +90,8 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	return f(all)
 }
 
-// liveFiles finds out which files belong to the store; others are left over, and hold what was removed since. If the
-// manifest is damaged or a table is missing nobody knows: it reports that, and returns all files.
+// liveFiles finds the files that belong to the store; others are left over, and hold keys that were removed since. If
+// the manifest is damaged or a table is missing that is unknown: it reports the damage, and returns all files.
 func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (files, error) {
 	f := files{wasClosed: !slices.Contains(names, holderFile)}
 	var err error
@@ -116,8 +116,8 @@ func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (f
 	return f, nil
 }
 
-// openError returns the error of opening the store for what Pebble failed with: an ErrCorrupt if a file is damaged,
-// with the name of a damaged log, which Pebble does not tell.
+// openError returns the error of opening the store for Pebble's error: an ErrCorrupt if a file is damaged, with the
+// name of a damaged log, which Pebble does not tell.
 func (d *directory) openError(cause error) error {
 	_, err := d.readTables(&readOnlyFS{FS: d.fs, logs: map[string]bool{}})
 	errno, failed := errors.AsType[syscall.Errno](cause) // the disk, unless a file is missing
@@ -172,7 +172,7 @@ func (f *readOnlyFS) Open(path string, opts ...vfs.OpenOption) (vfs.File, error)
 // Lock does nothing, because the directory is locked, or cannot be.
 func (f *readOnlyFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-// silentLogger drops what Pebble logs.
+// silentLogger drops Pebble's log.
 type silentLogger struct{}
 
 func (silentLogger) Infof(string, ...any)              {}

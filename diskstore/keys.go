@@ -27,9 +27,9 @@ import (
 //	kindForget      until, id   → nothing                  the same by time
 //	kindProperty    name        → value                    properties, see properties.go
 //
-// A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key
-// for each queue's name with its number, kindRequest one for each session with its last request (sessions.go), and
-// kindStamp is what the last backup had to contain.
+// A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
+// each queue's name with its number, kindRequest one for each session with its last request (sessions.go), and
+// kindStamp has the stamp of the last backup.
 const (
 	kindActivity   = 'a'
 	kindCells      = 'c'
@@ -64,7 +64,7 @@ func appendKey(b []byte, queue uint32, kind byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, queue), kind)
 }
 
-// appendIDKey appends the key of what is found by an id or a name.
+// appendIDKey appends a key that ends with an id or a name.
 func appendIDKey(b []byte, queue uint32, kind byte, id string) []byte {
 	return append(appendKey(b, queue, kind), id...)
 }
@@ -86,7 +86,7 @@ func readTime[T ~[]byte | ~string](b T) int64 {
 	return ms
 }
 
-// splitKey returns what all keys begin with.
+// splitKey returns the prefix that all keys have.
 func splitKey(key []byte) (queue uint32, kind byte, ok bool) {
 	if len(key) < prefixLength {
 		return 0, 0, false

@@ -42,7 +42,7 @@ func (l *lazyLogs) sync() error {
 	return err
 }
 
-// lazyLog is a log whose fsyncs are postponed until lazyLogs.sync, or until Pebble closes it.
+// lazyLog is a log with fsyncs that are postponed until lazyLogs.sync, or until Pebble closes it.
 type lazyLog struct {
 	vfs.File
 	logs   *lazyLogs
@@ -63,7 +63,7 @@ func (f *lazyLog) SyncData() error { return f.Sync() }
 func (f *lazyLog) syncNow() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || !f.dirty.Swap(false) { // before the fsync: what is written during it waits for the next one
+	if f.closed || !f.dirty.Swap(false) { // before the fsync: writes during it wait for the next one
 		return nil
 	}
 	return f.File.SyncData()

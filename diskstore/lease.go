@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 )
 
-// lease is the right to settle the messages of one claim. It lists exactly what it holds.
+// lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
 // It is stored as its deadline, the number of members, and the members. When a member leaves, its two-byte position is
-// appended (a Pebble merge), with wasCancelled set or not, so that a lease whose messages are settled one by one is not
-// written again each time.
+// appended (a Pebble merge), with wasCancelled set or not, so that a lease is not written again for each message that
+// is settled.
 type lease struct {
 	id        string
 	deadline  int64
@@ -32,7 +32,7 @@ type member struct {
 	maxAttempts int
 	record      record
 	group       int64 // number of its group; 0 for none
-	follows     bool  // it has a successor, whose are everything but lease, position and maxAttempts
+	follows     bool  // it has a successor; all but lease, position and maxAttempts is the successor's
 }
 
 // The message that a member was before it got a successor is stored under kindOriginal until the hold ends, because a
@@ -45,8 +45,8 @@ func (t *tx) keepOriginal(q *queue, m *member, text string) {
 	t.set(appendIDKey(t.key[:0], q.number, kindOriginal, m.id), t.value)
 }
 
-// original returns what keepOriginal kept. It returns false if a version of Later that did not keep it stored the
-// successor.
+// original returns the message that keepOriginal kept. It returns false if a version of Later that did not keep it
+// stored the successor.
 func (r *reader) original(queue uint32, id string) (due int64, attempts int, text string, ok bool, err error) {
 	const head = timeLength + 4
 	_, err = r.view(appendIDKey(r.key[:0], queue, kindOriginal, id), func(value []byte) error {
@@ -151,7 +151,7 @@ func (l *lease) compact() {
 	l.members = kept
 }
 
-// storeLease writes what changed of a lease.
+// storeLease writes the changes of a lease.
 func (t *tx) storeLease(q *queue, l *lease) error {
 	l.touched = false
 	key := appendIDKey(t.key[:0], q.number, kindLease, l.id)

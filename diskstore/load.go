@@ -10,8 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// load reads what is kept in memory: the queues' counters and their leases. A queue that contradicts itself is refused;
-// the others are served.
+// load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
 func (s *Store) load() error {
 	r := &reader{s: s, src: s.db}
 	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
@@ -41,7 +40,7 @@ func (s *Store) load() error {
 		s.queues[name] = q
 		err = s.setAside(q, err)
 	}
-	queues.Close() // what it could not read belongs to a queue that is set aside
+	queues.Close() // its errors belong to queues that are set aside
 	if err = r.end(it, err); err == nil {
 		err = s.loadRequests(r)
 	}
@@ -61,7 +60,7 @@ func (s *Store) setAside(q *queue, err error) error {
 	return nil
 }
 
-// loadLastNumber finds the highest number in use, also by what has lost its name.
+// loadLastNumber finds the highest number in use, also of a queue that has lost its name.
 func (s *Store) loadLastNumber(r *reader) error {
 	it, err := r.iterate(nil, nil)
 	if err != nil {
@@ -74,7 +73,7 @@ func (s *Store) loadLastNumber(r *reader) error {
 }
 
 // loadQueue reads a queue with an iterator that may be used for others before and after, since creating one takes
-// longer than what it reads here. With an error it returns the queue to refuse.
+// longer than the reads here. With an error it returns the queue to refuse.
 func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
 	q := newQueue(name, number)
 	if err := s.fillQueue(it, q); err != nil {

@@ -35,8 +35,8 @@ func (diskFS) Lock(name string) (io.Closer, error) {
 	}
 }
 
-// lockDirectory locks a directory itself, which outlives a lockFile that somebody removes. It returns nil where the file
-// system cannot do that, as NFS, which would need to write to it.
+// lockDirectory locks a directory itself, which lasts even if lockFile is removed. It returns nil where the file system
+// cannot do that, as NFS, which would need to write to it.
 func lockDirectory(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -52,8 +52,8 @@ func lockDirectory(dir string) (*os.File, error) {
 	return nil, f.Close()
 }
 
-// heldLock is a locked file or directory. Close unlocks it first, because a process that is being started at that moment has a copy
-// of the descriptor until it runs its program, and the copy would keep the lock.
+// heldLock is a locked file or directory. Close unlocks it first, because a process that is being started at that
+// moment has a copy of the descriptor until it runs its program, and the copy would keep the lock.
 type heldLock struct{ *os.File }
 
 func (l heldLock) Close() error {

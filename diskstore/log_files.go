@@ -78,7 +78,8 @@ func (d *directory) readLog(name string, f func(at int64, batch []byte)) (lost [
 			err = logrecord.ErrInvalidChunk // a flipped bit in the number of a log looks like its end
 		}
 		if part == nil {
-			part = &lostPart{from: end, to: int64(len(text)), cause: err, torn: errors.Is(err, logrecord.ErrUnexpectedEOF)}
+			torn := errors.Is(err, logrecord.ErrUnexpectedEOF)
+			part = &lostPart{from: end, to: int64(len(text)), cause: err, torn: torn}
 		}
 		at = (end/logBlock + 1) * logBlock
 	}
@@ -116,8 +117,8 @@ func (d *directory) checkLog(name string, mayBeTorn bool) (store.CheckResult, er
 	case err != nil || len(lost) == 0:
 	case mayBeTorn && lost[0].torn:
 		r.Severity = store.SeverityNote
-		r.Text = fmt.Sprintf("a crash left the end of %s unfinished, from byte %d; nothing acknowledged was in it", name,
-			lost[0].from)
+		r.Text = fmt.Sprintf("a crash left the end of %s unfinished, from byte %d; nothing acknowledged was in it",
+			name, lost[0].from)
 	default:
 		r.Severity, r.Count, r.Advice = store.SeverityError, 1, d.recoverAdvice()
 		r.Text = fmt.Sprintf("%s is damaged: it cannot be read from byte %d on: %v", name, lost[0].from, lost[0].cause)

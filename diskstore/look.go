@@ -47,7 +47,7 @@ func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.In
 	})
 }
 
-// info returns what is known of a message at a place; nil when there is no message.
+// info describes a message at a place; nil when there is no message.
 func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info, error) {
 	text, whole, ok, err := r.envelope(queue, id)
 	if !ok || err != nil {
@@ -144,7 +144,7 @@ func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 // onlyID returns a message for a listing of ids.
 func onlyID(id string) *store.Info { return &store.Info{Message: store.Message{ID: id}} }
 
-// listed returns the message of an entry, which says what its record no longer does if that cannot be read.
+// listed returns the message of an entry. The entry stands in for a record that cannot be read.
 func (v *view) listed(e entry, kind byte, idOnly bool) (*store.Info, error) {
 	var p place
 	var ok bool

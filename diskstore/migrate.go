@@ -6,18 +6,18 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A change of what is stored raises formatVersion and adds a row to migrations. Open migrates an earlier format, and
-// older programs refuse the new one. LATER names the new format, and the earlier one too, from before the first change
-// until all are made, so that a migration that was interrupted begins anew.
+// A change of the keys raises formatVersion and adds a row to migrations. Open migrates an earlier format, and older
+// programs refuse the new one. LATER names the new format, and the earlier one too, from before the first change until
+// all are made, so that an interrupted migration begins again.
 //
 // The fixture of the earlier format is written before formatVersion is raised; see fixture_test.go.
 
 // migration makes a format of the one before.
 type migration struct {
 	from int // the format before
-	// step puts the changes for at most 10,000 keys, from one on, into the batch, so that a large store takes little memory.
-	// It returns the key that the next step begins with, nil at the end. It reads what the steps before have changed, and
-	// leaves alone what is of the new format already. step is nil if all that was stored means the same in the new format.
+	// step puts the changes for at most 10,000 keys, from one on, into the batch, so that a large store takes little
+	// memory. It returns the key that the next step begins with, nil at the end. It reads the changes of earlier steps,
+	// and leaves alone keys of the new format. step is nil if all that was stored means the same in the new format.
 	step func(r *reader, b *pebble.Batch, from []byte) (next []byte, err error)
 }
 
@@ -31,7 +31,7 @@ func oldestFormat() int { return migrations[0].from }
 // migratingLine is in formatFile while a store is migrated.
 const migratingLine = "migrating from %d\n"
 
-// formatFrom is the content of formatFile for a store that may still hold what an earlier format stored.
+// formatFrom is the content of formatFile for a store that may still hold keys of an earlier format.
 func formatFrom(from int) string {
 	if from == formatVersion {
 		return formatText
@@ -39,7 +39,7 @@ func formatFrom(from int) string {
 	return formatText + fmt.Sprintf(migratingLine, from)
 }
 
-// migrate changes what an earlier format stored.
+// migrate converts the keys of an earlier format.
 func (s *Store) migrate(from int) error {
 	if from == formatVersion {
 		return nil

@@ -32,7 +32,7 @@ func (t *tx) sendOnce(name string, out *store.Outgoing) (store.SendResult, error
 	return result, nil
 }
 
-// repeats returns the result of a send whose key is remembered.
+// repeats returns the result of a send with a remembered key.
 func (t *tx) repeats(q *queue, key string, o *store.Once) (result store.SendResult, known bool, err error) {
 	_, err = t.view(appendIDKey(t.key[:0], q.number, kindRemembered, key), func(value []byte) error {
 		if len(value) <= onceID || readTime(value) <= t.now {

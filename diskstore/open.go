@@ -64,7 +64,7 @@ type Store struct {
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
-	// What follows belongs to the writer.
+	// The fields below belong to the writer.
 	queues        map[string]*queue
 	lastNumber    uint32
 	numbersReused bool // the numbers of queues came to their end once
@@ -158,7 +158,8 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		}
 	}
 	if s.syncEvery < 0 || s.syncEvery > 0 && s.syncEvery < minSyncEvery {
-		return nil, store.Invalid("sync every %v: give 0 (before every reply) or at least %v", s.syncEvery, minSyncEvery)
+		return nil, store.Invalid("sync every %v: must be 0 (before every reply) or at least %v", s.syncEvery,
+			minSyncEvery)
 	}
 	s.reserve = newReserve(s)
 	if err := s.open(); err != nil {
@@ -207,7 +208,7 @@ func (s *Store) openLogged(is format, wasClosed bool) error {
 	if err := s.openDatabase(is); err != nil || s.syncEvery > 0 {
 		return err
 	}
-	if err := s.setRelaxed(false); err != nil { // what an earlier log held is in tables now
+	if err := s.setRelaxed(false); err != nil { // earlier logs are in tables now
 		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil
@@ -220,7 +221,7 @@ func (s *Store) openDatabase(is format) error {
 	}
 	err := s.guarded(open)
 	if err == nil && is.isNew {
-		// Pebble creates the first log before it raises the format, so that log could not say what was synced in it.
+		// Pebble creates the first log before it raises the format, so that log could not record its syncs.
 		if err = s.guarded(s.db.Close); err == nil {
 			err = s.guarded(open)
 		}
@@ -268,7 +269,7 @@ func (s *Store) options(isNew bool) *pebble.Options {
 		},
 	}
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 ids is looked for in vain
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 absent ids is looked for
 	}
 	return o
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A process keeps what it has opened and locked, whatever happens to the names. So whoever removes LOCK, or moves the
-// directory away and puts a backup in its place, lets another process open what is at the path then, while this one
-// goes on. Therefore the directory itself is locked too, and a process compares what it holds with what is at the path:
-// before it lets callers go, before it changes a file by its name, and every second. On a difference it stops.
+// An open file stays open and locked when its name is removed or reused. So if LOCK is removed, or the directory is
+// moved away and replaced by a backup, another process can open that path while this one goes on. Therefore the
+// directory itself is locked too, and a process compares its open files with the files at the path: before it lets
+// callers go, before it changes a file by its name, and every second. On a difference it stops.
 
 // checkOwnerEvery is how often a store that does nothing makes that comparison.
 const checkOwnerEvery = time.Second
 
-// ownership is what a process holds of a directory that it has locked.
+// ownership is the open files and locks of a locked directory.
 type ownership struct {
 	lock  *pebble.Lock
 	dir   *os.File // locked; nil where the system cannot lock a directory
@@ -63,7 +63,7 @@ func (o *ownership) keep(d *directory, name string) error {
 	return o.note(d, name, path)
 }
 
-// check returns an error that says what is no longer as this process opened it.
+// check returns an error that names a file that was removed or replaced since this process opened it.
 func (o *ownership) check() error {
 	if o == nil {
 		return nil
@@ -93,7 +93,7 @@ func (o *ownership) compare(files []ownFile) error {
 	return nil
 }
 
-// notOwned is the error of a directory that is no longer the one that this process opened. It says what happened.
+// notOwned is the error of a directory that is no longer the one that this process opened, with the reason.
 type notOwned string
 
 func (e notOwned) Error() string {

@@ -6,8 +6,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Each property has a key of its own, so that a change writes no more than what it changes. Properties are read when
-// they are needed and not counted, since a queue has few.
+// Each property has a key of its own, so that a change writes nothing else. Properties are read when they are needed
+// and not counted, since a queue has few.
 
 // SetProperties implements store.Store.
 func (s *Store) SetProperties(

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// queue is what the writer keeps in memory of one queue.
+// queue is the state of one queue in memory. It belongs to the writer.
 type queue struct {
 	name   string
 	number uint32 // 0 for one that does not exist
@@ -35,7 +35,7 @@ type queue struct {
 	leases    map[string]*lease
 	deadlines *btree.BTreeG[entry] // leases by deadline
 
-	// unread holds ids whose message was written (true) or removed since the last flush.
+	// unread holds ids of messages that were written (true) or removed since the last flush.
 	unread  map[string]bool
 	wake    bool   // something became ready, or a claim left something, since the waiters were notified
 	highest string // no live message has a higher id
@@ -62,14 +62,14 @@ func newQueue(name string, number uint32) *queue {
 	}
 }
 
-// meta returns what is stored of the queue at a time.
+// meta returns the counters and settings to store at a time.
 func (q *queue) meta(now int64) meta {
 	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
 		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
 		mark: q.mark, ready: q.ready, head: q.due.first.at, now: now}
 }
 
-// restore sets what meta returned.
+// restore sets the counters and settings.
 func (q *queue) restore(m meta) {
 	q.paused, q.mark, q.ready = m.paused, m.mark, m.ready
 	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
@@ -111,7 +111,7 @@ func (t *tx) create(name string) (*queue, error) {
 }
 
 // freeNumber returns the number of a new queue. Numbers go up until the last is used; from then on it looks for one
-// without any key, of a queue or of what lost its name.
+// without any key.
 func (t *tx) freeNumber() (uint32, error) {
 	const last uint32 = math.MaxUint32 - 1 // so that each queue's range of keys has an end
 	if t.s.lastNumber < last && !t.s.numbersReused {
@@ -234,7 +234,7 @@ func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
 	t.addDead(q, entry{t.now, id})
 }
 
-// erase removes a message that is in no index but that of its group, whose number is 0 for none.
+// erase removes a message that is in no index but that of its group. The group is 0 for none.
 func (t *tx) erase(q *queue, id string, r *record, group int64) {
 	t.leaveGroup(q, id, group)
 	t.remove(appendIDKey(t.key[:0], q.number, kindMessage, id))

@@ -56,7 +56,7 @@ func (r *reader) iterate(from, to []byte) (*pebble.Iterator, error) {
 	return it, nil
 }
 
-// end closes an iterator and returns err, else what the iterator failed with.
+// end closes an iterator and returns err, else the iterator's error.
 func (r *reader) end(it *pebble.Iterator, err error) error {
 	if closed := it.Close(); err == nil && closed != nil {
 		return r.s.unreadable(closed)
@@ -99,7 +99,7 @@ func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
 	return m.DedupWindow, nil
 }
 
-// record returns what became of a message that was sent to be due at a time.
+// record returns the record of a message that was sent to be due at a time.
 func (r *reader) record(queue uint32, id string, due int64) (rec record, err error) {
 	ok, err := r.view(appendIDKey(r.key[:0], queue, kindRecord, id), func(value []byte) (bad error) {
 		rec, bad = parseRecord(value)

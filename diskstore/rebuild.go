@@ -12,19 +12,19 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// storedPlace is where a message belongs by what is stored of it.
+// storedPlace is where a message belongs by its stored value and record.
 type storedPlace struct {
 	record   record
 	recorded bool  // the record is stored
 	group    int64 // number of its group, or 0
-	damaged  bool  // the message or its record cannot be read, and record is what becomes of it
+	damaged  bool  // the message or its record cannot be read, and record replaces it
 }
 
-// lostRecordText is the last error of a message whose record could not be read.
+// lostRecordText is the last error of a message with an unreadable record.
 const lostRecordText = "its record could not be read: attempts and last error are lost"
 
-// parsePlace returns where a message that no lease holds belongs. One that cannot be read is dead, and one whose record
-// cannot be read is due as it was sent.
+// parsePlace returns where a message that no lease holds belongs. An unreadable message is dead. A message with an
+// unreadable record is due as it was sent.
 func (r *reader) parsePlace(number uint32, id string, value []byte, now int64) (p storedPlace, err error) {
 	m, unreadable := parseMessage(value)
 	if unreadable == nil {
@@ -34,7 +34,7 @@ func (r *reader) parsePlace(number uint32, id string, value []byte, now int64) (
 	switch {
 	case isFormatError(err):
 		p.recorded, p.damaged = true, true
-		p.record = record{stored: true, due: m.due, delivered: true, lastError: lostRecordText} // rather delivered than expired
+		p.record = record{stored: true, due: m.due, delivered: true, lastError: lostRecordText} // it does not expire
 	case err != nil:
 		return p, err
 	default:
@@ -50,8 +50,8 @@ func (r *reader) parsePlace(number uint32, id string, value []byte, now int64) (
 	return p, nil
 }
 
-// rebuilding makes the keys of a store consistent that Recover has filled, before they are loaded. What the messages and
-// their records say is right; the indexes and counters are written anew. Leases and sessions of processes that have
+// rebuilding makes the keys of a store consistent that Recover has filled, before they are loaded. The messages and
+// their records are right; the indexes and counters are derived from them. Leases and sessions of processes that have
 // ended are removed: the messages that they held are due as before.
 type rebuilding struct {
 	reader
@@ -101,7 +101,7 @@ func (b *rebuilding) reportAll(queue string, all issues) {
 	}
 }
 
-// apply writes what was collected.
+// apply writes the batch, and empties it.
 func (b *rebuilding) apply(mode *pebble.WriteOptions) error {
 	if err := b.s.interrupted(b.ctx); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (b *rebuilding) queue(name string, number uint32) error {
 	for _, kind := range []byte{kindDue, kindDead, kindForget, kindGroup, kindLease, kindOriginal, kindCells} {
 		b.batch.DeleteRange(appendKey(nil, number, kind), appendKey(nil, number, kind+1), nil)
 	}
-	m, lost := meta{paused: true}, corrupt("there are none") // nobody knows whether it was paused
+	m, lost := meta{paused: true}, corrupt("there are none") // it may have been paused
 	_, err := b.view(appendKey(nil, number, kindMeta), func(value []byte) error {
 		if stored, bad := parseMeta(value); bad == nil {
 			m, lost = stored, nil
@@ -132,7 +132,8 @@ func (b *rebuilding) queue(name string, number uint32) error {
 	if lost != nil {
 		found.note("counters", 1, "the settings of the queue are lost: it is paused")
 	}
-	m = meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, mark: b.now, now: b.now, head: never}
+	m = meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, mark: b.now, now: b.now,
+		head: never}
 	it, err := b.iterate(numberKey(number), numberKey(number+1))
 	if err != nil {
 		return err
@@ -150,7 +151,7 @@ func (b *rebuilding) queue(name string, number uint32) error {
 	return nil
 }
 
-// visit writes what follows from a key of a queue, or removes it.
+// visit writes the entries that follow from a key of a queue, or removes the key.
 func (b *rebuilding) visit(number uint32, m *meta, found *issues, key, value []byte) error {
 	kind, id := byte(0), ""
 	if len(key) >= prefixLength {

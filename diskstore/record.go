@@ -8,8 +8,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// record is what became of a message since it was sent. It is stored only when it holds more than the due time that
-// the message was sent with.
+// record is the history of a message since it was sent. It is stored only when it holds more than the due time that the
+// message was sent with.
 type record struct {
 	stored     bool // there is a kindRecord key
 	due        int64
@@ -133,7 +133,7 @@ func expired(now int64, r *record, m *store.Message) bool {
 	return false
 }
 
-// meta is what is stored of a queue beside its messages. It is written with every change of the queue.
+// meta is the stored counters and settings of a queue. It is written with every change of the queue.
 type meta struct {
 	paused     bool
 	maxAge     int64 // of dead messages in ms; 0 is no limit

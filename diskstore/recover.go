@@ -12,15 +12,14 @@ import (
 )
 
 // Recover copies all that can still be read of the damaged store in dir, where it changes nothing, to a new store in
-// target, which must be missing or empty. It calls report for each part of a file that is lost, for what it had to
-// change, and for what each queue has.
+// target, which must be missing or empty. It calls report for each lost part of a file, for each change that it had to
+// make, and for each queue.
 //
-// It reads tables block by block and logs record by record, and continues past the damage. Of a damaged log, what
-// follows in the same block of 32 KiB is lost too. A table is lost whole when its index or footer cannot be read. All
-// writes that it finds are done again in their order. So a message may come back that was acked, or in an older state,
-// where the damage hit what said so; one that can be read is never lost. When the manifest is damaged or a table is
-// missing, all files are read, also those that were left over. Then the indexes and counters are made anew from the
-// messages:
+// It reads tables block by block and logs record by record, and continues past the damage. In a damaged log, the rest
+// of the same block of 32 KiB is lost too. A table is lost whole when its index or footer cannot be read. All writes
+// that it finds are done again in their order. So a message may come back that was acked, or in an older state, where
+// the damage hit the newer write; a readable message is never lost. When the manifest is damaged or a table is missing,
+// all files are read, also old ones that were left over. Then the indexes and counters are derived from the messages:
 //
 //   - messages that were leased are due again, and the attempt is not counted;
 //   - a message that cannot be read goes to dead as unreadable, with its bytes;
@@ -67,7 +66,7 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 	return errors.Join(err, s.Close())
 }
 
-// recovery copies what can be read of a damaged store.
+// recovery copies the readable writes of a damaged store.
 type recovery struct {
 	directory
 	ctx    context.Context
@@ -76,7 +75,7 @@ type recovery struct {
 	failed error // a file cannot be reached, and may be intact
 }
 
-// copyTo copies what can be read of files to a new store. Logs come first: where a table that was left over has the
+// copyTo copies the readable writes of files to a new store. Logs come first: where a table that was left over has the
 // same write merged with others, that counts.
 func (r *recovery) copyTo(s *Store, files files) (err error) {
 	scratch := s.fs.PathJoin(s.dir, "recovering")
@@ -117,7 +116,7 @@ func (r *recovery) part(what string, read func() error) {
 	}
 }
 
-// lost reports what of a file cannot be read.
+// lost reports an unreadable part of a file.
 func (r *recovery) lost(what string, err error) {
 	if isNoAccess(err) {
 		r.failed = err

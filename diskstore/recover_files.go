@@ -23,7 +23,8 @@ func (r *recovery) readTable(name string) error {
 	defer t.Close()
 	r.part(name+": its range deletions", func() error { return r.readRangeDeletions(t) })
 	return eachBlock(t, func(h block.Handle, from, to []byte) {
-		r.part(fmt.Sprintf("%s: the block at byte %d", name, h.Offset), func() error { return r.readWrites(t, h, from, to) })
+		part := fmt.Sprintf("%s: the block at byte %d", name, h.Offset)
+		r.part(part, func() error { return r.readWrites(t, h, from, to) })
 	})
 }
 

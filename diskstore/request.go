@@ -7,7 +7,7 @@ import (
 )
 
 // request is one call that the writer executes. Its caller may stop waiting: before execution that has no effect on the
-// store; during execution the caller stays, because what it passed is still read; after it the outcome is unknown until
+// store; during execution the caller stays, because its arguments are still read; after it the outcome is unknown until
 // the fsync.
 type request struct {
 	queue  string // "" for the store itself
@@ -124,7 +124,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	}
 }
 
-// post has the writer execute something that nobody waits for. The caller is within a call, or left behind by one when
+// post has the writer execute something without waiting for it. The caller is within a call, or left behind by one when
 // Pebble gave up; then the writer may have ended.
 func (s *Store) post(queue string, run func(*tx)) {
 	if s.hasFailed() {

@@ -24,11 +24,11 @@ import (
 const reserveName = "RESERVE"
 
 // maxReserve is how much that is. A message's claim and ack take 75 bytes of the log in claims of 100, 104 in claims of
-// 10 and 391 one by one, as measured, so it is good for 170,000 to 890,000 messages, less what the tables take that are
-// made of the log meanwhile; and it is as much as one log and one table take.
+// 10 and 391 one by one, as measured, so it is good for 170,000 to 890,000 messages, less the size of the tables that
+// are made of the log; and it is as much as one log and one table take.
 const maxReserve = 64 << 20
 
-// The reserve is at most these parts of the disk, and of what is free when it is made.
+// The reserve is at most these parts of the disk, and of its free space when it is made.
 const (
 	reserveOfVolume = 16
 	reserveOfFree   = 8
@@ -45,7 +45,7 @@ const (
 	checkReserve = time.Minute
 )
 
-// Pebble's names of what it writes files for.
+// Pebble's names of its reasons to write files.
 const (
 	forCompaction = "pebble-compaction"
 	forFlush      = "pebble-memtable-flush"
@@ -58,10 +58,10 @@ type reserve struct {
 	s       *Store
 	fence   fence
 	size    int64        // of the reserve; 0 for none
-	waiting atomic.Int64 // what found no room and waits for some
+	waiting atomic.Int64 // writes that found no room and wait for some
 
 	mu        sync.Mutex
-	changed   sync.Cond // of what follows
+	changed   sync.Cond // of the fields below
 	made      bool      // the reserve exists
 	freed     int       // how often it was freed
 	full      bool      // the disk was full when it was last written to, and no check has seen room since
@@ -69,7 +69,7 @@ type reserve struct {
 	merges    int       // how many compactions may yet fail while the disk is full
 	tableless bool      // a table could not be written that the writer waits for
 	gaveUp    bool      // that has happened since the disk is full
-	behind    bool      // compactions do not keep up with what is sent
+	behind    bool      // compactions do not keep up with sends
 	counted   time.Time // when that was found out
 	looks     int       // how often a check looked for room
 	watched   bool      // there is a loop that checks for room
@@ -153,7 +153,7 @@ func (r *reserve) setFull(text string, cause error) {
 	r.watch()
 }
 
-// end is called when the store is closed. Nobody waits for room any more.
+// end is called when the store is closed. No write waits for room any more.
 func (r *reserve) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *reserve) begin() {
 	}
 }
 
-// fit makes the reserve no larger than what exists of it or what suits the free space.
+// fit makes the reserve no larger than it is already, or than suits the free space.
 func (r *reserve) fit(usage vfs.DiskUsage) {
 	size := int64(usage.AvailBytes / reserveOfFree)
 	if info, err := r.FS.Stat(r.path()); err == nil {
@@ -315,8 +315,8 @@ func (r *reserve) named(change func() error) error {
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
-// Create implements vfs.FS. A table waits while the disk is full: Pebble would try again at once, for ever.
-// A marker comes after what it names: Pebble syncs the directory only behind it, and a power failure might leave the
+// Create implements vfs.FS. A table waits while the disk is full: Pebble would try again at once, for ever. A marker
+// comes after the file that it names: Pebble syncs the directory only behind it, and a power failure might leave the
 // marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
 	if strings.HasPrefix(r.FS.PathBase(name), markerPrefix) {
@@ -407,8 +407,8 @@ func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategor
 }
 
 // Write writes all of p, trying once more if the disk was full and the reserve is free now. When that is used up, too,
-// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because nobody
-// knows what the disk has then.
+// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because the
+// content of the disk is unknown then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if f.category == forCompaction {
 		f.r.pace(f.resumed)
@@ -416,7 +416,7 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	}
 	canWait, full := f.r.canWait(f.category)
 	if canWait && full && !f.r.mayMerge() {
-		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
+		return 0, syscall.ENOSPC // Pebble removes the output of the compaction so far
 	}
 	frees := f.r.frees()
 	var group uint64

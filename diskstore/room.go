@@ -17,7 +17,7 @@ import (
 const (
 	minRoom      = 16 << 20
 	maxRoom      = 256 << 20
-	roomOfStore  = 4 // a 4th of what the store's files take
+	roomOfStore  = 4 // a 4th of the size of the store's files
 	roomOfVolume = 8 // at most an 8th of the disk
 )
 
@@ -28,7 +28,7 @@ const (
 	memTableOfFree = 16
 )
 
-// room is what the writer knows of the space on the disk.
+// room is the space on the disk as the writer knows it.
 type room struct {
 	used    uint64    // by the store's files
 	looked  time.Time // when that was found out
@@ -39,7 +39,7 @@ type room struct {
 const (
 	// flushEvery is how often a store without room for sends flushes its memory tables, if keys were removed.
 	flushEvery = 2 * time.Second
-	// maxMessage is about what the largest message takes.
+	// maxMessage is about the size of the largest message.
 	maxMessage = store.MaxPayload + 64<<10
 )
 
@@ -52,7 +52,7 @@ func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
 	return need
 }
 
-// used returns about what the store's files take. Pebble's metrics are not free, so they are read once a second.
+// used returns about the size of the store's files. Pebble's metrics are not free, so they are read once a second.
 func (s *Store) used() uint64 {
 	if now := time.Now(); now.Sub(s.room.looked) >= time.Second {
 		s.room.used, s.room.looked = s.db.Metrics().DiskSpaceUsage(), now
@@ -89,8 +89,8 @@ func (t *tx) checkRoom() error {
 	return t.full
 }
 
-// makeRoomOfDeletions has Pebble write what was purged or acked since the last time to a table, and then merge the tables
-// if what is left fits into half of the free space. Without it the deletions stay in a memory table until more is
+// makeRoomOfDeletions has Pebble write deletions since the last time to a table, and then merge the tables if the
+// messages that are left fit into half of the free space. Without it the deletions stay in a memory table until more is
 // written, which a store that refuses sends does not do.
 func (s *Store) makeRoomOfDeletions(left uint64) {
 	now := time.Now()

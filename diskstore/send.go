@@ -107,8 +107,7 @@ func (t *tx) rememberValue(q *queue, id string, until int64) {
 	t.touch(q)
 }
 
-// forget drops a bounded number of remembered ids whose time has passed. An id that was remembered again meanwhile
-// stays.
+// forget drops a bounded number of remembered ids after their time. An id that was remembered again since stays.
 func (t *tx) forget(q *queue) error {
 	if q.forget.first.at > t.now {
 		return nil

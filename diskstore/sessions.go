@@ -15,10 +15,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A call with a store.Request is executed once. The result of the last request of each session is written with what the
-// call changed, so it is known exactly if the change is, also to the next process that opens the directory. Of a claim
-// the messages are left out, because the lease leads to them. What would have the same result if it was executed again
-// is not remembered: a claim that finds nothing, and an extension that reports nothing.
+// A call with a store.Request is executed once. The result of the last request of each session is written with the
+// changes of the call, so it is known exactly if they are, also to the next process that opens the directory. Of a
+// claim the messages are left out, because the lease leads to them. Calls that would have the same result again are not
+// remembered: a claim that finds nothing, and an extension that reports nothing.
 
 // rememberRequests is how long a request is remembered after its session's last one. Callers repeat theirs for less.
 const rememberRequests = 10 * time.Minute
@@ -36,7 +36,7 @@ type requestMemory struct {
 	byTime    list.List // of *lastRequest, the first executed first
 }
 
-// claimReply is what is remembered of a claim.
+// claimReply is the remembered part of a claim.
 type claimReply struct {
 	Claim store.Claim // without Messages
 	Lease string      // that holds them
@@ -57,7 +57,8 @@ func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q
 		}
 		return result, err
 	case last.Number > r.Number:
-		return result, fmt.Errorf("%w: request %d of a session arrived after a later one", store.ErrUnavailable, r.Number)
+		return result, fmt.Errorf("%w: request %d of a session arrived after a later one", store.ErrUnavailable,
+			r.Number)
 	}
 	if claim, ok := any(&result).(*store.Claim); ok {
 		*claim, err = t.recallClaim(q, last.reply)
@@ -112,7 +113,7 @@ func (m *requestMemory) add(e *lastRequest) {
 	m.bySession[e.Session] = m.byTime.PushBack(e)
 }
 
-// forgetRequests forgets up to two requests, so that they do not become more than what is remembered in the time.
+// forgetRequests forgets up to two requests, so that their number is bounded by the time.
 func (t *tx) forgetRequests() {
 	m := &t.s.requests
 	for range 2 {
@@ -139,7 +140,7 @@ func parseRequest(session string, value []byte) (*lastRequest, error) {
 	return nil, corrupt("the last request of session %q is %x", session, value)
 }
 
-// isRequest reports whether a key and its value are those of a session.
+// isRequest reports whether a key and its value belong to a session.
 func isRequest(key, value string) bool {
 	session, ok := strings.CutPrefix(key, string(appendKey(nil, 0, kindRequest)))
 	if ok {
@@ -171,7 +172,7 @@ func (s *Store) loadRequests(r *reader) error {
 	return r.end(it, nil)
 }
 
-// recallClaim returns the result of a claim. Its messages are those that its lease still holds.
+// recallClaim returns the result of a claim. Its messages are the ones that its lease still holds.
 func (t *tx) recallClaim(q *queue, reply []byte) (store.Claim, error) {
 	var kept claimReply
 	if err := codec.Decode(reply, &kept); err != nil {

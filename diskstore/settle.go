@@ -157,15 +157,15 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
-// place is where a live message is, and what became of it.
+// place is where a live message is, with its record.
 type place struct {
 	record record
 	held   *member // nil for a message that is not leased
 	group  int64   // number of its group, as far as the caller needs it
 }
 
-// place finds a live message by what was flushed; it does not find what this call has removed since. It does not read
-// the message, which may be long. If the place cannot be read it returns a formatError.
+// place finds a live message in the flushed changes; it does not find messages that this call has removed since. It
+// does not read the message, which may be long. If the place cannot be read it returns a formatError.
 func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 	if _, ok := q.unread[id]; ok {
 		return p, false, nil
@@ -178,7 +178,7 @@ func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 	return p, ok, namingMessage(q.name, id, err)
 }
 
-// find returns what became of a message that is not leased.
+// find returns the record of a message that is not leased.
 func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) {
 	if rec, err = r.record(queue, id, 0); rec.stored || err != nil {
 		return rec, err == nil, err
@@ -187,7 +187,7 @@ func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) 
 	return rec, ok, err
 }
 
-// namingMessage adds the message to a formatError, and what becomes of it.
+// namingMessage adds the message to a formatError, with its fate.
 func namingMessage(queue, id string, err error) error {
 	if !isFormatError(err) {
 		return err

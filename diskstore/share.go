@@ -16,8 +16,8 @@ import (
 )
 
 // The processes that open one directory by its URL share it. One of them has it open, and serves the others at a socket
-// in the directory. When it ends, one of the others opens the directory and the rest follow: each call whose reply was
-// lost is repeated there, as the same request, which the store remembers (sessions.go).
+// in the directory. When it ends, one of the others opens the directory and the rest follow: each call without a reply
+// is repeated there, as the same request, which the store remembers (sessions.go).
 
 const (
 	// answerWithin is how long a process that has the directory open may take to listen at the socket, when another one
@@ -101,7 +101,7 @@ func (s *sharing) Target(ctx context.Context, lost *remote.Target) (*remote.Targ
 	}
 }
 
-// find searches and lets those who wait for it go.
+// find searches, and lets the waiting calls go.
 func (s *sharing) find(f *search) {
 	defer close(f.done)
 	s.mu.Lock()

@@ -54,7 +54,7 @@ func listenSocket(dir string) (net.Listener, error) {
 	return made, nil
 }
 
-// socket is what listenSocket returns.
+// socket is the listener of listenSocket.
 type socket struct {
 	net.Listener
 	path string

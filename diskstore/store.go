@@ -226,8 +226,8 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 	})
 }
 
-// changeIf makes a change, unless step reports that its condition is not met. That is remembered of a request, as errors
-// are not, so that a repetition is refused, too, even if the condition is met by then.
+// changeIf makes a change, unless step reports that its condition is not met. Unlike an error, that result is
+// remembered of a request, so that a repetition is refused, too, even if the condition is met by then.
 func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *queue) (met bool, err error)) error {
 	met, err := lookAndChange(ctx, s, name, changes, step)
 	if err == nil && !met {

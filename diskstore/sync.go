@@ -12,7 +12,7 @@ var (
 )
 
 // Ping implements store.Pinger. A store that has failed stays so. It returns ErrFull while the disk is so full that not
-// even what was accepted can be written.
+// even accepted changes can be written.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.enter(ctx); err != nil {
 		return err

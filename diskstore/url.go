@@ -91,22 +91,22 @@ func (u *storeURL) set(name, value string) (err error) {
 		u.share = false
 	case name == "share" && value == "yes":
 		if !sharable {
-			return fmt.Errorf("%w: processes on %s cannot share an embedded store: leave out share=yes", store.ErrUnsupported,
-				runtime.GOOS)
+			return fmt.Errorf("%w: processes on %s cannot share an embedded store: leave out share=yes",
+				store.ErrUnsupported, runtime.GOOS)
 		}
 	case name == "share":
-		return store.Invalid("store URL has share=%s: give yes or no", value)
+		return store.Invalid("store URL has share=%s: must be yes or no", value)
 	case name == "inflight":
 		n, err := strconv.ParseInt(strings.TrimSuffix(value, mebibytes), 10, 32)
 		if u.inFlight = n << 20; err != nil || !strings.HasSuffix(value, mebibytes) || u.inFlight < remote.MinInFlight {
-			return store.Invalid("store URL has inflight=%s: give a number of mebibytes such as 256MiB, %d at least", value,
-				remote.MinInFlight>>20)
+			return store.Invalid("store URL has inflight=%s: must be a number of mebibytes such as 256MiB, %d at least",
+				value, remote.MinInFlight>>20)
 		}
 	case name == "sync" && value == "always":
 	case name == "sync":
 		if u.every, err = time.ParseDuration(value); err != nil || u.every < minSyncEvery {
-			return store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least", value,
-				minSyncEvery)
+			return store.Invalid("store URL has sync=%s: must be always or a duration such as 100ms, %v at least",
+				value, minSyncEvery)
 		}
 	default:
 		return store.Invalid("store URL has the unknown parameter %q: %s", name, knownParameters)

@@ -15,9 +15,9 @@ import (
 
 const root = 0 // as a user
 
-// checkUser refuses to create files among those of another user, who could not open the store any more. The mistake is
-// a command that root gives beside a service. A directory of root's that this user can write to is none: volumes are
-// mounted like that.
+// checkUser refuses to create files in the directory of another user, because that user could not open the store any
+// more. The usual mistake is a command that root gives beside a service. A directory of root's that this user can write
+// to is none: volumes are mounted like that.
 func (d *directory) checkUser() error {
 	if d.fs != defaultFS {
 		return nil
@@ -33,11 +33,11 @@ func (d *directory) checkUser() error {
 }
 
 // checkMode reports whether all users of this machine can read the directory or even change it. A store that is created
-// with its directory is its user's alone; the rights of a directory that was there before are somebody's decision, or
-// those of a volume, and stay. So are those of its group.
+// with its directory is its user's alone; the mode of an existing directory may be intended, or be that of a volume,
+// and stays. So do the rights of its group.
 func (d *directory) checkMode() store.CheckResult {
 	r := store.CheckResult{Severity: store.SeverityOK, Check: "access", Text: "other users cannot read the directory"}
-	if d.fs != defaultFS || runtime.GOOS == "windows" { // whose modes say nothing
+	if d.fs != defaultFS || runtime.GOOS == "windows" { // modes say nothing there
 		return r
 	}
 	is, err := os.Stat(d.dir)
@@ -72,9 +72,9 @@ func (d *directory) existing() string {
 
 func (d *directory) foreign(owner int) error {
 	me := os.Geteuid()
-	return fmt.Errorf("%w: %s belongs to %s, who could not open the files that %s would create there: run this as that user, "+
-		"with sudo -u %s, or give it away with chown -R %s %[2]s", store.ErrMisconfigured, d.dir, describeUser(owner),
-		describeUser(me), sudoName(owner), userName(me))
+	return fmt.Errorf("%w: %s belongs to %s, who could not open the files that %s would create there: run this as "+
+		"that user, with sudo -u %s, or give it away with chown -R %s %[2]s", store.ErrMisconfigured, d.dir,
+		describeUser(owner), describeUser(me), sudoName(owner), userName(me))
 }
 
 // describeUser names a user for people: "user shop (1000)".

@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// view is a queue as it was at one moment, in a snapshot. What only looks at messages reads a view, while the writer
-// goes on.
+// view is a queue as it was at one moment, in a snapshot. Calls that only look at messages read a view, while the
+// writer goes on.
 type view struct {
 	reader
 	snapshot *pebble.Snapshot
@@ -20,8 +20,8 @@ type view struct {
 	groups   *indexView // only while a group is listed
 }
 
-// view returns a view of everything that was acknowledged; what it shows is durable. prepare, which may be nil, is
-// called by the writer at that moment. The caller is within a call, and closes the view.
+// view returns a view of everything that was acknowledged; its content is durable. prepare, which may be nil, is called
+// by the writer at that moment. The caller is within a call, and closes the view.
 func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *queue)) (*view, error) {
 	v := &view{reader: reader{s: s}, queue: name}
 	var failed error
@@ -52,7 +52,7 @@ func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *qu
 	return v, nil
 }
 
-// close ends the view, and has the queue learn what it found. It returns err, else what closing fails with.
+// close ends the view, and has the queue learn the gaps that it found. It returns err, else the error of closing.
 func (v *view) close(err error) error {
 	if v.snapshot == nil {
 		return err
@@ -77,7 +77,7 @@ func (v *view) close(err error) error {
 	return v.s.closeSnapshot(v.snapshot, err)
 }
 
-// closeSnapshot returns err, else what closing the snapshot fails with.
+// closeSnapshot returns err, else the error of closing the snapshot.
 func (s *Store) closeSnapshot(snapshot *pebble.Snapshot, err error) error {
 	closed := s.guarded(snapshot.Close)
 	if err == nil && closed != nil {

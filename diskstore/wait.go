@@ -23,11 +23,11 @@ const (
 	claimsWithin = time.Second
 )
 
-// notifier is a queue's line of waiters. Store.waitMu guards it. It exists only while somebody is in line.
+// notifier is a queue's line of waiters. Store.waitMu guards it. It exists only while the line is not empty.
 type notifier struct {
 	line list.List // of *waiter
 	next int64     // when a claim may return something, as of the last call: never too late
-	// woken is when somebody was woken to claim what is ready; 0 when nothing is ready or nobody was.
+	// woken is the time at which a waiter was last woken; 0 when nothing is ready or none was.
 	woken int64
 }
 

@@ -32,8 +32,8 @@ type group struct {
 	durable  bool          // has to be fsynced, whatever syncEvery says
 }
 
-// tx is what the writer executes a group with. Changes go to the batch; reads come from the database, so flush comes
-// before reading what the batch may have changed.
+// tx is the context in which the writer executes a group. Changes go to the batch; reads come from the database, so
+// flush comes before reading keys that the batch may have changed.
 type tx struct {
 	reader
 	batch    *pebble.Batch
@@ -49,7 +49,7 @@ type tx struct {
 	retrying bool   // makeRoom is to be called again
 	touched  map[*queue]struct{}
 	leases   []touchedLease
-	uncount  []*queue   // whose changes of cells are to be folded
+	uncount  []*queue   // with changes of cells to fold
 	requests []*request // scratch
 	ready    []found    // scratch of a claim
 }
@@ -83,7 +83,7 @@ func (s *Store) write() {
 	}
 }
 
-// run executes waiting requests until one of the limits of a group, and applies what they changed.
+// run executes waiting requests until one of the limits of a group, and applies their changes.
 func (t *tx) run() (*group, error) {
 	t.batch, t.size, t.durable, t.checked = t.s.db.NewBatch(), 0, false, false
 	g := &group{}
@@ -115,7 +115,7 @@ func (t *tx) run() (*group, error) {
 	}
 }
 
-// finish applies what is left of a group's changes, and asks for the fsync.
+// finish applies the last changes of a group, and asks for the fsync.
 func (t *tx) finish(g *group) error {
 	if err := t.foldCells(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (t *tx) finish(g *group) error {
 	if err := t.gather(); err != nil {
 		return err
 	}
-	// What was written before without an fsync, by this group or an earlier one, goes with the fsync of this one.
+	// Earlier writes without an fsync, of this group or an earlier one, go with the fsync of this one.
 	late := t.durable && t.s.syncEvery > 0
 	if t.batch.Empty() && t.size == 0 && !late {
 		t.s.written.expect(g.quick)
@@ -188,7 +188,7 @@ func (t *tx) makeRoomSoon() {
 	})
 }
 
-// errBehind is the error of a flush for which the writer would have to wait.
+// errBehind is the error of a flush that would make the writer wait.
 var errBehind = errors.New("tables are not merged or written as fast as new ones are asked for")
 
 // flush has Pebble write its memory table. It returns errBehind where Pebble would hold the writer up: until another
@@ -268,7 +268,7 @@ func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 }
 
 // acknowledge is the second loop: it waits for the fsync of each group and lets its callers go. A group that only read
-// comes after those that wrote what it read, so that is durable too.
+// comes after the groups that wrote the keys it read, so they are durable too.
 func (s *Store) acknowledge() {
 	for g := range s.writing {
 		if err := s.awaitSync(g); err != nil {

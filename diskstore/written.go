@@ -9,13 +9,13 @@ import (
 
 // A claim, and the beginning of a wait, return when the log has been written, before its fsync. From then on the end of
 // the process cannot undo the claim, so an attempt that kills its process counts. A power failure may undo it: then the
-// messages are ready again, as if nobody had claimed them.
+// messages are ready again, as if they had not been claimed.
 //
 // Pebble does not tell when a write to its log is done. Therefore each group ends with a tag, which goes to the log and
-// nowhere else, and the file system looks for it at the end of what Pebble writes to the log. A tag may be missed, when
+// nowhere else, and the file system looks for it at the end of Pebble's writes to the log. A tag may be missed, when
 // Pebble splits it or a block ends behind it: then the next one, or the fsync, says that the group was written.
 
-// forLog is Pebble's name of what it writes logs for.
+// forLog is Pebble's name of the reason to write a log.
 const forLog = "pebble-wal"
 
 const tagLength = 16
@@ -62,7 +62,7 @@ func (w *written) expect(calls []*request) {
 	w.release()
 }
 
-// tagged returns the group whose tag ends what is written to the log, or 0.
+// tagged returns the group with a tag at the end of a write to the log, or 0.
 func (w *written) tagged(p []byte) (group uint64) {
 	if len(p) < tagLength {
 		return 0
@@ -84,7 +84,7 @@ func (w *written) reached(group uint64) {
 	}
 }
 
-// release lets the calls go whose groups were written.
+// release lets the calls of written groups go.
 func (w *written) release() {
 	n := 0
 	for ; n < len(w.waiting) && w.waiting[n].group <= w.written; n++ {
