@@ -115,10 +115,10 @@ func (r *reserve) awaitLook() bool {
 	}
 	r.waiting.Add(1)
 	defer r.waiting.Add(-1)
-	for looks := r.looks; looks == r.looks && !r.ended; {
+	for looks := r.looks; looks == r.looks && !r.ended(); {
 		r.changed.Wait()
 	}
-	return !r.ended
+	return !r.ended()
 }
 
 // awaitTable waits with a new table until a check has looked for room, if the disk is too full for it. The reserve is
@@ -129,7 +129,7 @@ func (r *reserve) awaitTable(category vfs.DiskWriteCategory) error {
 	defer r.mu.Unlock()
 	urgent := func() bool { return category == forFlush || r.stalled }
 	waits := func() bool { return urgent() && r.tableless || !urgent() && r.full && r.merges == 0 }
-	for looks := r.looks; looks == r.looks && waits() && !r.ended; {
+	for looks := r.looks; looks == r.looks && waits() && !r.ended(); {
 		r.changed.Wait()
 	}
 	switch {

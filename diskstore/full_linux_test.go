@@ -73,7 +73,7 @@ func TestFullTmpfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for !s.reserve.exists() {
-		clock.Advance(checkReserve)
+		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}

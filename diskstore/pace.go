@@ -16,7 +16,7 @@ const (
 func (r *reserve) pace(resumed time.Time) {
 	now := time.Now()
 	r.mu.Lock()
-	hurry := r.stalled || r.ended || resumed.IsZero()
+	hurry := r.stalled || r.ended() || resumed.IsZero()
 	count := !hurry && now.Sub(r.counted) >= checkSublevels
 	if count {
 		r.counted = now
@@ -36,6 +36,6 @@ func (r *reserve) pace(resumed time.Time) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.over:
+	case <-r.over.Done():
 	}
 }

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -37,13 +38,9 @@ const (
 // minReserve is the smallest reserve that is worth having.
 const minReserve = 1 << 20
 
-const (
-	// The disk is no longer full when it has room for the reserve and half as much.
-	//
-	// checkFull is how often the disk is checked while it is full, checkReserve while only the reserve is missing.
-	checkFull    = time.Second
-	checkReserve = time.Minute
-)
+// checkFull is how often the disk is checked while it is full, or the reserve is missing. The disk is no longer full when
+// it has room for the reserve and half as much.
+const checkFull = time.Second
 
 // Pebble's names of its reasons to write files.
 const (
@@ -74,13 +71,15 @@ type reserve struct {
 	looks     int       // how often a check looked for room
 	watched   bool      // there is a loop that checks for room
 	opened    bool
-	ended     bool
-	over      chan struct{} // closed when ended is set
+
+	over   context.Context // ends with the store
+	cancel context.CancelFunc
 }
 
 // newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
 func newReserve(s *Store) *reserve {
-	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, over: make(chan struct{}), stalled: true}
+	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, stalled: true}
+	r.over, r.cancel = context.WithCancel(context.Background())
 	r.changed.L = &r.mu
 	info, err := r.FS.Stat(r.path())
 	r.made = err == nil && info.Size() > 0
@@ -143,7 +142,7 @@ func (r *reserve) postpone(cause error) {
 
 // setFull notes that the disk is full. The caller holds the lock.
 func (r *reserve) setFull(text string, cause error) {
-	if r.ended {
+	if r.ended() {
 		return
 	}
 	if !r.full {
@@ -153,15 +152,14 @@ func (r *reserve) setFull(text string, cause error) {
 	r.watch()
 }
 
+func (r *reserve) ended() bool { return r.over.Err() != nil }
+
 // end is called when the store is closed. No write waits for room any more.
 func (r *reserve) end() {
+	r.cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
-		return
-	}
-	r.ended, r.full = true, false
-	close(r.over)
+	r.full = false
 	r.changed.Broadcast()
 }
 
@@ -174,19 +172,13 @@ func (r *reserve) watch() {
 	}
 	r.watched = true
 	r.s.loops.Go(func() {
-		for pause := checkFull; ; pause = checkReserve {
-			if r.isFull() {
-				pause = checkFull
-			}
-			ring, stop := r.s.clock.Alarm(r.s.clock.Now().Add(pause))
+		for done := false; !done; done = r.check() {
+			ring, stop := r.s.clock.Alarm(r.s.clock.Now().Add(checkFull))
 			select {
 			case <-ring:
-			case <-r.over:
+			case <-r.over.Done():
 			}
 			stop()
-			if r.check() {
-				return
-			}
 		}
 	})
 }
@@ -197,7 +189,7 @@ func (r *reserve) check() (done bool) {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
+	if r.ended() {
 		return true
 	}
 	enough := errors.Is(err, vfs.ErrUnsupported) ||
@@ -254,8 +246,11 @@ func (r *reserve) build(usage vfs.DiskUsage) {
 	}
 	r.size = size
 	if err := r.named(r.complete); err != nil {
-		r.s.logger.Warn("later: no reserve for a full disk could be made", "dir", r.s.dir, "cause", err)
 		r.Remove(r.path())
+		if !isFullError(err) {
+			r.size = 0
+			r.s.logger.Warn("later: no reserve for a full disk could be made", "dir", r.s.dir, "cause", err)
+		}
 		return
 	}
 	r.made = true

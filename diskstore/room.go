@@ -1,7 +1,6 @@
 package diskstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -115,13 +114,13 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 	s.loops.Go(func() {
 		select {
 		case <-flushed:
-		case <-s.reserve.over:
+		case <-s.reserve.over.Done():
 			return
 		}
 		if !merge {
 			return
 		}
-		if err := s.mergeTables(); err != nil {
+		if err := s.mergeTables(); err != nil && !s.reserve.ended() {
 			s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
 		}
 	})
@@ -130,19 +129,7 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 // mergeTables has Pebble merge all tables, until the store ends. Pebble panics when it cannot write its list of files.
 func (s *Store) mergeTables() (err error) {
 	defer recovered(&err)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	s.loops.Go(func() {
-		select {
-		case <-s.reserve.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	if err := s.db.Compact(ctx, []byte{0}, []byte{0xff}, false); ctx.Err() == nil {
-		return err
-	}
-	return nil
+	return s.db.Compact(s.reserve.over, []byte{0}, []byte{0xff}, false)
 }
 
 // fittingMemTable returns the size of memory tables for the space on the disk.

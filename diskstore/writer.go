@@ -1,12 +1,13 @@
 package diskstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
 )
 
 // The writer executes requests in groups, each of which is one write to the log and shares one fsync. A group ends when
@@ -159,7 +160,7 @@ func (t *tx) makeRoom() error {
 			select {
 			case <-flushed:
 				t.s.reserve.merge()
-			case <-t.s.reserve.over:
+			case <-t.s.reserve.over.Done():
 			}
 		})
 	}
@@ -172,18 +173,21 @@ func (t *tx) makeRoomSoon() {
 		return
 	}
 	t.retrying = true
-	ring, stop := t.s.clock.Alarm(t.s.clock.Now().Add(checkFull))
-	t.s.loops.Go(func() {
-		defer stop()
-		select {
-		case <-ring:
-			t.s.do(context.Background(), "", inOrder, func(t *tx) { // an error: the store has ended
+	s := t.s
+	s.loops.Go(func() {
+		for err := error(store.ErrFull); errors.Is(err, store.ErrFull); { // while the log waits for room
+			ring, stop := s.clock.Alarm(s.clock.Now().Add(checkFull))
+			select {
+			case <-ring:
+			case <-s.reserve.over.Done():
+			}
+			stop()
+			err = s.do(s.reserve.over, "", inOrder, func(t *tx) {
 				t.retrying = false
 				if err := t.makeRoom(); err != nil {
-					t.s.fail(err)
+					s.fail(err)
 				}
 			})
-		case <-t.s.reserve.over:
 		}
 	})
 }
