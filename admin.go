@@ -40,7 +40,7 @@ func (q *Queue) beginChange(ids ...string) error {
 // checkID returns an error for an id that no message can have.
 func checkID(id string) error {
 	if id == "" {
-		return store.Invalid("id is empty: give the id of a message, as Send returned it")
+		return store.Field("id", store.Invalid("id is empty: give the id of a message, as Send returned it"))
 	}
 	return store.CheckID(id)
 }

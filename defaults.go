@@ -77,39 +77,6 @@ func (o *Outgoing) over(below *Outgoing) *Outgoing {
 	return &with
 }
 
-// fill sets what o leaves out to a default. It does not change o's map of headers.
-func (o *Outgoing) fill(d *Outgoing) {
-	if !o.OnDuplicate.given {
-		o.OnDuplicate = d.OnDuplicate
-	}
-	if o.When.kind == 0 && o.OnDuplicate.asked.Mode != store.DuplicateDebounce {
-		o.When = d.When
-	}
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = d.MaxAttempts
-	}
-	if o.Timeout == 0 {
-		o.Timeout = d.Timeout
-	}
-	if o.ExpireAfter == 0 && o.ExpireAt.IsZero() {
-		o.ExpireAfter, o.ExpireAt = d.ExpireAfter, d.ExpireAt
-	}
-	if o.DedupWindow == 0 {
-		o.DedupWindow = d.DedupWindow
-	}
-	if o.Group == "" {
-		o.Group = d.Group
-	}
-	if o.Durability.kind == durabilityDefault {
-		o.Durability = d.Durability
-	}
-	if len(d.Headers) > 0 {
-		headers := maps.Clone(d.Headers)
-		maps.Copy(headers, o.Headers)
-		o.Headers = headers
-	}
-}
-
 // WithSendMiddleware adds functions that are called, in order, for each message before it is sent: by Send and
 // SendBatch, of a topic too, and for follow-ups. They may change the message, whose Queue is set and whose Headers is
 // never nil, for example to add the headers of a trace, but must not keep its Payload, which is the caller's. The
@@ -164,7 +131,8 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 		o.DedupWindow = 0 // a default for messages with ids
 	}
 	if _, ok := o.Headers[topic.MissedHeader]; ok { // a distributor would take it for its own and leave queues out
-		return store.Outgoing{}, store.Invalid("header %q is Later's own: give it another name", topic.MissedHeader)
+		return store.Outgoing{}, store.Field("headers", store.Invalid("header %q is Later's own: give it another "+
+			"name", topic.MissedHeader))
 	}
 	m, err := o.prepare()
 	if run {

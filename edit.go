@@ -54,11 +54,8 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	case info.Raw != nil:
 		return q.errorOf(id, fmt.Errorf("it cannot be read, and an edit would replace it: %w", store.ErrCorrupt))
 	}
-	o := Outgoing{
-		ID: id, Queue: q.name, Payload: info.Payload, Headers: info.Headers, MaxAttempts: info.MaxAttempts,
-		Timeout: info.Timeout, ExpireAfter: info.ExpireAfter, ExpireAt: info.ExpireAt, DedupWindow: info.DedupWindow,
-		Group: info.Group, OnDuplicate: Replace(),
-	}
+	o := OutgoingOf(info.Message)
+	o.Queue, o.OnDuplicate = q.name, Replace()
 	if err := change(&o); err != nil {
 		return err
 	}

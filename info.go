@@ -86,18 +86,7 @@ func newInfo(queue string, i store.Info) *Info {
 // MarshalJSON returns the JSON of the message, as the later command prints it; see docs/cli.md.
 func (i Info) MarshalJSON() ([]byte, error) {
 	return jsontext.Append(nil, wire.NewInfo(i.Queue, &store.Info{
-		Message: store.Message{
-			ID:          i.ID,
-			Payload:     i.Payload,
-			Headers:     i.Headers,
-			MaxAttempts: i.MaxAttempts,
-			Timeout:     i.Timeout,
-			ExpireAfter: i.ExpireAfter,
-			ExpireAt:    i.ExpireAt,
-			DedupWindow: i.DedupWindow,
-			Group:       i.Group,
-			SentAt:      i.SentAt,
-		},
+		Message:       i.message(),
 		State:         i.State,
 		Due:           i.Due,
 		Attempts:      i.Attempts,
@@ -110,6 +99,22 @@ func (i Info) MarshalJSON() ([]byte, error) {
 		DiedAt:        i.DiedAt,
 		Raw:           i.Raw,
 	})), nil
+}
+
+// message returns the message as its sender specified it.
+func (i *Info) message() store.Message {
+	return store.Message{
+		ID:          i.ID,
+		Payload:     i.Payload,
+		Headers:     i.Headers,
+		MaxAttempts: i.MaxAttempts,
+		Timeout:     i.Timeout,
+		ExpireAfter: i.ExpireAfter,
+		ExpireAt:    i.ExpireAt,
+		DedupWindow: i.DedupWindow,
+		Group:       i.Group,
+		SentAt:      i.SentAt,
+	}
 }
 
 // resolve returns MaxAttempts and SentAt, which the store does not keep when the sender left them out.

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"maps"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -98,6 +99,69 @@ type Outgoing struct {
 	run bool // of a schedule
 }
 
+// Message returns what a store keeps of the message, except for its SentAt.
+func (o *Outgoing) Message() store.Message {
+	return store.Message{
+		ID:          o.ID,
+		Payload:     o.Payload,
+		Headers:     o.Headers,
+		MaxAttempts: o.MaxAttempts,
+		Timeout:     o.Timeout,
+		ExpireAfter: o.ExpireAfter,
+		ExpireAt:    o.ExpireAt,
+		DedupWindow: o.DedupWindow,
+		Group:       o.Group,
+	}
+}
+
+// OutgoingOf returns the message whose Message is m, due at once.
+func OutgoingOf(m store.Message) Outgoing {
+	return Outgoing{
+		ID:          m.ID,
+		Payload:     m.Payload,
+		Headers:     m.Headers,
+		MaxAttempts: m.MaxAttempts,
+		Timeout:     m.Timeout,
+		ExpireAfter: m.ExpireAfter,
+		ExpireAt:    m.ExpireAt,
+		DedupWindow: m.DedupWindow,
+		Group:       m.Group,
+	}
+}
+
+// fill sets what o leaves out to a default. It does not change o's map of headers.
+func (o *Outgoing) fill(d *Outgoing) {
+	if !o.OnDuplicate.given {
+		o.OnDuplicate = d.OnDuplicate
+	}
+	if o.When.kind == 0 && o.OnDuplicate.asked.Mode != store.DuplicateDebounce {
+		o.When = d.When
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = d.MaxAttempts
+	}
+	if o.Timeout == 0 {
+		o.Timeout = d.Timeout
+	}
+	if o.ExpireAfter == 0 && o.ExpireAt.IsZero() {
+		o.ExpireAfter, o.ExpireAt = d.ExpireAfter, d.ExpireAt
+	}
+	if o.DedupWindow == 0 {
+		o.DedupWindow = d.DedupWindow
+	}
+	if o.Group == "" {
+		o.Group = d.Group
+	}
+	if o.Durability.kind == durabilityDefault {
+		o.Durability = d.Durability
+	}
+	if len(d.Headers) > 0 {
+		headers := maps.Clone(d.Headers)
+		maps.Copy(headers, o.Headers)
+		o.Headers = headers
+	}
+}
+
 // SendResult is the result of one message of a SendBatch.
 type SendResult struct {
 	// ID is the id of the message. If the send repeats another one (see Once), it is that one's.
@@ -124,27 +188,12 @@ func (o *Outgoing) Check() error {
 
 // prepare checks the message and returns what the store keeps. It generates an id when there is none.
 func (o *Outgoing) prepare() (store.Outgoing, error) {
-	out := store.Outgoing{
-		Message: store.Message{
-			ID:          o.ID,
-			Payload:     o.Payload,
-			Headers:     o.Headers,
-			MaxAttempts: o.MaxAttempts,
-			Timeout:     o.Timeout,
-			ExpireAfter: o.ExpireAfter,
-			ExpireAt:    o.ExpireAt,
-			DedupWindow: o.DedupWindow,
-			Group:       o.Group,
-		},
-		Due:     o.When.due,
-		Durable: o.Durability.asked,
-		Once:    o.Once,
-	}
+	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {
 		out.ID = store.NewID()
 		if o.DedupWindow > 0 {
-			return out, store.Invalid("dedup window is %v and there is no id: give the id that repeated sends share, or leave "+
-				"the window out", o.DedupWindow)
+			return out, store.Field("dedup_window", store.Invalid("dedup window is %v and there is no id: give the id "+
+				"that repeated sends share, or leave the window out", o.DedupWindow))
 		}
 	} else {
 		out.SentAt = time.UnixMilli(time.Now().UnixMilli())
@@ -176,8 +225,8 @@ func (o *Outgoing) checkExpiry() error {
 		due = time.Now().Add(d)
 	}
 	if due.After(o.ExpireAt) {
-		return store.Invalid("expiry at %s is before the message is due, %v: give a later expiry, or an earlier due time",
-			o.ExpireAt.Format(time.RFC3339), o.When)
+		return store.Field("expire_at", store.Invalid("expiry at %s is before the message is due, %v: give a later expiry, or "+
+			"an earlier due time", o.ExpireAt.Format(time.RFC3339), o.When))
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (w When) applySend(o *Outgoing) error {
 // mistake.
 func (w When) check() error {
 	if w.kind == whenAt && w.due.At.IsZero() {
-		return store.Invalid("due time is the zero time: give a time, or leave it out to send at once")
+		return store.Field("at", store.Invalid("due time is the zero time: give a time, or leave it out to send at once"))
 	}
 	return w.due.Check()
 }
@@ -183,7 +183,7 @@ func ExpireAt(t time.Time) SendOption {
 			return twice("expiry")
 		}
 		if t.IsZero() {
-			return store.Invalid("expiry is the zero time: give a time, or leave it out")
+			return store.Field("expire_at", store.Invalid("expiry is the zero time: give a time, or leave it out"))
 		}
 		o.ExpireAt = t
 		return nil

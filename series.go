@@ -172,9 +172,9 @@ func (p PastPolicy) check() error {
 func checkSeriesID(id string) error {
 	switch {
 	case id == "":
-		return store.Invalid("id of the series is empty: give the one that it was sent with")
+		return store.Field("id", store.Invalid("id of the series is empty: give the one that it was sent with"))
 	case len(id) > MaxSeriesID:
-		return store.Invalid("id of the series is %d bytes long: the limit is %d", len(id), MaxSeriesID)
+		return store.Field("id", store.Invalid("id of the series is %d bytes long: the limit is %d", len(id), MaxSeriesID))
 	}
 	return store.CheckID(id)
 }

@@ -94,10 +94,11 @@ func (c *Client) newRemotePresence(w RemoteWorker, r *receiver) (*remotePresence
 			store.MaxQueueName-len(reserved.Worker))
 	}
 	if w.Name == "" {
-		return nil, store.Invalid("worker's name is empty: give 1 to %d bytes", MaxWorkerName)
+		return nil, store.Field("worker", store.Invalid("worker's name is empty: give 1 to %d bytes", MaxWorkerName))
 	}
-	if err := cmp.Or(checkWorkerText("name", w.Name), checkWorkerText("version", w.Version),
-		store.CheckNew("worker's name", w.Name)); err != nil {
+	if err := cmp.Or(store.Field("worker", checkWorkerText("name", w.Name)),
+		store.Field("version", checkWorkerText("version", w.Version)),
+		store.Field("worker", store.CheckNew("worker's name", w.Name))); err != nil {
 		return nil, err
 	}
 	if w.Concurrency == 0 {

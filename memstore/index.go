@@ -74,8 +74,8 @@ func parseCursor(text string) (entry, error) {
 	ms, id, ok := strings.Cut(text, ":")
 	at, err := strconv.ParseInt(ms, 10, 64)
 	if !ok || err != nil {
-		return entry{}, store.Invalid("cursor %q is not from this store: "+
-			"give Page.Next of the previous page, or \"\" for the first", text)
+		return entry{}, store.Field("cursor", store.Invalid("cursor %q is not from this store: "+
+			"give Page.Next of the previous page, or \"\" for the first", text))
 	}
 	return entry{at, id + "\x00"}, nil
 }

@@ -289,7 +289,7 @@ func parseCursor(cursor string) (score, id string, err error) {
 }
 
 func badCursor(cursor string) error {
-	return store.Invalid("cursor %q is invalid: pass Page.Next of the previous page, or \"\" for the first", cursor)
+	return store.Field("cursor", store.Invalid("cursor %q is invalid: pass Page.Next of the previous page, or \"\" for the first", cursor))
 }
 
 // Replay implements store.Store.

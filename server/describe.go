@@ -111,6 +111,15 @@ func schemaName(t reflect.Type, hint string) string {
 // Duration is a duration in a request.
 type Duration string
 
+// UnmarshalText refuses a text that is empty, which would be no duration.
+func (d *Duration) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return store.Invalid("is empty: give a value, or leave it out")
+	}
+	*d = Duration(text)
+	return nil
+}
+
 // Schema returns the schema of the text.
 func (Duration) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Description: "A duration such as 500ms, 30s, 1h30m or 2d12h",

@@ -179,7 +179,7 @@ func describeProblems(op *huma.Operation, hasBody bool) {
 func (s *Server) laterHeaders() (params []*huma.Param) {
 	fields := s.api.OpenAPI().Components.Schemas.SchemaFromRef(s.schemaOf(typeOf[Outgoing]()).Ref).Properties
 	for _, name := range slices.Sorted(maps.Keys(rawHeaders)) {
-		field := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, laterPrefix)), "-", "_")
+		field := rawHeaders[name].Name
 		params = append(params, &huma.Param{Name: name, In: "header", Schema: fields[field],
 			Description: "The field " + field + " of a message whose payload is the body"})
 	}

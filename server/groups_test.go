@@ -75,12 +75,12 @@ func TestSeriesRequestsThatAreWrongNameTheField(t *testing.T) {
 	a := newAPI(t)
 	const series = "/v1/queues/mail/series"
 	for _, c := range []struct{ body, field, text string }{
-		{`{"offsets": ["1h"]}`, "body", "until"},
-		{`{"until": "2100-01-01T12:00:00Z", "offsets": []}`, "offsets", "length"},
+		{`{"offsets": ["1h"]}`, "until", "missing"},
+		{`{"until": "2100-01-01T12:00:00Z", "offsets": []}`, "offsets", "at least 1"},
 		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h", "soon"]}`, "offsets[1]", "give a duration"},
 		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h", "60m"]}`, "", "twice"},
 		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h"], "past": "keep"}`, "past", "one of"},
-		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h"], "in": "1h"}`, "in", "unexpected"},
+		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h"], "in": "1h"}`, "in", "unknown"},
 		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h"], "timeout": "0s"}`, "timeout", "is 0"},
 		{`{"until": "2100-01-01T12:00:00Z", "offsets": ["1h"], "headers": {"series": "x"}}`, "", "series"},
 	} {

@@ -11,16 +11,14 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/tidwall/gjson"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -83,10 +81,12 @@ type ReceiveQueue struct {
 	Weight int    `json:"weight,omitempty" minimum:"1" maximum:"1000" doc:"Its share of the messages when several of the queues have some. Default: 1"`
 }
 
-// plainInput is a request whose body sets itself field by field.
-type plainInput interface {
-	setPlain(name string, value gjson.Result) bool
-}
+// plainInput is a request with a body that jsonfields decodes.
+type plainInput interface{ body() any }
+
+func (in *receiveMessagesInput) body() any { return &in.Body }
+
+func (in *receiveFromQueuesInput) body() any { return &in.Body }
 
 // receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would
 // double the stack, which is most of what a request that waits takes.
@@ -101,7 +101,7 @@ func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
 		}
 		give()
 		in := newInput(ctx)
-		if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
+		if contentType(ctx.Header("Content-Type")) != jsonType || jsonfields.Decode(body, in.body()) != nil {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			next(ctx)
 			return
@@ -113,67 +113,6 @@ func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
 		}
 		s.reply(w, r, http.StatusOK, &out.Body, nil)
 	}
-}
-
-func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
-	return in.Body.setPlain(name, value)
-}
-
-func (in *receiveFromQueuesInput) setPlain(name string, value gjson.Result) (ok bool) {
-	if name != "queues" {
-		return in.Body.setPlain(name, value)
-	}
-	ok = value.IsArray()
-	value.ForEach(func(_, one gjson.Result) bool {
-		var q ReceiveQueue
-		ok = ok && eachField([]byte(one.Raw), q.setPlain) && q.Name != ""
-		in.Body.Queues = append(in.Body.Queues, q)
-		return ok
-	})
-	return ok && len(in.Body.Queues) > 0 && len(in.Body.Queues) <= later.MaxReceiveQueues
-}
-
-// setPlain sets a field and reports whether it is a known one with a value that is allowed.
-func (q *ReceiveQueue) setPlain(name string, value gjson.Result) bool {
-	switch name {
-	case "name":
-		q.Name = value.Str
-		return value.Type == gjson.String
-	case "weight":
-		return setWithin(&q.Weight, value, 1000)
-	}
-	return false
-}
-
-// setWithin sets a whole number, and reports whether it is 1 to most.
-func setWithin(to *int, value gjson.Result, most int) bool {
-	n, err := strconv.Atoi(value.Raw)
-	*to = n
-	return err == nil && n >= 1 && n <= most
-}
-
-// setPlain sets a field and reports whether it is a known one with a value that is allowed.
-func (o *ReceiveOptions) setPlain(name string, value gjson.Result) bool {
-	switch name {
-	case "max":
-		return setWithin(&o.Max, value, store.MaxBatch)
-	case "concurrency":
-		return setWithin(&o.Concurrency, value, 1_000_000)
-	case "worker":
-		o.Worker = value.Str
-		return value.Type == gjson.String && value.Str != ""
-	case "version":
-		o.Version = value.Str
-		return value.Type == gjson.String
-	case "lease":
-		o.Lease = Duration(value.Str)
-	case "wait":
-		o.Wait = Duration(value.Str)
-	default:
-		return false
-	}
-	_, err := durations.Parse(value.Str)
-	return value.Type == gjson.String && err == nil
 }
 
 type receivedMessagesOutput struct {

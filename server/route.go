@@ -168,8 +168,8 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 		err = fmt.Errorf("%w: %w", store.ErrMisconfigured, err) // the store is a server, and refuses this one
 	}
 	f := &failure{problem.New(0, err)}
-	if f.Field == "" && (f.Code == store.ErrInvalid.Code || f.Code == store.ErrTooLarge.Code) {
-		f.Field = fieldOf(f.Detail)
+	if in, ok := parameters[f.Field]; ok && problem.FieldOf(err) == store.FieldOf(err) {
+		f.Field = in
 	}
 	if f.Code == store.Internal {
 		switch cause := context.Cause(ctx); {
@@ -183,22 +183,8 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 	return f
 }
 
-// fieldWords are how errors of package store begin that are about one field, and the field.
-var fieldWords = []struct{ words, field string }{
-	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"message has ", "headers"}, {"due time ", "at"}, {"delay ", "in"},
-	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
-	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"},
-	{"cursor ", "query.cursor"}, {"worker's name ", "worker"}, {"worker's version ", "version"},
-}
-
-func fieldOf(detail string) string {
-	for _, w := range fieldWords {
-		if strings.HasPrefix(detail, w.words) {
-			return w.field
-		}
-	}
-	return ""
-}
+// parameters are the fields of package store that are no fields of bodies.
+var parameters = map[string]string{"queue": "path.queue", "cursor": "query.cursor"}
 
 // field names the part of a request that an error is about, if there is an error.
 func field(name string, err error) error {
@@ -208,9 +194,10 @@ func field(name string, err error) error {
 	e := &problem.Error{Field: name}
 	if inner, ok := errors.AsType[*problem.Error](err); ok {
 		e.Status = inner.Status
-		if inner.Field != "" {
-			e.Field += "." + inner.Field
-		}
+	}
+	inner := problem.FieldOf(err)
+	if _, isParameter := parameters[inner]; inner != "" && inner != name && !isParameter {
+		e.Field += "." + inner
 	}
 	if !strings.HasPrefix(err.Error(), name+" ") { // else the text names it already
 		err = fmt.Errorf("%s: %w", name, err)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -33,7 +36,7 @@ func (s *Server) oneMessage(op huma.Operation) huma.Operation {
 		"its payload, and Later- headers say the rest: those below, and Later-Header-NAME for each header of the message."
 	op.Parameters = s.laterHeaders()
 	op.Errors = []int{http.StatusConflict, http.StatusUnprocessableEntity}
-	op.Middlewares = huma.Middlewares{s.sendRaw}
+	op.Middlewares, op.SkipValidateBody = huma.Middlewares{s.sendRaw}, true
 	op.RequestBody = rawOrJSON[Outgoing](s)
 	return op
 }
@@ -44,7 +47,7 @@ func (s *Server) manyMessages(op huma.Operation) huma.Operation {
 	op.Description = "All messages are checked before the first is sent. With the content type application/x-ndjson the " +
 		"body is one message a line, of any number, and the reply one result a line, written while messages arrive; a line " +
 		"that is wrong does not keep the others from being sent."
-	op.Middlewares = huma.Middlewares{s.sendStream}
+	op.Middlewares, op.SkipValidateBody = huma.Middlewares{s.sendStream}, true
 	op.Errors = []int{http.StatusUnprocessableEntity}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: orLines(s.schemaOf(typeOf[Batch]()))}
 	op.Responses = map[string]*huma.Response{"200": {Description: "The results",
@@ -102,25 +105,50 @@ type MessagePath struct {
 type Outgoing struct {
 	ID string `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
 	message.Payload
-	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64"`
-	In          Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
-	At          *time.Time        `json:"at,omitempty" doc:"Due at this time"`
-	MaxAttempts int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-	Timeout     Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
-	ExpireAfter Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-	ExpireAt    *time.Time        `json:"expire_at,omitempty" doc:"Dead if not delivered by this time"`
-	DedupWindow Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack; only with an id"`
-	Group       string            `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
-	OnDuplicate string            `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
-	Wait        Duration          `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
-	MaxWait     Duration          `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
-	Durable     *Durable          `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
+	Headers map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	In      Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
+	At      *time.Time        `json:"at,omitempty" doc:"Due at this time"`
+	message.Options
+	OnDuplicate string           `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
+	Wait        message.Duration `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
+	MaxWait     message.Duration `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
+	Durable     *Durable         `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
+}
+
+// JSON is a body that describes a T. Its handler decodes it: huma would decode it twice.
+type JSON[T any] struct{ text []byte }
+
+// Schema returns the schema of a T.
+func (JSON[T]) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[T](), true, "") }
+
+// UnmarshalJSON keeps the text.
+func (b *JSON[T]) UnmarshalJSON(text []byte) error {
+	b.text = bytes.Clone(text)
+	return nil
+}
+
+// decodeAll decodes JSON into a struct. Errors name the field or, if it is another part, the body.
+func decodeAll(text []byte, into any) error {
+	err := jsonfields.Decode(text, into)
+	if err != nil && store.FieldOf(err) == "" {
+		err = field("body", err)
+	}
+	return err
+}
+
+// decodeOutgoing returns the message that JSON describes. All ways to send messages as JSON decode them by this.
+func decodeOutgoing(text []byte) (later.Outgoing, error) {
+	var o Outgoing
+	if err := decodeAll(text, &o); err != nil {
+		return later.Outgoing{}, err
+	}
+	return o.outgoing()
 }
 
 // Durable is how safe a message must be before its send is answered.
 type Durable struct {
-	Replicas int      `json:"replicas" minimum:"0" maximum:"16" doc:"Wait for the disk and for so many replicas"`
-	Timeout  Duration `json:"timeout,omitempty" doc:"Default: 5s"`
+	Replicas int              `json:"replicas" minimum:"0" maximum:"16" doc:"Wait for the disk and for so many replicas"`
+	Timeout  message.Duration `json:"timeout,omitempty" doc:"Default: 5s"`
 }
 
 // Sent is a message that was sent.
@@ -155,38 +183,20 @@ func (d Duration) delay(name string) (time.Duration, error) {
 
 // outgoing returns the message to send.
 func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
-	out = later.Outgoing{ID: o.ID, MaxAttempts: o.MaxAttempts, Group: o.Group}
-	if out.Payload, out.Headers, err = payloadOf(&o.Payload, o.Headers); err != nil {
+	m := store.Message{ID: o.ID}
+	o.Set(&m)
+	if m.Payload, m.Headers, err = payloadOf(&o.Payload, o.Headers); err != nil {
 		return out, err
 	}
+	out = later.OutgoingOf(m)
 	if out.When, err = when(o.In, o.At); err != nil {
 		return out, err
-	}
-	if out.Timeout, err = o.Timeout.parse("timeout", false); err != nil {
-		return out, err
-	}
-	if out.ExpireAfter, err = o.ExpireAfter.parse("expire_after", false); err != nil {
-		return out, err
-	}
-	if out.DedupWindow, err = o.DedupWindow.parse("dedup_window", false); err != nil {
-		return out, err
-	}
-	if o.ExpireAt != nil {
-		if out.ExpireAt = *o.ExpireAt; out.ExpireAt.IsZero() { // which would mean never
-			return out, field("expire_at", store.Invalid("is the zero time: give a time, or omit it"))
-		}
 	}
 	if out.OnDuplicate, err = o.mode(); err != nil {
 		return out, err
 	}
 	if o.Durable != nil {
-		timeout, err := o.Durable.Timeout.parse("durable.timeout", false)
-		if err != nil {
-			return out, err
-		}
-		if timeout == 0 {
-			timeout = 5 * time.Second
-		}
+		timeout := cmp.Or(time.Duration(o.Durable.Timeout), 5*time.Second)
 		out.Durability = later.Durable(o.Durable.Replicas, timeout)
 	}
 	return out, nil
@@ -195,7 +205,7 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 // mode returns what to do if the id is live.
 func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 	switch {
-	case o.OnDuplicate != "debounce" && (o.Wait != "" || o.MaxWait != ""):
+	case o.OnDuplicate != "debounce" && (o.Wait != 0 || o.MaxWait != 0):
 		return mode, field("wait", store.Invalid("wait and max_wait are for on_duplicate debounce: omit them"))
 	case o.OnDuplicate == "":
 		return mode, nil
@@ -208,18 +218,10 @@ func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 	case "follow":
 		return later.Follow(), nil
 	}
-	wait, err := o.Wait.parse("wait", false)
-	if err != nil {
-		return mode, err
-	}
-	most, err := o.MaxWait.parse("max_wait", false)
-	if err != nil {
-		return mode, err
-	}
-	if wait == 0 || most == 0 {
+	if o.Wait == 0 || o.MaxWait == 0 {
 		return mode, field("wait", store.Invalid("a debounce needs wait and max_wait: give both, such as 2s and 30s"))
 	}
-	return later.Debounce(wait, most), nil
+	return later.Debounce(time.Duration(o.Wait), time.Duration(o.MaxWait)), nil
 }
 
 // when returns a due time that is a delay or a time; neither means at once.
@@ -239,7 +241,7 @@ func when(in Duration, at *time.Time) (later.When, error) {
 type sendInput struct {
 	QueuePath
 	IdempotencyKey
-	Body Outgoing
+	Body JSON[Outgoing]
 }
 
 type sendOutput struct{ Body Sent }
@@ -248,8 +250,8 @@ func (s *Server) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
 	return s.sendBody(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
-func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key IdempotencyKey) (*sendOutput, error) {
-	message, err := body.outgoing()
+func (s *Server) sendBody(ctx context.Context, to target, body *JSON[Outgoing], key IdempotencyKey) (*sendOutput, error) {
+	message, err := decodeOutgoing(body.text)
 	if err != nil {
 		return nil, err
 	}

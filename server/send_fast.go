@@ -2,15 +2,12 @@ package server
 
 import (
 	"bytes"
-	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
 
-	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 )
@@ -27,9 +24,8 @@ const maxReused = 16 << 10
 // bodies has empty buffers. One returns only after a successful send, because a failed call may still be using it.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// sendFast sends a message if a request is like most sends, and reports whether it answered. Any other goes on to its
-// route, which knows what is wrong with it. Finding a route, and decoding a body twice to check it, as huma does, would
-// take longer than all else that a send costs.
+// sendFast answers a request that sends a message as JSON, and reports whether it is one. Any other goes on to its route.
+// Finding a route by huma would take longer than all else that a send costs.
 func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool) {
 	to, ok := s.plainTarget(r)
 	if !ok || may(r.Context(), access.Send, to.Name()) != nil {
@@ -42,12 +38,7 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 		return true
 	}
 	defer give()
-	o, ok := plainOutgoing(body.Bytes())
-	if !ok {
-		r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
-		return false
-	}
-	message, err := o.outgoing()
+	message, err := decodeOutgoing(body.Bytes())
 	if s.answerSend(w, r, to, message, body.Bytes(), err) && body.Cap() <= maxReused {
 		body.Reset()
 		bodies.Put(body)
@@ -87,78 +78,4 @@ func (s *Sent) appendJSON(to []byte) []byte {
 	}
 	to = gjson.AppendJSONString(append(to, `,"outcome":`...), string(s.Outcome))
 	return append(to, "}\n"...)
-}
-
-// plainOutgoing returns the message that a body describes with fields that most messages have. It returns false for a
-// body with other fields, and for one that is not as its description says. The payload is part of the body.
-func plainOutgoing(body []byte) (o Outgoing, ok bool) {
-	ok = eachField(body, func(name string, value gjson.Result) bool {
-		if name == "payload" {
-			end := value.Index + len(value.Raw)
-			o.Payload.Payload = body[value.Index:end:end]
-			return true
-		}
-		return o.setPlain(name, value)
-	})
-	return o, ok
-}
-
-// eachField calls set with the fields of an object, and reports whether body is one, without a name twice, and set
-// returned true for each field.
-func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok bool) {
-	if jsontext.Check(body) != nil || jsontext.CheckText(body) != nil {
-		return false
-	}
-	object := gjson.ParseBytes(body)
-	if !object.IsObject() {
-		return false
-	}
-	ok = true
-	seen := make([]string, 0, 16)
-	object.ForEach(func(name, value gjson.Result) bool {
-		ok = !slices.Contains(seen, name.Str) && set(name.Str, value)
-		seen = append(seen, name.Str)
-		return ok
-	})
-	return ok
-}
-
-// setPlain sets a field and reports whether it is one that plainOutgoing knows, with a value that is allowed.
-func (o *Outgoing) setPlain(name string, value gjson.Result) bool {
-	isText := value.Type == gjson.String
-	switch name {
-	case "payload_text":
-		o.PayloadText = &value.Str
-		return isText
-	case "in":
-		o.In = Duration(value.Str)
-	case "at":
-		return isText && setTime(&o.At, value.Str) == nil
-	case "id":
-		o.ID = value.Str
-	case "group":
-		o.Group = value.Str
-	case "timeout":
-		o.Timeout = Duration(value.Str)
-	case "dedup_window":
-		o.DedupWindow = Duration(value.Str)
-	case "max_attempts":
-		return value.Type == gjson.Number && setCount(&o.MaxAttempts, value.Raw) == nil
-	case "headers":
-		return value.IsObject() && o.setHeaders(value)
-	default:
-		return false
-	}
-	return isText && value.Str != ""
-}
-
-func (o *Outgoing) setHeaders(object gjson.Result) (ok bool) {
-	o.Headers, ok = map[string]string{}, true
-	object.ForEach(func(name, value gjson.Result) bool {
-		_, twice := o.Headers[name.Str]
-		ok = !twice && value.Type == gjson.String
-		o.Headers[name.Str] = value.Str
-		return ok
-	})
-	return ok
 }

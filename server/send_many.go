@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ const (
 type batchInput struct {
 	QueuePath
 	IdempotencyKey
-	Body Batch
+	Body JSON[Batch]
 }
 
 // Batch is several messages to send.
@@ -55,15 +54,19 @@ type BatchResult struct {
 }
 
 func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOutput, error) {
-	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages, in.IdempotencyKey)
+	return s.sendBodies(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
-func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing,
+func (s *Server) sendBodies(ctx context.Context, to target, body *JSON[Batch],
 	key IdempotencyKey) (*batchResultsOutput, error) {
-	messages := make([]later.Outgoing, len(bodies))
+	var batch Batch
+	if err := decodeAll(body.text, &batch); err != nil {
+		return nil, err
+	}
+	messages := make([]later.Outgoing, len(batch.Messages))
 	for i := range messages {
 		var err error
-		if messages[i], err = bodies[i].outgoing(); err != nil {
+		if messages[i], err = batch.Messages[i].outgoing(); err != nil {
 			return nil, field(fmt.Sprintf("messages[%d]", i), err)
 		}
 	}
@@ -142,11 +145,10 @@ type sendStream struct {
 
 // run sends what comes until the body ends, or the access of the sender or the server does.
 func (st *sendStream) run(ctx context.Context) {
-	schema := st.api.OpenAPI().Components.Schemas.Schema(typeOf[Outgoing](), true, "")
 	for {
 		line, giveLine, err := st.readLine(ctx)
 		if len(line) > 0 {
-			st.take(ctx, line, schema)
+			st.take(ctx, line)
 			st.body.renew() // an empty line is no progress
 		}
 		giveLine()
@@ -172,8 +174,8 @@ func (st *sendStream) hasLine() bool {
 }
 
 // take adds a line to the part.
-func (st *sendStream) take(ctx context.Context, line []byte, schema *huma.Schema) {
-	message, err := st.decode(ctx, line, schema)
+func (st *sendStream) take(ctx context.Context, line []byte) {
+	message, err := st.decode(ctx, line)
 	if err == nil {
 		err = message.Check()
 	}
@@ -200,31 +202,14 @@ func (st *sendStream) hold(ctx context.Context, message *later.Outgoing) error {
 }
 
 // decode returns the message of a line, which is checked like the body of a single send.
-func (st *sendStream) decode(ctx context.Context, line []byte, schema *huma.Schema) (later.Outgoing, error) {
+func (st *sendStream) decode(ctx context.Context, line []byte) (later.Outgoing, error) {
 	give, decoded, err := st.admitJSON(ctx, line, false)
 	if err != nil {
 		return later.Outgoing{}, field("line", err)
 	}
 	defer give()
 	defer decoded()
-	var value any
-	if err := decodeJSON(line, &value); err != nil {
-		return later.Outgoing{}, store.Invalid("line is not one JSON object: %v", err)
-	}
-	var result huma.ValidateResult
-	path := huma.NewPathBuffer(make([]byte, 0, 128), 0)
-	huma.Validate(st.api.OpenAPI().Components.Schemas, schema, path, huma.ModeWriteToServer, value, &result)
-	if len(result.Errors) > 0 {
-		if detail, ok := errors.AsType[*huma.ErrorDetail](result.Errors[0]); ok {
-			return later.Outgoing{}, field(cmp.Or(detail.Location, "line"), store.Invalid("%s", detail.Message))
-		}
-		return later.Outgoing{}, store.Invalid("%v", result.Errors[0])
-	}
-	var o Outgoing
-	if err := decodeJSON(line, &o); err != nil {
-		return later.Outgoing{}, err
-	}
-	return o.outgoing()
+	return decodeOutgoing(line)
 }
 
 // flush sends the part, writes the results and reports whether the client takes them.

@@ -9,15 +9,15 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -135,39 +135,16 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body 
 	_ = encodeJSON(w, body) // if that fails nobody listens
 }
 
-// rawHeaders are the request headers that describe a raw message.
-var rawHeaders = map[string]func(*Outgoing, string) error{
-	"Later-Id":           func(o *Outgoing, v string) error { o.ID = v; return nil },
-	"Later-In":           func(o *Outgoing, v string) error { o.In = Duration(v); return nil },
-	"Later-At":           func(o *Outgoing, v string) error { return setTime(&o.At, v) },
-	"Later-Max-Attempts": func(o *Outgoing, v string) error { return setCount(&o.MaxAttempts, v) },
-	"Later-Timeout":      func(o *Outgoing, v string) error { o.Timeout = Duration(v); return nil },
-	"Later-Expire-After": func(o *Outgoing, v string) error { o.ExpireAfter = Duration(v); return nil },
-	"Later-Expire-At":    func(o *Outgoing, v string) error { return setTime(&o.ExpireAt, v) },
-	"Later-Dedup-Window": func(o *Outgoing, v string) error { o.DedupWindow = Duration(v); return nil },
-	"Later-Group":        func(o *Outgoing, v string) error { o.Group = v; return nil },
-	"Later-On-Duplicate": func(o *Outgoing, v string) error { o.OnDuplicate = v; return nil },
-	"Later-Wait":         func(o *Outgoing, v string) error { o.Wait = Duration(v); return nil },
-	"Later-Max-Wait":     func(o *Outgoing, v string) error { o.MaxWait = Duration(v); return nil },
-}
-
-func setTime(to **time.Time, text string) error {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return store.Invalid("is %.40q: give a time such as 2030-12-31T23:59:59Z", text)
+// rawHeaders are the request headers that describe a raw message, with their fields: Later-Max-Attempts is max_attempts.
+var rawHeaders = func() map[string]*jsonfields.Field {
+	all := map[string]*jsonfields.Field{}
+	for _, f := range jsonfields.Fields(new(Outgoing)) {
+		if f.IsText() && !strings.HasPrefix(f.Name, "payload") {
+			all[http.CanonicalHeaderKey(laterPrefix+strings.ReplaceAll(f.Name, "_", "-"))] = f
+		}
 	}
-	*to = &t
-	return nil
-}
-
-func setCount(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > store.MaxAttempts {
-		return store.Invalid("is %.40q: give 1 to %d", text, store.MaxAttempts)
-	}
-	*to = n
-	return nil
-}
+	return all
+}()
 
 // rawMessage reads a message whose payload is the body. It refuses Later- headers that it does not know, because one
 // with a typing error would be a message that is due at once.
@@ -188,15 +165,15 @@ func (s *Server) rawMessage(w http.ResponseWriter, r *http.Request) (message lat
 			o.Headers[strings.ToLower(key)] = values[0]
 			continue
 		}
-		set, ok := rawHeaders[name]
+		option, ok := rawHeaders[name]
 		if !ok {
 			return message, nil, field(where, store.Invalid("is unknown: see the names in /v1/openapi.json"))
 		}
 		if values[0] == "" {
 			return message, nil, field(where, store.Invalid("is empty: give a value, or omit it"))
 		}
-		if err := set(&o, values[0]); err != nil {
-			return message, nil, field(where, err)
+		if err := option.SetText(&o, values[0]); err != nil {
+			return message, nil, &problem.Error{Field: where, Err: fmt.Errorf("%s: %w", where, err)}
 		}
 	}
 	o.setType(r.Header.Get("Content-Type"))

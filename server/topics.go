@@ -208,7 +208,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicO
 type publishInput struct {
 	TopicPath
 	IdempotencyKey
-	Body Outgoing
+	Body JSON[Outgoing]
 }
 
 func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, error) {
@@ -218,11 +218,11 @@ func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, er
 type publishBatchInput struct {
 	TopicPath
 	IdempotencyKey
-	Body Batch
+	Body JSON[Batch]
 }
 
 func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {
-	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages, in.IdempotencyKey)
+	return s.sendBodies(ctx, s.topicTarget(in.Topic), &in.Body, in.IdempotencyKey)
 }
 
 type historyInput struct {

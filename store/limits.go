@@ -208,7 +208,7 @@ func CheckLease(d time.Duration) error {
 // means at once.
 func CheckDelay(d time.Duration) error {
 	if d > MaxDelay {
-		return Invalid("delay is %v: the limit is %v", d, MaxDelay)
+		return Field("in", Invalid("delay is %v: the limit is %v", d, MaxDelay))
 	}
 	return nil
 }

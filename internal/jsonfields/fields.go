@@ -1,6 +1,7 @@
 package jsonfields
 
 import (
+	"encoding"
 	"fmt"
 	"math"
 	"reflect"
@@ -48,7 +49,9 @@ func (fs *fields) add(t reflect.Type, index []int) {
 			required: !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero"),
 			isNumber: v.Type.Kind() == reflect.Int, notEmpty: v.Tag.Get("minLength") != "",
 			min: number(v, "minimum", 0), max: number(v, "maximum", math.MaxInt32),
-			minItems: int(number(v, "minItems", 0)), maxItems: int(number(v, "maxItems", 0)),
+			minItems: int(number(v, "minItems", 0)),
+			maxItems: int(max(number(v, "maxItems", 0), number(v, "maxProperties", 0))),
+			isText:   isText(v.Type),
 		}
 		if enum := v.Tag.Get("enum"); enum != "" {
 			f.enum = strings.Split(enum, ",")
@@ -60,6 +63,15 @@ func (fs *fields) add(t reflect.Type, index []int) {
 		fs.byName[name] = f
 		fs.names = append(fs.names, name)
 	}
+}
+
+// isText reports whether a type is a text, a number or one with a text.
+func isText(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.String || t.Kind() == reflect.Int ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // number returns the number in a tag, or a default.

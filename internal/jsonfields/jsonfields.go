@@ -55,21 +55,6 @@ func errorText(err error) string {
 	return fmt.Sprint(err)
 }
 
-// SetText sets a field of the struct that into points to, from a text as in a header or a flag. It returns an ErrInvalid
-// for a text that the field cannot have. ok reports whether there is such a field.
-func SetText(into any, name, text string) (ok bool, err error) {
-	v := reflect.ValueOf(into).Elem()
-	f := fieldsOf(v.Type()).byName[name]
-	if f == nil {
-		return false, nil
-	}
-	value := gjson.Result{Type: gjson.String, Str: text}
-	if f.isNumber {
-		value = gjson.Result{Type: gjson.Number, Raw: text}
-	}
-	return true, f.set(v.FieldByIndex(f.index), value)
-}
-
 // Field is a field of a struct.
 type Field struct {
 	Name string
@@ -78,6 +63,7 @@ type Field struct {
 	index    []int
 	required bool
 	isNumber bool
+	isText   bool
 	number   int // its position among the fields
 	min, max int64
 	minItems int
@@ -88,6 +74,19 @@ type Field struct {
 
 // Fields returns the fields of the struct that a pointer points to, those of embedded structs included, in order.
 func Fields(of any) []*Field { return fieldsOf(reflect.TypeOf(of).Elem()).all }
+
+// IsText reports whether the field is a text, a number, or of a type with a text: whether SetText can set it.
+func (f *Field) IsText() bool { return f.isText }
+
+// SetText sets the field in the struct that into points to, from a text as in a header or a flag. It returns an
+// ErrInvalid for a text that the field cannot have.
+func (f *Field) SetText(into any, text string) error {
+	value := gjson.Result{Type: gjson.String, Str: text}
+	if f.isNumber {
+		value = gjson.Result{Type: gjson.Number, Raw: text}
+	}
+	return f.set(f.Value(into), value)
+}
 
 // Value returns the value of the field in the struct that into points to.
 func (f *Field) Value(into any) reflect.Value {
@@ -225,6 +224,8 @@ func (f *Field) texts(to *map[string]string, object gjson.Result) (err error) {
 	object.ForEach(func(name, value gjson.Result) bool {
 		_, twice := (*to)[name.Str]
 		switch {
+		case f.maxItems > 0 && len(*to) == f.maxItems && !twice:
+			err = store.TooLarge("field %q has more than %d names: the limit is %d", f.Name, f.maxItems, f.maxItems)
 		case twice:
 			err = f.refuse("has %q twice: give it once", name.Str)
 		case value.Type != gjson.String:
@@ -247,13 +248,24 @@ func (f *Field) list(to reflect.Value, list gjson.Result) (err error) {
 			return false
 		}
 		to.Set(reflect.Append(to, reflect.Zero(to.Type().Elem())))
-		err = store.Field(fmt.Sprintf("%s[%d]", f.Name, n), f.decode(to.Index(n), value))
+		if err = f.element(to.Index(n), value); err != nil {
+			at := fmt.Sprintf("%s[%d]", f.Name, n)
+			err = store.Field(at, fmt.Errorf("%s: %w", at, err))
+		}
 		return err == nil
 	})
 	if err == nil && to.Len() < f.minItems {
 		err = f.refuse("has %d elements: must have at least %d", to.Len(), f.minItems)
 	}
 	return err
+}
+
+// element sets an element of a list.
+func (f *Field) element(to reflect.Value, value gjson.Result) error {
+	if to.Kind() == reflect.Struct && !to.Addr().Type().Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return decodeObject(value, to)
+	}
+	return f.decode(to, value)
 }
 
 // ofField returns an error with the name of the field.

@@ -84,10 +84,17 @@ func New(status int, err error) Problem {
 	code := store.CodeOf(err)
 	p := Problem{Type: TypePrefix + string(code), Title: http.StatusText(status), Status: status, Code: code,
 		Detail: err.Error()}
-	if e, ok := errors.AsType[*Error](err); ok {
-		p.Field = e.Field
-	}
+	p.Field = FieldOf(err)
 	return p
+}
+
+// FieldOf returns the part of a request that an error is about: that of an Error in its tree, or else the field that
+// package store names.
+func FieldOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok && e.Field != "" {
+		return e.Field
+	}
+	return store.FieldOf(err)
 }
 
 // Write answers a request with an error. A status of 0 stands for StatusOf.

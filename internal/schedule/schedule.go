@@ -154,7 +154,7 @@ func (s *Schedule) checkFields() error {
 	}
 	for _, name := range []string{NameHeader, nominalHeader, causeHeader} {
 		if _, taken := s.Headers[name]; taken {
-			return store.Invalid("header %q is one that runs have: choose another name", name)
+			return store.Field("headers", store.Invalid("header %q is one that runs have: choose another name", name))
 		}
 	}
 	definition, err := json.Marshal(s)
