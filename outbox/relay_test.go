@@ -110,7 +110,7 @@ func TestRefusedRowsAreSetAside(t *testing.T) {
 			{queue: "q", id: "unknown option", options: `{"new_in_version_9":1}`},
 			{queue: "{q}", id: "bad queue", options: "{}"},
 			{queue: "q", id: "bad due", due: sql.NullInt64{Int64: -1 << 60, Valid: true}, options: "{}"},
-			{queue: "q", id: "bad timeout", options: `{"timeout_ms":9000000000000000000}`},
+			{queue: "q", id: "bad timeout", options: `{"timeout":"9000000h"}`},
 			{queue: "q", id: "", options: "{}"},
 		} {
 			bad.payload = []byte("bad")

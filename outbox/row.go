@@ -1,12 +1,13 @@
 package outbox
 
 import (
-	"bytes"
 	"database/sql"
-	"encoding/json"
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
 )
 
@@ -16,16 +17,11 @@ const columns = "queue, id, payload, due_ms, options"
 // columnCount is the number of columns.
 const columnCount = 5
 
-// options is the JSON in the column of that name: what most messages do not have. New options of messages need no
-// change of the table.
+// options is the JSON in the column of that name: the options of the message, as package message describes all of them.
+// New options of messages need no change of the table.
 type options struct {
-	Headers       map[string]string `json:"headers,omitempty"`
-	MaxAttempts   int               `json:"max_attempts,omitempty"`
-	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
-	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
-	ExpireAtMS    *int64            `json:"expire_at_ms,omitempty"`
-	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
-	Group         string            `json:"group,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	message.Options
 }
 
 // row is a message in the table.
@@ -75,20 +71,8 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 }
 
 func encodeOptions(m later.Outgoing) string {
-	o := options{
-		Headers:       m.Headers,
-		MaxAttempts:   m.MaxAttempts,
-		TimeoutMS:     store.Millis(m.Timeout),
-		ExpireAfterMS: store.Millis(m.ExpireAfter),
-		DedupWindowMS: store.Millis(m.DedupWindow),
-		Group:         m.Group,
-	}
-	if !m.ExpireAt.IsZero() {
-		at := store.UnixMillis(m.ExpireAt)
-		o.ExpireAtMS = &at
-	}
-	text, _ := json.Marshal(o) // such a struct always has a JSON
-	return string(text)
+	stored := m.Message()
+	return string(jsontext.Append(nil, options{m.Headers, message.NewOptions(&stored)}))
 }
 
 // args appends the values of columns.
@@ -102,38 +86,20 @@ func (r *row) size() int { return len(r.payload) + len(r.options) + len(r.id) + 
 // message returns the message of the row. Its id is remembered for at least window after its ack. The error is an
 // ErrInvalid if the row cannot be read.
 func (r *row) message(window time.Duration) (later.Outgoing, error) {
-	var o options
-	decoder := json.NewDecoder(bytes.NewReader([]byte(r.options)))
-	decoder.DisallowUnknownFields() // else a message could lose an option that only a newer version knows
-	if err := decoder.Decode(&o); err != nil {
+	var o options // an option that only a newer version knows is an error
+	if err := jsonfields.Decode([]byte(r.options), &o); err != nil {
 		return later.Outgoing{}, store.Invalid("options of the row cannot be read: %v; if a newer version wrote it, "+
 			"update the relay and set failed_at to null", err)
 	}
 	if r.id == "" {
 		return later.Outgoing{}, store.Invalid("id of the row is empty: give each row an id of its own")
 	}
-	m := later.Outgoing{
-		ID:          r.id,
-		Payload:     r.payload,
-		Headers:     o.Headers,
-		MaxAttempts: o.MaxAttempts,
-		Timeout:     millis(o.TimeoutMS),
-		ExpireAfter: millis(o.ExpireAfterMS),
-		DedupWindow: max(window, millis(o.DedupWindowMS)),
-		Group:       o.Group,
-	}
-	if o.ExpireAtMS != nil {
-		m.ExpireAt = time.UnixMilli(*o.ExpireAtMS)
-	}
+	stored := store.Message{ID: r.id, Payload: r.payload, Headers: o.Headers}
+	o.Set(&stored)
+	stored.DedupWindow = max(window, stored.DedupWindow)
+	m := later.OutgoingOf(stored)
 	if r.due.Valid {
 		m.When = later.At(time.UnixMilli(r.due.Int64))
 	}
 	return m, nil
-}
-
-// millis returns a number of milliseconds as a duration. One that is too large for that stays too large for every
-// limit.
-func millis(n int64) time.Duration {
-	const most = int64(store.MaxDelay/time.Millisecond) + 1
-	return time.Duration(max(-1, min(n, most))) * time.Millisecond
 }
