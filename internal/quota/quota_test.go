@@ -146,13 +146,16 @@ func TestAPlaceForWorkRestsAsLongAsTheWorkTook(t *testing.T) {
 		if why != quota.None {
 			t.Fatal(why)
 		}
-		time.Sleep(3 * time.Second) // of the bubble
-		done()
-		done()
-		begin := time.Now()
-		done, why = cpu.Work(t.Context(), "b")
-		if took := time.Since(begin); why != quota.None || took != 3*time.Second {
-			t.Errorf("%v after %v, want a place after 3s", why, took)
+		for work, rest := range map[time.Duration]time.Duration{time.Millisecond: time.Millisecond,
+			time.Minute: 100 * time.Millisecond} {
+			time.Sleep(work) // of the bubble
+			done()
+			done()
+			begin := time.Now()
+			done, why = cpu.Work(t.Context(), "b")
+			if took := time.Since(begin); why != quota.None || took != rest {
+				t.Errorf("after work of %v: %v after %v, want a place after %v", work, why, took, rest)
+			}
 		}
 		done()
 		time.Sleep(time.Second)
