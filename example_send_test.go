@@ -104,7 +104,7 @@ func ExampleDurable() {
 func ExampleOutgoing_Check() {
 	m := later.Outgoing{Payload: []byte("hello"), MaxAttempts: 100_000}
 	fmt.Println(m.Check())
-	// Output: max attempts is 100000: give 1 to 65535, or 0 for the default of 20
+	// Output: max attempts is 100000: must be 1 to 65535, or 0 for the default of 20
 }
 
 func ExampleWhen_Time() {
