@@ -11,22 +11,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// nothing is a batcher's call without cost, to measure the batcher itself.
-func nothing(_ context.Context, items []int) ([]struct{}, error) {
-	return make([]struct{}, len(items)), nil
-}
-
-func BenchmarkBatcher(b *testing.B) {
-	batches := newBatcher(nothing, func(int) int { return 100 })
-	defer batches.close()
-	ctx := b.Context()
-	inParallel(b, 1000, func() {
-		if _, err := batches.do(ctx, 1); err != nil {
-			b.Error(err)
-		}
-	})
-}
-
 func BenchmarkSend(b *testing.B) {
 	c := mustNew(b, memstore.New())
 	defer c.Close()

@@ -317,10 +317,8 @@ func (c *Client) Close() error {
 		c.mu.Unlock()
 		grace := time.AfterFunc(confirmGrace, func() { c.giveUp(errClientClosed) })
 		for _, q := range c.used() {
-			q.sends.close()
-			q.oneByOne.close()
-			q.durables.close()
-			q.settles.close()
+			q.sends.Close()
+			q.settles.Close()
 		}
 		c.calls.Wait()
 		grace.Stop()

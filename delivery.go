@@ -236,7 +236,7 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 		s.Duration = time.Since(d.lease.received)
 	}
 	s.Worker = defaultWorkerName()
-	result, err := d.queue.settles.do(ctx, s)
+	result, err := d.queue.settles.Do(ctx, s)
 	if err == nil {
 		err = result.Err
 	}

@@ -1,25 +1,14 @@
 package later
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/laterq/later/store"
 )
 
-const (
-	// maxDurableInFlight is the maximum number of in-flight batches of durable sends, per queue and
-	// Durability. It is higher than maxInFlight because durable sends spend most of their time waiting for
-	// disks and replicas.
-	maxDurableInFlight = 8
-	// maxDurableBatchers is the number of Durabilities of a queue whose sends are batched. Sends with further
-	// ones go alone.
-	maxDurableBatchers = 16
-	// confirmGrace is how much longer Close lets durable sends wait for their confirmation.
-	confirmGrace = time.Second
-)
+// confirmGrace is how much longer Close lets durable sends wait for their confirmation.
+const confirmGrace = time.Second
 
 // Durability is how safe a message must be before its send returns. Create one with Durable.
 //
@@ -103,77 +92,4 @@ func (d Durability) applySend(o *Outgoing) error {
 
 func (d Durability) applyClient(o *options) error {
 	return d.applySend(&o.defaults)
-}
-
-// durableSends batches the durable sends of a queue, separately for each Durability, so that no send waits
-// for a confirmation that another one asked for.
-type durableSends struct {
-	client *Client
-	queue  *Queue
-
-	mu     sync.RWMutex
-	byKind map[store.Durability]*batcher[store.Outgoing, store.SendResult]
-	closed bool
-}
-
-// do sends a message and waits for its result, like batcher.do.
-func (s *durableSends) do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
-	b, err := s.batcher(m.Durable)
-	if err != nil {
-		return store.SendResult{}, err
-	}
-	if b != nil {
-		return b.do(ctx, m)
-	}
-	if err := s.client.begin(); err != nil {
-		return store.SendResult{}, err
-	}
-	defer s.client.calls.Done()
-	results, err := s.send(ctx, []store.Outgoing{m})
-	if err != nil {
-		return store.SendResult{}, err
-	}
-	return results[0], nil
-}
-
-// batcher returns the batcher of a Durability, or nil when there are too many.
-func (s *durableSends) batcher(d store.Durability) (*batcher[store.Outgoing, store.SendResult], error) {
-	s.mu.RLock()
-	b := s.byKind[d]
-	s.mu.RUnlock()
-	if b != nil {
-		return b, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errClientClosed
-	}
-	if b := s.byKind[d]; b != nil || len(s.byKind) >= maxDurableBatchers {
-		return b, nil
-	}
-	b = newBatcher(s.send, sendSize)
-	b.maxInFlight, b.timeout = maxDurableInFlight, callTimeout+d.Timeout
-	if s.byKind == nil {
-		s.byKind = map[store.Durability]*batcher[store.Outgoing, store.SendResult]{}
-	}
-	s.byKind[d] = b
-	return b, nil
-}
-
-// send makes one call, which ends soon after the client begins to close.
-func (s *durableSends) send(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.client.confirming, func() { cancel(errClientClosed) })()
-	return s.queue.storeMixed(ctx, msgs)
-}
-
-func (s *durableSends) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	for _, b := range s.byKind { // it no longer changes
-		b.close()
-	}
 }

@@ -230,6 +230,3 @@ func (o *Outgoing) checkExpiry() error {
 	}
 	return nil
 }
-
-// sendSize returns the bytes that a message counts towards store.MaxBatchBytes.
-func sendSize(m store.Outgoing) int { return m.Size() }

@@ -173,11 +173,7 @@ func (c *Client) sentWithAck(ctx context.Context, then []store.FollowUp) {
 
 // sendFollowUp sends a message unless an earlier attempt did.
 func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
-	send := q.sends.do
-	if m.Durable.Asked() {
-		send = q.durables.do
-	}
-	result, err := send(ctx, m)
+	result, err := q.sends.Do(ctx, m)
 	if err == nil {
 		err = result.Err
 	}
@@ -192,12 +188,6 @@ func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
 func followUpID(m *Message, index int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", m.Queue, m.ID, m.SentAt.UnixMilli()))
 	return fmt.Sprintf("%s-%03d", base64.RawURLEncoding.EncodeToString(sum[:16]), index)
-}
-
-// settleSize returns the bytes of a settlement towards store.MaxBatchBytes. Follow-ups count so much that a call
-// has no more than store.MaxBatch of them.
-func settleSize(s store.Settlement) int {
-	return s.Size()
 }
 
 // AckThen acks the message and sends the follow-ups, as described at Then. Errors are those of Ack; besides, it

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/laterq/later/internal/batch"
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/pump"
@@ -104,7 +105,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slo
 		tasks:   make([]slots.Task, len(claim.Messages)),
 	}
 	if len(held.tasks) >= minAckGroup {
-		held.acks = &ackGroup{pending: len(held.tasks)}
+		held.acks = batch.NewGroup(len(held.tasks))
 	}
 	held.Holder = held
 	reports := qw.queue.wantsEvents()
@@ -151,7 +152,7 @@ type lease struct {
 	qw      *queueWorker
 	arrived time.Time    // when the claim returned
 	tasks   []slots.Task // each a *task
-	acks    *ackGroup    // batches its acks; nil below minAckGroup
+	acks    *batch.Group // batches its acks; nil below minAckGroup
 }
 
 // maxBuffer returns how long a message of the queue may wait in the buffer.

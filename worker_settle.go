@@ -6,12 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/laterq/later/internal/batch"
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
-// settle sends the task's settlement. complete is called with the result.
+// settle sends the task's settlement. Complete is called with the result.
 func (t *task) settle() {
 	t.lease.qw.slots.BeginSettle()
 	o := t.ending()
@@ -24,17 +25,17 @@ func (t *task) settle() {
 	case store.Nack, store.Bury, store.GiveBack:
 		s.Duration, s.Worker = time.Duration(t.ran.Load()), t.lease.qw.run.cfg.Name
 	}
-	var g *ackGroup
+	var g *batch.Group
 	if o == &plainAck {
 		g = t.lease.acks
 	}
-	if err := t.lease.qw.queue.settles.put(s, t, g); err != nil {
-		t.complete(store.SettleResult{}, err)
+	if err := t.lease.qw.queue.settles.Put(s, t, g); err != nil {
+		t.Complete(store.SettleResult{}, err)
 	}
 }
 
-// complete handles the result of a settle. It does not block.
-func (t *task) complete(result store.SettleResult, err error) {
+// Complete handles the result of a settle. It does not block.
+func (t *task) Complete(result store.SettleResult, err error) {
 	qw := t.lease.qw
 	qw.run.scheduler.EndSettle(qw.slots)
 	if err == nil {

@@ -1,4 +1,4 @@
-package later
+package batch
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 )
 
 // crowd makes a batcher gather, and has it learn that n items are together.
-func crowd(t *testing.T, n int) (b *batcher[string, string], g *gate, add func(item string)) {
+func crowd(t *testing.T, n int) (b *Batcher[string, string], g *gate, add func(item string)) {
 	t.Helper()
 	g = newGate()
-	b = newBatcher(g.call, stringSize)
+	b = newBatcher(g.call, stringSize, testConfig)
 	b.linger, b.gathers = gatherFor, true
 	add = func(item string) {
 		go func() {
-			if r, err := b.do(t.Context(), item); r != item || err != nil {
+			if r, err := b.Do(t.Context(), item); r != item || err != nil {
 				t.Errorf("item %q: got %q, %v", item, r, err)
 			}
 		}()
@@ -45,7 +45,7 @@ func TestBatcherSendsHalfOfACrowdTogether(t *testing.T) {
 		if calls := g.seen()[before:]; len(calls) != 1 || len(calls[0]) != 6 || time.Since(begin) != 0 {
 			t.Errorf("calls %v after %v; want one, at once", calls, time.Since(begin))
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -68,19 +68,19 @@ func TestBatcherWaitsFromTheFirstOfEachCrowd(t *testing.T) {
 		if calls := g.seen()[before:]; len(calls) != 1 {
 			t.Errorf("calls %v; want one", calls)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
 // sendAgain is a completer that adds another item when it is answered.
 type sendAgain struct {
-	b     *batcher[string, string]
+	b     *Batcher[string, string]
 	times int
 }
 
-func (s *sendAgain) complete(string, error) {
+func (s *sendAgain) Complete(string, error) {
 	if s.times--; s.times >= 0 {
-		_ = s.b.put("again", s, nil) // which fails only after close
+		_ = s.b.Put("again", s, nil) // which fails only after close
 	}
 }
 
@@ -88,7 +88,7 @@ func TestBatcherCountsWhoIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := crowd(t, 12)
 		for range 12 {
-			if err := b.put("first", &sendAgain{b, 3}, nil); err != nil {
+			if err := b.Put("first", &sendAgain{b, 3}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestBatcherCountsWhoIsAnsweredOnce(t *testing.T) {
 		if learned != 12 {
 			t.Errorf("12 senders that send again when they are answered are taken for %d", learned)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -119,7 +119,7 @@ func TestBatcherEndsACrowdThatDoesNotCome(t *testing.T) {
 		if calls := g.seen()[before:]; len(calls) != 2 {
 			t.Errorf("calls %v; want one for the first that was alone, and one for the next at once", calls)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -131,7 +131,7 @@ func TestBatcherWithFewSendersWaitsForNobody(t *testing.T) {
 		if calls := g.seen()[before:]; len(calls) != 1 {
 			t.Errorf("calls %v; want one", calls)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -147,7 +147,7 @@ func TestBatcherSendsAFullBatchAtOnce(t *testing.T) {
 			}
 			time.Sleep(gatherFor * 9 / 10)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -162,7 +162,7 @@ func TestBatcherSendsSoManyOfALargeCrowdAtOnce(t *testing.T) {
 		if len(calls) != 1 || len(calls[0]) != maxGathered || time.Since(begin) != 0 {
 			t.Errorf("%d calls after %v, want one of %d at once", len(calls), time.Since(begin), maxGathered)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -185,6 +185,6 @@ func TestBatcherLearnsThatACrowdShrinksALittle(t *testing.T) {
 		}
 		b.mu.Unlock()
 		close(release)
-		b.close()
+		b.Close()
 	})
 }

@@ -1,8 +1,6 @@
 package later
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -120,69 +118,26 @@ func (o *Outgoing) collapse(out *store.Outgoing) error {
 	return nil
 }
 
-// outcomeOf returns what the store did with a message.
-func outcomeOf(m *store.Outgoing, r *store.SendResult) SendOutcome {
-	switch {
-	case r.Duplicate:
-		return SendDuplicate
-	case r.Follows:
-		return SendFollows
-	case r.Replaced && m.OnDuplicate.Mode == store.DuplicateDebounce:
-		return SendDebounced
-	case r.Replaced:
-		return SendReplaced
-	case r.Added():
-		return SendSent
-	}
-	return ""
-}
+// OnceWindow is how long the key of a Once is remembered, counted from the send: 24 hours.
+const OnceWindow = store.OnceWindow
 
-// collapsed reports a message that replaced another one, and returns the error of its send.
-func (q *Queue) collapsed(ctx context.Context, m *store.Outgoing, r *store.SendResult) error {
-	if r.Replaced {
-		q.duplicate(ctx, m)
-		return r.Err
-	}
-	return q.notReplaced(m, r.Err)
-}
-
-// notReplaced adds the message to the error for a live one that stays as it is.
-func (q *Queue) notReplaced(m *store.Outgoing, err error) error {
-	if m.Once != nil && errors.Is(err, ErrConflict) {
-		return errOnceUsed
-	}
-	if !staysAsItIs(err) {
-		return err
-	}
-	return fmt.Errorf("id %q in queue %q is not replaced: %w", m.ID, q.name, err)
-}
-
-// staysAsItIs reports whether a send was refused because of the state of the live message, or the key of its Once.
-func staysAsItIs(err error) bool {
-	return errors.Is(err, ErrLeased) || errors.Is(err, ErrDead) || errors.Is(err, ErrConflict)
-}
-
-// storeMixed stores messages of which some are sent one by one, in one call for each run of those that are and of those
-// that are not. When a later call fails, its messages and those after it have its error as their result.
-func (q *Queue) storeMixed(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
-	results := make([]store.SendResult, 0, len(msgs))
-	for len(results) < len(msgs) {
-		rest := msgs[len(results):]
-		n := 1
-		for n < len(rest) && rest[n].OneByOne() == rest[0].OneByOne() {
-			n++
+// Once makes the request that the message is sent for safe to repeat, in any process and under whatever id each attempt
+// sends it: of all sends to a queue with the same key and request within OnceWindow of the first, that one adds a
+// message. It is one atomic step of the store. The others change nothing, whatever became of the message: they return
+// its id, no error, and the outcome SendDuplicate. A send with the same key and another request returns ErrConflict.
+//
+// key is what the requests have in common, such as an Idempotency-Key with the name of the client that chose it.
+// request is what they ask for, whole, so that a key that was used by mistake is noticed. Both may be of any length.
+//
+// A send that is refused, for example with ErrDuplicate, does not use up its key. Deleting the queue forgets its keys,
+// and an export does not have them. Once is not a default of a queue or client, nor an option of follow-ups, series and
+// an outbox.
+func Once(key, request []byte) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if o.Once != nil {
+			return twice("once")
 		}
-		part, err := q.store(ctx, rest[:n])
-		if err != nil && len(results) == 0 {
-			return nil, err
-		}
-		if err != nil {
-			for len(results) < len(msgs) {
-				results = append(results, store.SendResult{Err: err})
-			}
-			break
-		}
-		results = append(results, part...)
-	}
-	return results, nil
+		o.Once = store.NewOnce(key, request)
+		return nil
+	})
 }

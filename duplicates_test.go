@@ -1,7 +1,6 @@
 package later
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -178,57 +177,6 @@ func mustSent(t *testing.T, q *Queue) int64 {
 		t.Fatal(err)
 	}
 	return s.Scheduled + s.Ready
-}
-
-// Durable sends of all modes travel together, and each call of the store has only messages that may replace others, or
-// none of them.
-func TestDurableSendsOfEveryModeAreSplit(t *testing.T) {
-	c := newClientOn(t, memstore.New())
-	q := c.Queue("q")
-	msgs := make([]store.Outgoing, 5)
-	for i, mode := range []store.DuplicateMode{store.DuplicateKeep, store.DuplicateReplace, store.DuplicateReplace,
-		store.DuplicateKeep, store.DuplicateReplace} {
-		msgs[i].ID, msgs[i].OnDuplicate.Mode = "a", mode
-	}
-	results, err := q.storeMixed(t.Context(), msgs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []store.SendResult{{}, {Replaced: true}, {Replaced: true}, {Duplicate: true}, {Replaced: true}}
-	if fmt.Sprint(results) != fmt.Sprint(want) {
-		t.Errorf("results are %v, want %v", results, want)
-	}
-}
-
-// partStore fails from a call on.
-type partStore struct {
-	*memstore.Store
-	calls, fails int
-}
-
-func (s *partStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	if s.calls++; s.calls >= s.fails {
-		return nil, ErrFull
-	}
-	return s.Store.Send(ctx, queue, msgs)
-}
-
-func TestMixedCallsThatFailSayWhichMessagesWereSent(t *testing.T) {
-	message := func(id string, mode store.DuplicateMode) store.Outgoing {
-		return store.Outgoing{Message: store.Message{ID: id}, OnDuplicate: store.OnDuplicate{Mode: mode}}
-	}
-	msgs := []store.Outgoing{message("a", 0), message("b", 0), message("c", store.DuplicateReplace), message("d", 0)}
-	s := &partStore{Store: memstore.New(), fails: 2}
-	q := newClientOn(t, s).Queue("q")
-	results, err := q.storeMixed(t.Context(), msgs)
-	if err != nil || len(results) != 4 || !results[0].Added() || !results[1].Added() ||
-		results[2].Err != ErrFull || results[3].Err != ErrFull || s.calls != 2 {
-		t.Errorf("%+v, %v after %d calls", results, err, s.calls)
-	}
-	s = &partStore{Store: memstore.New(), fails: 1}
-	if results, err := newClientOn(t, s).Queue("q").storeMixed(t.Context(), msgs); err != ErrFull || results != nil {
-		t.Errorf("%+v, %v", results, err)
-	}
 }
 
 func TestBatchGoesOnAfterMessagesThatAreNotReplaced(t *testing.T) {

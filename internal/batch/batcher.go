@@ -1,4 +1,4 @@
-package later
+package batch
 
 import (
 	"context"
@@ -8,16 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
 const (
-	// maxInFlight is the maximum number of in-flight batches of one kind and queue; durable sends have
+	// maxInFlight is the maximum number of in-flight batches of a Batcher; those of durable sends have
 	// maxDurableInFlight. With two, the store works on one while the other is being answered.
 	maxInFlight = 2
-	// callTimeout limits a call to a store that does not answer.
-	callTimeout = calls.Timeout
 	// maxSpare is the number of empty batches kept for reuse.
 	maxSpare = 2 * maxInFlight
 	// linger is how long the items of a group wait for the rest of it. Two milliseconds are about what fast
@@ -31,25 +28,31 @@ const (
 	maxGathered = 128
 )
 
-// batcher combines single items from many goroutines into batches, each sent in one call.
+// Config is what the batchers of one process have in common.
+type Config struct {
+	Timeout time.Duration // for one call to a store that does not answer
+	Closed  error         // for items after Close
+}
+
+// Batcher combines single items from many goroutines into batches, each sent in one call.
 //
 // An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with
 // others until one returns. So a lone item is never delayed, and batches grow with the load. If its caller
-// waits for it in any case, it is sent on the caller's own goroutine. The items of an ackGroup are batched
+// waits for it in any case, it is sent on the caller's own goroutine. The items of a Group are batched
 // separately and wait for linger at most.
 //
 // Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and
 // would be sent in small batches. So a batcher that gathers learns how many items are usually together. If those are
 // a crowd, an item waits until half of it has come, for gatherFor at most after the first. While the store works on
-// that half, the other half comes. Who waits in vain ends the crowd.
+// that half, the other half comes. A wait that ends without them ends the crowd.
 //
-// The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
+// The number of waiting items is bounded by their senders: a caller of Do has one item here, and a worker
 // stops claiming while too many of its settles are in flight.
-type batcher[T, R any] struct {
+type Batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
-	timeout time.Duration    // for one call
 	size    func(item T) int // bytes towards store.MaxBatchBytes
-	linger  time.Duration    // for groups, or for crowds if it gathers
+	cfg     Config
+	linger  time.Duration // for groups, or for crowds if it gathers
 	gathers bool
 	waiters sync.Pool // *waiter[R]; per batcher, since a channel must not cross synctest bubbles
 
@@ -68,37 +71,42 @@ type batcher[T, R any] struct {
 
 type batch[T, R any] struct {
 	items []T
-	done  []completer[R] // for items, by index
+	done  []Completer[R] // for items, by index
 	bytes int
-	group *ackGroup // nil for items without a group
-	ready bool      // complete, or has waited long enough
+	group *Group // nil for items without a group
+	ready bool   // complete, or has waited long enough
 }
 
-// ackGroup is a set of items that cost less in one call than in several, such as the acks of one large
+// Group is a set of items that cost less in one call than in several, such as the acks of one large
 // lease. Its items wait until it is complete.
-type ackGroup struct {
-	pending int // items not yet added; guarded by batcher.mu
+type Group struct {
+	pending int // items not yet added; guarded by Batcher.mu
 }
 
-// completer receives the result of an item. complete is called on a sending goroutine and must not block.
-type completer[R any] interface {
-	complete(result R, err error)
+// NewGroup returns a group of n items.
+func NewGroup(n int) *Group { return &Group{pending: n} }
+
+// Completer receives the result of an item. Complete is called on a sending goroutine and must not block.
+type Completer[R any] interface {
+	Complete(result R, err error)
 }
 
-func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, linger: linger, maxInFlight: maxInFlight}
+func newBatcher[T, R any](
+	call func(context.Context, []T) ([]R, error), size func(T) int, cfg Config,
+) *Batcher[T, R] {
+	b := &Batcher[T, R]{call: call, size: size, cfg: cfg, linger: linger, maxInFlight: maxInFlight}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	return b
 }
 
-// put adds an item, with or without a group, and returns at once; done is completed later. After close it
-// returns ErrClosed and does not complete done.
-func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
+// Put adds an item, with or without a group, and returns at once; done is completed later. After Close it
+// returns Config.Closed and does not complete done.
+func (b *Batcher[T, R]) Put(item T, done Completer[R], g *Group) error {
 	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return errClientClosed
+		return b.cfg.Closed
 	}
 	last := b.last(size, g)
 	last.items = append(last.items, item)
@@ -120,12 +128,12 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 }
 
 // gathered reports whether n waiting items need not wait for others. The lock is held.
-func (b *batcher[T, R]) gathered(n int) bool {
+func (b *Batcher[T, R]) gathered(n int) bool {
 	return b.crowd < minCrowd || n >= maxGathered || 2*n >= b.crowd || n >= b.crowd-b.sending
 }
 
 // startSender starts a sending goroutine if another batch may be in flight. The lock is held.
-func (b *batcher[T, R]) startSender() {
+func (b *Batcher[T, R]) startSender() {
 	if b.inFlight < b.maxInFlight {
 		b.inFlight++
 		b.running.Add(1)
@@ -134,7 +142,7 @@ func (b *batcher[T, R]) startSender() {
 }
 
 // startLinger makes all waiting batches ready linger from now. The lock is held.
-func (b *batcher[T, R]) startLinger() {
+func (b *Batcher[T, R]) startLinger() {
 	b.lingering = true
 	if b.lingerTimer == nil {
 		b.lingerTimer = time.AfterFunc(b.linger, b.flush)
@@ -144,7 +152,7 @@ func (b *batcher[T, R]) startLinger() {
 }
 
 // flush makes all waiting batches ready.
-func (b *batcher[T, R]) flush() {
+func (b *Batcher[T, R]) flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lingering = false
@@ -160,7 +168,7 @@ func (b *batcher[T, R]) flush() {
 }
 
 // disperse learns that n items waited in vain for others. The lock is held.
-func (b *batcher[T, R]) disperse(n int) {
+func (b *Batcher[T, R]) disperse(n int) {
 	if together := b.sending + n; 2*together < b.crowd {
 		b.crowd = together
 	} else {
@@ -169,7 +177,7 @@ func (b *batcher[T, R]) disperse(n int) {
 }
 
 // last returns the batch for the next item of this size and group. The lock is held.
-func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
+func (b *Batcher[T, R]) last(size int, g *Group) *batch[T, R] {
 	for _, last := range slices.Backward(b.waiting) {
 		if last.group != g {
 			continue
@@ -193,7 +201,7 @@ func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
 }
 
 // sendReady sends batches until none is ready.
-func (b *batcher[T, R]) sendReady() {
+func (b *Batcher[T, R]) sendReady() {
 	defer b.running.Done()
 	for {
 		b.mu.Lock()
@@ -217,7 +225,7 @@ func (b *batcher[T, R]) sendReady() {
 				if err == nil {
 					result = results[i]
 				}
-				done.complete(result, err)
+				done.Complete(result, err)
 			}
 		}
 
@@ -232,7 +240,7 @@ func (b *batcher[T, R]) sendReady() {
 
 // next returns the oldest ready batch, combined with as many other ready ones as fit into one call, or nil.
 // The lock is held.
-func (b *batcher[T, R]) next() *batch[T, R] {
+func (b *Batcher[T, R]) next() *batch[T, R] {
 	var next *batch[T, R]
 	kept := b.waiting[:0]
 	for _, g := range b.waiting {
@@ -257,7 +265,7 @@ func (b *batcher[T, R]) next() *batch[T, R] {
 }
 
 // recycle keeps an empty batch for reuse. The lock is held.
-func (b *batcher[T, R]) recycle(g *batch[T, R]) {
+func (b *Batcher[T, R]) recycle(g *batch[T, R]) {
 	if len(b.spare) < maxSpare {
 		b.spare = append(b.spare, g)
 	}
@@ -270,20 +278,20 @@ func (g *batch[T, R]) empty() {
 }
 
 // send makes one call.
-func (b *batcher[T, R]) send(items []T) ([]R, error) {
+func (b *Batcher[T, R]) send(items []T) ([]R, error) {
 	// The call may serve many callers, so no caller's context ends it.
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout)
 	defer cancel()
 	results, err := b.call(ctx, items)
 	if err == nil && len(results) != len(items) {
-		err = fmt.Errorf("store answered %d items with %d results: %w", len(items), len(results), ErrCorrupt)
+		err = fmt.Errorf("store answered %d items with %d results: %w", len(items), len(results), store.ErrCorrupt)
 	}
 	return results, err
 }
 
-// do adds an item and waits for its result. If ctx ends first, do returns its cause; the item was then not
+// Do adds an item and waits for its result. If ctx ends first, Do returns its cause; the item was then not
 // sent, unless the error says that the outcome is unknown.
-func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
+func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -292,7 +300,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 		return b.sendAlone(item)
 	}
 	w := b.waiters.Get().(*waiter[R])
-	if err := b.put(item, w, nil); err != nil {
+	if err := b.Put(item, w, nil); err != nil {
 		b.waiters.Put(w)
 		return none, err
 	}
@@ -321,7 +329,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 }
 
 // beginAlone reports whether nothing else is in flight or waits to be. The caller then calls sendAlone.
-func (b *batcher[T, R]) beginAlone() bool {
+func (b *Batcher[T, R]) beginAlone() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.inFlight > 0 || b.closed || b.crowd >= minCrowd {
@@ -335,7 +343,7 @@ func (b *batcher[T, R]) beginAlone() bool {
 
 // sendAlone sends one item on the caller's goroutine, without the cost of waking another one. If other items
 // have come meanwhile, it leaves them to sendReady.
-func (b *batcher[T, R]) sendAlone(item T) (R, error) {
+func (b *Batcher[T, R]) sendAlone(item T) (R, error) {
 	defer b.endAlone()
 	results, err := b.send([]T{item})
 	if err != nil {
@@ -345,7 +353,7 @@ func (b *batcher[T, R]) sendAlone(item T) (R, error) {
 	return results[0], nil
 }
 
-func (b *batcher[T, R]) endAlone() {
+func (b *Batcher[T, R]) endAlone() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sending--
@@ -358,7 +366,7 @@ func (b *batcher[T, R]) endAlone() {
 }
 
 // withdraw removes an item. It reports false if the item is in flight.
-func (b *batcher[T, R]) withdraw(done completer[R]) bool {
+func (b *Batcher[T, R]) withdraw(done Completer[R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, g := range b.waiting {
@@ -372,8 +380,8 @@ func (b *batcher[T, R]) withdraw(done completer[R]) bool {
 	return false
 }
 
-// close refuses new items, and returns when all existing ones have been sent and completed.
-func (b *batcher[T, R]) close() {
+// Close refuses new items, and returns when all existing ones have been sent and completed.
+func (b *Batcher[T, R]) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -381,7 +389,7 @@ func (b *batcher[T, R]) close() {
 	b.running.Wait()
 }
 
-// waiter is the completer used by do.
+// waiter is the Completer that Do uses.
 type waiter[R any] struct {
 	answered chan answer[R] // buffered, so that an answer to a caller that has gone does not block
 }
@@ -391,6 +399,6 @@ type answer[R any] struct {
 	err    error
 }
 
-func (w *waiter[R]) complete(result R, err error) {
+func (w *waiter[R]) Complete(result R, err error) {
 	w.answered <- answer[R]{result, err}
 }

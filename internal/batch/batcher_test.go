@@ -1,4 +1,4 @@
-package later
+package batch
 
 import (
 	"context"
@@ -56,14 +56,14 @@ type outcome struct {
 // blockedBatcher returns a batcher with the maximum number of calls in flight, and a func that adds an item
 // and records its outcome in done.
 func blockedBatcher(t *testing.T) (
-	b *batcher[string, string], g *gate, add func(context.Context, string), done *log[outcome],
+	b *Batcher[string, string], g *gate, add func(context.Context, string), done *log[outcome],
 ) {
 	t.Helper()
 	g, done = newGate(), &log[outcome]{}
-	b = newBatcher(g.call, stringSize)
+	b = newBatcher(g.call, stringSize, testConfig)
 	add = func(ctx context.Context, item string) {
 		go func() {
-			r, err := b.do(ctx, item)
+			r, err := b.Do(ctx, item)
 			done.add(outcome{item, r, err})
 		}()
 		synctest.Wait()
@@ -76,12 +76,12 @@ func blockedBatcher(t *testing.T) (
 func TestBatcherSendsALoneItemAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		b := newBatcher(g.call, stringSize)
+		b := newBatcher(g.call, stringSize, testConfig)
 		go func() { g.open <- struct{}{} }()
-		if r, err := b.do(t.Context(), "lone"); r != "lone" || err != nil {
+		if r, err := b.Do(t.Context(), "lone"); r != "lone" || err != nil {
 			t.Errorf("got %q, %v", r, err)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -90,7 +90,7 @@ func TestBatcherSendsALoneItemOnItsCallersGoroutine(t *testing.T) {
 	b := newBatcher(func(_ context.Context, items []string) ([]string, error) {
 		own = strings.Contains(string(debug.Stack()), "OnItsCallersGoroutine(")
 		return items, nil
-	}, stringSize)
+	}, stringSize, testConfig)
 	for _, c := range []struct {
 		ctx  context.Context
 		want bool
@@ -98,20 +98,20 @@ func TestBatcherSendsALoneItemOnItsCallersGoroutine(t *testing.T) {
 		{context.WithoutCancel(t.Context()), true},
 		{t.Context(), false}, // do must return when it ends
 	} {
-		if _, err := b.do(c.ctx, "lone"); err != nil || own != c.want {
+		if _, err := b.Do(c.ctx, "lone"); err != nil || own != c.want {
 			t.Errorf("sent on its caller's goroutine: %t, %v", own, err)
 		}
 	}
-	b.close()
+	b.Close()
 }
 
 func TestBatcherSendsWhatComesWhileALoneItemIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
-		b := newBatcher(g.call, stringSize)
+		b := newBatcher(g.call, stringSize, testConfig)
 		for _, item := range []string{"lone", "second", "a", "b"} {
 			go func() {
-				r, err := b.do(context.WithoutCancel(t.Context()), item)
+				r, err := b.Do(context.WithoutCancel(t.Context()), item)
 				done.add(outcome{item, r, err})
 			}()
 			synctest.Wait()
@@ -122,7 +122,7 @@ func TestBatcherSendsWhatComesWhileALoneItemIsInFlight(t *testing.T) {
 			t.Errorf("calls: %v, outcomes: %v; want a and b in one call", got, done.list())
 		}
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		for _, o := range done.list() {
 			if o.result != o.item || o.err != nil {
@@ -145,7 +145,7 @@ func TestBatcherCombinesItemsWhileCallsAreInFlight(t *testing.T) {
 			t.Fatalf("calls in flight: %v; want %d", got, maxInFlight)
 		}
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		if got := g.seen(); len(got) != 3 || !slices.Equal(got[2], []string{"a", "b", "c"}) {
 			t.Errorf("calls: %v; want the last to be a, b, c in order", got)
@@ -166,7 +166,7 @@ func TestBatcherKeepsWithinTheLimitsOfACall(t *testing.T) {
 		add(t.Context(), large)
 		add(t.Context(), large)
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		var sizes []int
 		for _, call := range g.seen()[maxInFlight:] {
@@ -195,7 +195,7 @@ func TestBatcherWithdrawsAnItemThatIsNotInFlight(t *testing.T) {
 			t.Errorf("outcomes: %v; want only the withdrawn item with its cause", got)
 		}
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		if got := g.seen(); !slices.Equal(got[2], []string{"stays"}) {
 			t.Errorf("calls: %v; want the last without the withdrawn item", got)
@@ -206,10 +206,10 @@ func TestBatcherWithdrawsAnItemThatIsNotInFlight(t *testing.T) {
 func TestBatcherReportsAnUnknownOutcomeForAnItemInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
-		b := newBatcher(g.call, stringSize)
+		b := newBatcher(g.call, stringSize, testConfig)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			r, err := b.do(ctx, "item")
+			r, err := b.Do(ctx, "item")
 			done.add(outcome{"item", r, err})
 		}()
 		synctest.Wait()
@@ -222,10 +222,10 @@ func TestBatcherReportsAnUnknownOutcomeForAnItemInFlight(t *testing.T) {
 		}
 		// The late reply must not reach another caller.
 		close(g.open)
-		if r, err := b.do(t.Context(), "next"); r != "next" || err != nil {
+		if r, err := b.Do(t.Context(), "next"); r != "next" || err != nil {
 			t.Errorf("next item got %q, %v", r, err)
 		}
-		b.close()
+		b.Close()
 	})
 }
 
@@ -233,7 +233,7 @@ func TestBatcherDoesNotReuseAWaiterWhoseOutcomeIsUnknown(t *testing.T) {
 	for range 20 { // a sync.Pool may drop what it is given, and does so at random under the race detector
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate()
-			b := newBatcher(g.call, stringSize)
+			b := newBatcher(g.call, stringSize, testConfig)
 			var made []*waiter[string]
 			create := b.waiters.New
 			b.waiters.New = func() any {
@@ -244,13 +244,13 @@ func TestBatcherDoesNotReuseAWaiterWhoseOutcomeIsUnknown(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			// On this goroutine, so that the pool would return the waiter that do has put back.
-			_, err := b.do(ctx, "item")
+			_, err := b.Do(ctx, "item")
 			next := b.waiters.Get().(*waiter[string])
 			if err == nil || len(made) == 0 || next == made[0] {
 				t.Errorf("error %v; the waiter of the call in flight is reused", err)
 			}
 			close(g.open)
-			b.close()
+			b.Close()
 		})
 	}
 }
@@ -260,7 +260,7 @@ func TestBatcherFailsOnlyTheItemsOfAFailedCall(t *testing.T) {
 		b, g, add, done := blockedBatcher(t)
 		add(t.Context(), "fail")
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		for _, o := range done.list() {
 			if failed := o.err != nil; failed != (o.item == "fail") {
@@ -271,26 +271,26 @@ func TestBatcherFailsOnlyTheItemsOfAFailedCall(t *testing.T) {
 }
 
 func TestBatcherTreatsAShortReplyAsCorrupt(t *testing.T) {
-	b := newBatcher(func(context.Context, []string) ([]string, error) { return nil, nil }, stringSize)
-	_, err := b.do(t.Context(), "item")
-	wantError(t, err, ErrCorrupt)
-	b.close()
+	b := newBatcher(func(context.Context, []string) ([]string, error) { return nil, nil }, stringSize, testConfig)
+	_, err := b.Do(t.Context(), "item")
+	wantError(t, err, store.ErrCorrupt)
+	b.Close()
 }
 
 func TestBatcherEndsACallWithoutAReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatcher(newGate().call, stringSize)
-		_, err := b.do(t.Context(), "item")
+		b := newBatcher(newGate().call, stringSize, testConfig)
+		_, err := b.Do(t.Context(), "item")
 		wantError(t, err, context.DeadlineExceeded)
-		b.close()
+		b.Close()
 	})
 }
 
 func TestBatcherRefusesItemsAfterClose(t *testing.T) {
-	b := newBatcher(newGate().call, stringSize)
-	b.close()
-	_, err := b.do(t.Context(), "item")
-	wantError(t, err, ErrClosed)
+	b := newBatcher(newGate().call, stringSize, testConfig)
+	b.Close()
+	_, err := b.Do(t.Context(), "item")
+	wantError(t, err, store.ErrClosed)
 }
 
 func TestBatcherLosesNothingUnderManyCallers(t *testing.T) {
@@ -303,7 +303,7 @@ func TestBatcherLosesNothingUnderManyCallers(t *testing.T) {
 			seen[i]++
 		}
 		return slices.Clone(items), nil
-	}, func(int) int { return 1 })
+	}, func(int) int { return 1 }, testConfig)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var sent sync.WaitGroup
@@ -315,7 +315,7 @@ func TestBatcherLosesNothingUnderManyCallers(t *testing.T) {
 				if n == 5000 {
 					cancel() // while items are in flight
 				}
-				if r, err := b.do(ctx, n); err == nil {
+				if r, err := b.Do(ctx, n); err == nil {
 					if r != n {
 						t.Errorf("item %d got the result of %d", n, r)
 					}
@@ -325,7 +325,7 @@ func TestBatcherLosesNothingUnderManyCallers(t *testing.T) {
 		})
 	}
 	sent.Wait()
-	b.close()
+	b.Close()
 	for _, n := range acknowledged.list() {
 		if seen[n] != 1 {
 			t.Errorf("item %d was sent %d times", n, seen[n])
@@ -339,26 +339,26 @@ type recorder struct {
 	log  *log[outcome]
 }
 
-func (r recorder) complete(result string, err error) { r.log.add(outcome{r.item, result, err}) }
+func (r recorder) Complete(result string, err error) { r.log.add(outcome{r.item, result, err}) }
 
 func TestBatcherSendsAGroupOnceItIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
-		b := newBatcher(g.call, stringSize)
-		lease := &ackGroup{pending: 3}
+		b := newBatcher(g.call, stringSize, testConfig)
+		lease := &Group{pending: 3}
 		begin := time.Now()
 		for _, item := range []string{"a", "b", "c"} {
 			if got := g.seen(); len(got) > 0 {
 				t.Fatalf("calls before item %s: %v", item, got)
 			}
-			b.put(item, recorder{item, done}, lease)
+			b.Put(item, recorder{item, done}, lease)
 			synctest.Wait()
 		}
 		if got := g.seen(); len(got) != 1 || !slices.Equal(got[0], []string{"a", "b", "c"}) || time.Since(begin) > 0 {
 			t.Errorf("calls %v after %v", got, time.Since(begin))
 		}
-		b.close()
+		b.Close()
 		if got := done.list(); len(got) != 3 || got[2] != (outcome{"c", "c", nil}) {
 			t.Errorf("outcomes: %v", got)
 		}
@@ -369,12 +369,12 @@ func TestBatcherLingersForAnIncompleteGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
-		b := newBatcher(g.call, stringSize)
-		lease, other := &ackGroup{pending: 500}, &ackGroup{pending: 500}
+		b := newBatcher(g.call, stringSize, testConfig)
+		lease, other := &Group{pending: 500}, &Group{pending: 500}
 		for _, round := range []string{"first", "second"} { // the timer is reset
-			b.put(round, recorder{round, done}, lease)
-			b.put("other "+round, recorder{round, done}, other)
-			b.put("lone "+round, recorder{round, done}, nil)
+			b.Put(round, recorder{round, done}, lease)
+			b.Put("other "+round, recorder{round, done}, other)
+			b.Put("lone "+round, recorder{round, done}, nil)
 			synctest.Wait()
 			if got := g.seen(); len(got) == 0 || !slices.Equal(got[len(got)-1], []string{"lone " + round}) {
 				t.Errorf("calls without delay: %v; want the lone item last", got)
@@ -388,8 +388,8 @@ func TestBatcherLingersForAnIncompleteGroup(t *testing.T) {
 				t.Errorf("calls after lingering: %v; want both groups in one", got)
 			}
 		}
-		b.put("last", recorder{"last", done}, lease)
-		b.close()
+		b.Put("last", recorder{"last", done}, lease)
+		b.Close()
 		if got := g.seen(); !slices.Equal(got[len(got)-1], []string{"last"}) || len(done.list()) != 7 {
 			t.Errorf("calls after close: %v; want the incomplete group last", got)
 		}
@@ -400,11 +400,11 @@ func TestBatcherCombinesCompleteGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, _, done := blockedBatcher(t)
 		for i := range 5 { // groups of 120 items; four of them fit into one call
-			lease := &ackGroup{pending: store.MaxBatch/4 - 5}
+			lease := &Group{pending: store.MaxBatch/4 - 5}
 			for range lease.pending {
-				b.put(strconv.Itoa(i), recorder{"", done}, lease)
+				b.Put(strconv.Itoa(i), recorder{"", done}, lease)
 			}
-			b.put("rest", recorder{"", done}, &ackGroup{pending: 2})
+			b.Put("rest", recorder{"", done}, &Group{pending: 2})
 		}
 		g.open <- struct{}{}
 		synctest.Wait()
@@ -416,7 +416,7 @@ func TestBatcherCombinesCompleteGroups(t *testing.T) {
 			t.Errorf("calls: %v; want the last to be four groups, in order", got)
 		}
 		close(g.open)
-		b.close()
+		b.Close()
 		synctest.Wait()
 		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxInFlight; got != want {
 			t.Errorf("%d outcomes, want %d", got, want)
@@ -435,7 +435,7 @@ func TestBatcherForgetsTheBytesOfAWithdrawnItem(t *testing.T) {
 		add(t.Context(), "a")
 		add(t.Context(), "bc")
 		close(g.open)
-		b.close()
+		b.Close()
 		if calls := g.seen(); len(calls) != 3 || !slices.Equal(calls[2], []string{"a", "bc"}) {
 			t.Errorf("%d calls, want one for both items", len(calls))
 		}
@@ -445,9 +445,9 @@ func TestBatcherForgetsTheBytesOfAWithdrawnItem(t *testing.T) {
 func TestBatcherRefusesALoneItemAfterClose(t *testing.T) {
 	g := newGate()
 	close(g.open)
-	b := newBatcher(g.call, stringSize)
-	b.close()
-	if _, err := b.do(context.Background(), "x"); !errors.Is(err, ErrClosed) || len(g.seen()) != 0 {
+	b := newBatcher(g.call, stringSize, testConfig)
+	b.Close()
+	if _, err := b.Do(context.Background(), "x"); !errors.Is(err, store.ErrClosed) || len(g.seen()) != 0 {
 		t.Errorf("%v after %d calls", err, len(g.seen()))
 	}
 }
@@ -455,17 +455,17 @@ func TestBatcherRefusesALoneItemAfterClose(t *testing.T) {
 func TestBatcherSendsNothingForACallerThatHasGone(t *testing.T) {
 	g := newGate()
 	close(g.open)
-	b := newBatcher(g.call, stringSize)
+	b := newBatcher(g.call, stringSize, testConfig)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
 	for range 100 {
-		if _, err := b.do(ctx, "x"); err != gone {
+		if _, err := b.Do(ctx, "x"); err != gone {
 			t.Fatal(err)
 		}
 	}
-	b.close()
-	if _, err := b.do(ctx, "x"); err != gone {
+	b.Close()
+	if _, err := b.Do(ctx, "x"); err != gone {
 		t.Errorf("after close: %v", err)
 	}
 	if calls := g.seen(); len(calls) != 0 {
@@ -480,7 +480,7 @@ func TestBatcherKeepsFewEmptyBatches(t *testing.T) {
 			add(t.Context(), strings.Repeat("x", store.MaxBatchBytes))
 		}
 		close(g.open)
-		b.close()
+		b.Close()
 		if n := len(b.spare); n > maxSpare {
 			t.Errorf("keeps %d empty batches, want up to %d", n, maxSpare)
 		}
