@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -96,25 +95,4 @@ func BenchmarkWorker(b *testing.B) {
 	cancel()
 	running.Wait()
 	c.Close()
-}
-
-// BenchmarkWatchEvents encodes and decodes what a process reports every 10 ms at most.
-func BenchmarkWatchEvents(b *testing.B) {
-	events := make([]WatchEvent, maxDetails)
-	for i := range events {
-		events[i] = WatchEvent{Kind: EventAcked, ID: store.NewID(), Time: time.Now(), Attempt: 1,
-			Lateness: 612 * time.Microsecond, Duration: 12345 * time.Microsecond}
-	}
-	process := thisProcess()
-	encoded, _ := encodeEvents(process, events, 0)
-	b.Run("encode", func(b *testing.B) {
-		for b.Loop() {
-			encodeEvents(process, events, 0)
-		}
-	})
-	b.Run("decode", func(b *testing.B) {
-		for b.Loop() {
-			decodeEvents("q", encoded)
-		}
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"weak"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/store"
@@ -24,8 +25,8 @@ type Client struct {
 	store          store.Store
 	owned          bool // the store was opened by Open, so Close closes it
 	log            *slog.Logger
-	observe        func(Event) // nil without an observer
-	reporter       *reporter   // nil with WithoutActivity
+	observe        func(Event)      // nil without an observer
+	reporter       *report.Reporter // nil with WithoutActivity
 	eventHeaders   *event.Headers
 	defaults       *Outgoing // for sends; nil if there are none
 	sendMiddleware []func(context.Context, *Outgoing) error
@@ -189,7 +190,7 @@ func newClient(s store.Store, o options) *Client {
 		c.schedules.Durable = c.defaults.Durability.asked
 	}
 	if !o.unreported {
-		c.reporter = newReporter(s, o.logger)
+		c.reporter = report.New(s, o.logger)
 	}
 	c.ending, c.end = context.WithCancelCause(context.Background())
 	c.confirming, c.giveUp = context.WithCancelCause(context.Background())
@@ -323,11 +324,11 @@ func (c *Client) Close() error {
 		c.calls.Wait()
 		grace.Stop()
 		c.giveUp(errClientClosed)
-		c.reporter.close()
+		c.reporter.Close()
 		if c.owned {
 			c.closeErr = c.store.Close()
 		}
-		c.reporter.wait()
+		c.reporter.Wait()
 	})
 	return c.closeErr
 }

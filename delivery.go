@@ -406,5 +406,5 @@ func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 			Headers:  d.queue.client.eventHeaders.Of(d.Headers),
 		})
 	}
-	d.queue.activity.count(kind, 1)
+	d.queue.activity.Count(kind, 1)
 }

@@ -278,7 +278,7 @@ func (f *forwarder) moved(forwarded store.Forwarded) {
 	for _, id := range forwarded.IDs {
 		f.queue.report(Event{Kind: EventForwarded, ID: id, Context: f.run.handling})
 	}
-	f.queue.activity.count(EventForwarded, forwarded.Count)
+	f.queue.activity.Count(EventForwarded, forwarded.Count)
 }
 
 // Event implements pump.Reports.

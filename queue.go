@@ -8,6 +8,7 @@ import (
 
 	"github.com/laterq/later/internal/batch"
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
@@ -24,7 +25,7 @@ type Queue struct {
 	kept    error // why its messages may not be changed like others
 
 	defaults *Outgoing // for sends; nil if there are none
-	activity *queueActivity
+	activity *report.Queue
 	dropped  *atomic.Int64 // when messages of an unsubscribed topic were dropped, in ns since 1970
 
 	sends   *batch.Sends
@@ -35,7 +36,7 @@ func newQueue(c *Client, name string) *Queue {
 	// Calls in flight refer to q, so that it is in use until they return.
 	q := &Queue{
 		client: c, name: name, old: store.CheckNewQueue(name), kept: checkUse(name, reserved.Change), defaults: c.defaults,
-		dropped: new(atomic.Int64), activity: c.reporter.of(name),
+		dropped: new(atomic.Int64), activity: c.reporter.Of(name),
 	}
 	cfg := batch.Config{Timeout: callTimeout, Closed: errClientClosed}
 	q.sends = batch.NewSends(q.store, c.confirming, cfg)
@@ -67,7 +68,7 @@ func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
 	if q.wantsEvents() {
 		q.report(Event{Kind: kind, ID: id, Context: ctx})
 	}
-	q.activity.count(kind, 1)
+	q.activity.Count(kind, 1)
 }
 
 // sent reports a message that store has counted.
@@ -76,7 +77,7 @@ func (q *Queue) sent(ctx context.Context, m *store.Outgoing) { q.reportSend(ctx,
 // duplicate reports and counts a message that was not sent.
 func (q *Queue) duplicate(ctx context.Context, m *store.Outgoing) {
 	q.reportSend(ctx, EventDuplicate, m)
-	q.activity.count(EventDuplicate, 1)
+	q.activity.Count(EventDuplicate, 1)
 }
 
 func (q *Queue) reportSend(ctx context.Context, kind EventKind, m *store.Outgoing) {
@@ -90,11 +91,11 @@ func (q *Queue) bulkEvent(ctx context.Context, kind EventKind, n int) {
 	if n > 0 && q.wantsEvents() {
 		q.report(Event{Kind: kind, Context: ctx, Count: n})
 	}
-	q.activity.count(kind, n)
+	q.activity.Count(kind, n)
 }
 
 // wantsEvents reports whether there is an observer, or watchers of the queue.
-func (q *Queue) wantsEvents() bool { return q.client.observe != nil || q.activity.wantsDetails() }
+func (q *Queue) wantsEvents() bool { return q.client.observe != nil || q.activity.WantsDetails() }
 
 // report completes an event and passes it to the observer and to watchers. The caller counts it.
 func (q *Queue) report(e Event) {
@@ -102,5 +103,8 @@ func (q *Queue) report(e Event) {
 	if q.client.observe != nil {
 		q.client.observe(e)
 	}
-	q.activity.collect(&e)
+	if q.activity.WantsDetails() {
+		q.activity.Collect(report.Event{Kind: e.Kind, ID: e.ID, Time: e.Time, Attempt: e.Attempt, Lateness: e.Lateness,
+			Duration: e.Duration, Count: e.Count, Headers: e.Headers}, e.Err)
+	}
 }

@@ -212,7 +212,7 @@ func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendR
 			sent++
 		}
 	}
-	q.activity.count(EventSent, sent)
+	q.activity.Count(EventSent, sent)
 	return results, err
 }
 

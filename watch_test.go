@@ -3,15 +3,14 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -125,11 +124,11 @@ func TestWatchIsNoticedByABusyProcessWithinASecond(t *testing.T) {
 		began := time.Now()
 		w := mustWatch(t, c, "q")
 		nextEvent(t, w)
-		if d := time.Since(began); d > reportEvery+2*detailsEvery {
+		if d := time.Since(began); d > report.Every+2*report.DetailsEvery {
 			t.Errorf("the first event came after %v", d)
 		}
 		for range 1000 {
-			if e := nextEvent(t, w); e.Kind != EventSent || time.Since(e.Time) > 2*detailsEvery {
+			if e := nextEvent(t, w); e.Kind != EventSent || time.Since(e.Time) > 2*report.DetailsEvery {
 				t.Fatalf("event of %v ago: %+v", time.Since(e.Time), e)
 			}
 		}
@@ -155,10 +154,10 @@ func TestWatchThatDoesNotReadMissesEventsAndDelaysNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent += len(msgs)
-			time.Sleep(detailsEvery)
+			time.Sleep(report.DetailsEvery)
 		}
-		if d := time.Since(began); d != 2000*detailsEvery {
-			t.Errorf("sends took %v", d-2000*detailsEvery)
+		if d := time.Since(began); d != 2000*report.DetailsEvery {
+			t.Errorf("sends took %v", d-2000*report.DetailsEvery)
 		}
 		time.Sleep(time.Minute)
 		seen, missed, marks := 0, 0, 0
@@ -185,7 +184,7 @@ func TestWatchOfAFloodKeepsRoomForRareEvents(t *testing.T) {
 		time.Sleep(time.Minute)
 		w := mustWatch(t, c, "q")
 		var msgs []Outgoing
-		for range 5 * maxDetails {
+		for range 5 * report.MaxDetails {
 			msgs = append(msgs, Outgoing{When: In(time.Hour)})
 		}
 		if _, err := q.SendBatch(t.Context(), msgs); err != nil {
@@ -242,7 +241,7 @@ func TestWatchOfAllQueuesFindsNewOnes(t *testing.T) {
 		w := mustWatch(t, watching)
 		mustSend(t, c.Queue("old"), "", WithID("1"))
 		mustSend(t, c.Queue("new"), "", WithID("2"))
-		time.Sleep(2 * followEvery)
+		time.Sleep(2 * report.FollowEvery)
 		mustSend(t, c.Queue("new"), "", WithID("3"))
 		seen := map[string]bool{}
 		for !seen["new/3"] {
@@ -382,39 +381,4 @@ func TestWatchReportsAGap(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	})
-}
-
-func TestWatchEventsThatAreTooLongAreMissed(t *testing.T) {
-	var events []WatchEvent
-	const many = 500
-	for i := range many {
-		events = append(events,
-			WatchEvent{Kind: EventNacked, ID: fmt.Sprint(i), Error: strings.Repeat("\x01", maxEventError)})
-	}
-	encoded, number := encodeEvents(thisProcess(), events, 7)
-	if len(encoded) > store.MaxEventBytes || number != many+7 {
-		t.Fatalf("%d events have %d bytes", number, len(encoded))
-	}
-	decoded := decodeEvents("q", encoded)
-	last := decoded[len(decoded)-1]
-	if last.Kind != EventMissed || len(decoded)-1+last.Missed != number || len(decoded) < 100 {
-		t.Errorf("%d events, the last is %+v", len(decoded), last)
-	}
-	for i, e := range decoded[:len(decoded)-1] {
-		if e.ID != fmt.Sprint(i) || e.Error != events[i].Error {
-			t.Fatalf("event %d is %+v", i, e)
-		}
-	}
-}
-
-func TestWatchEventsThatCannotBeReadAreMissed(t *testing.T) {
-	for _, encoded := range []string{"", "x", "[]", `{"process":{"pid":1},"events":[{"kind":7}]}`} {
-		if e := decodeEvents("q", []byte(encoded)); len(e) != 1 || e[0].Kind != EventMissed {
-			t.Errorf("%q: %+v", encoded, e)
-		}
-	}
-	e := decodeEvents("q", []byte(`{"process":{"pid":1},"events":[{"kind":"new","extra":1}],"missed":2}`))
-	if len(e) != 2 || e[0].Kind != "new" || e[1].Missed != 2 {
-		t.Errorf("%+v", e)
-	}
 }

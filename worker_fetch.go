@@ -122,7 +122,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slo
 			t.report(EventClaimed, nil)
 		}
 	}
-	qw.queue.activity.count(EventClaimed, len(held.tasks))
+	qw.queue.activity.Count(EventClaimed, len(held.tasks))
 	r.leases.Keep(&held.Lease, len(held.tasks), asked)
 	if !held.arrived.Before(hold.End(asked, qw.cfg.Lease)) {
 		held.Lost() // the reply came too late

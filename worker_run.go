@@ -259,7 +259,7 @@ func (q *Queue) occurred(e Event, n int) {
 	if q.wantsEvents() {
 		q.report(e)
 	}
-	q.activity.count(e.Kind, n)
+	q.activity.Count(e.Kind, n)
 }
 
 // unlessLocal returns how often the worker reads or writes what it shares with other processes.

@@ -236,7 +236,7 @@ func (t *task) event(kind EventKind, err error) {
 	if q.wantsEvents() {
 		t.report(kind, err)
 	}
-	q.activity.count(kind, 1)
+	q.activity.Count(kind, 1)
 }
 
 // report reports an event of the task to the observer and to watchers.

@@ -1,4 +1,4 @@
-package later
+package report
 
 import (
 	"context"
@@ -7,37 +7,38 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
 const (
-	// reportEvery is how often a process reports the counts of its active queues. A queue that becomes active is
+	// Every is how often a process reports the counts of its active queues. A queue that becomes active is
 	// reported at once.
-	reportEvery = time.Second
-	// detailsEvery is how long events wait for others while somebody watches.
-	detailsEvery = 10 * time.Millisecond
+	Every = time.Second
+	// DetailsEvery is how long events wait for others while somebody watches.
+	DetailsEvery = 10 * time.Millisecond
 	// reportTimeout limits a report. The store may be slow; nothing waits for a report but the next one.
 	reportTimeout = time.Second
 	// reportGrace is how long Close waits for the last report.
 	reportGrace = 100 * time.Millisecond
 	// reportPart is how many queues are reported in a call.
 	reportPart = 500
-	// maxDetails is how many events of a queue are kept between two reports, and maxCommonDetails those of the most
+	// MaxDetails is how many events of a queue are kept between two reports, and maxCommonDetails those of the most
 	// common kinds among them, so that a flood of these leaves room for the others. More would cost the
-	// process more: encoding so many takes about 3 % of a core, see BenchmarkWatchEvents.
-	maxDetails       = 125
+	// process more: encoding so many takes about 3 % of a core, see BenchmarkEvents.
+	MaxDetails       = 125
 	maxCommonDetails = 100
 )
 
-// countedKinds are the kinds of events that are counted and shown to watchers, by their index in queueActivity.counts.
+// countedKinds are the kinds of events that are counted and shown to watchers, by their index in Queue.counts.
 // The most common ones are a cache line apart, so that senders and handlers do not slow each other.
-var countedKinds = [...]EventKind{
-	countSent: EventSent, 1: EventDuplicate, 2: EventCancelled, 3: EventRescheduled, 4: EventPaused, 5: EventResumed,
-	6: EventReplayed, 7: EventPurged,
-	countClaimed: EventClaimed, 9: EventExpired, 10: EventDropped, 11: EventLeaseLost, 12: EventReleased, 13: EventSnoozed,
-	14: EventUnsettled, 15: EventForwarded,
-	countAcked: EventAcked, 17: EventNacked, 18: EventBuried, 19: EventDied, 20: EventRunMissed, 21: EventRunSkipped,
-	22: EventEdited, 23: EventGivenBack,
+var countedKinds = [...]store.EventKind{
+	countSent: event.Sent, 1: event.Duplicate, 2: event.Cancelled, 3: event.Rescheduled, 4: event.Paused, 5: event.Resumed,
+	6: event.Replayed, 7: event.Purged,
+	countClaimed: event.Claimed, 9: event.Expired, 10: event.Dropped, 11: event.LeaseLost, 12: event.Released, 13: event.Snoozed,
+	14: event.Unsettled, 15: event.Forwarded,
+	countAcked: event.Acked, 17: event.Nacked, 18: event.Buried, 19: event.Died, 20: event.RunMissed, 21: event.RunSkipped,
+	22: event.Edited, 23: event.GivenBack,
 }
 
 const (
@@ -47,15 +48,15 @@ const (
 )
 
 // countIndex returns the index of a kind, or -1 if it is not counted.
-func countIndex(kind EventKind) int {
+func countIndex(kind store.EventKind) int {
 	switch kind {
-	case EventSent:
+	case event.Sent:
 		return countSent
-	case EventClaimed:
+	case event.Claimed:
 		return countClaimed
-	case EventAcked:
+	case event.Acked:
 		return countAcked
-	case EventStarted, EventMissed:
+	case event.Started, event.Missed:
 		return -1
 	}
 	for i, k := range countedKinds {
@@ -66,12 +67,12 @@ func countIndex(kind EventKind) int {
 	return -1
 }
 
-// queueActivity is what the reporter knows of one queue. A nil one records nothing.
+// Queue records the events of one queue. A nil one records nothing.
 //
 // While nobody watches, an event costs an addition. Details are collected while somebody watches, and while that is not
 // known: until the first report of a queue that was idle.
-type queueActivity struct {
-	reporter *reporter
+type Queue struct {
+	reporter *Reporter
 	queue    string
 	counts   [len(countedKinds)]atomic.Int64
 	active   atomic.Bool // it is in reporter.active
@@ -79,13 +80,13 @@ type queueActivity struct {
 
 	mu       sync.Mutex
 	watched  bool // the last report said that somebody watches
-	expected int  // calls of expectWatcher
-	details  []WatchEvent
+	expected int  // calls of ExpectWatcher
+	details  []Event
 	missed   int // events whose details found no room
 }
 
-// count counts n events.
-func (a *queueActivity) count(kind EventKind, n int) {
+// Count counts n events.
+func (a *Queue) Count(kind store.EventKind, n int) {
 	if a == nil || n == 0 {
 		return
 	}
@@ -99,8 +100,8 @@ func (a *queueActivity) count(kind EventKind, n int) {
 	}
 }
 
-// expectWatcher has details collected until a report says that nobody watches.
-func (a *queueActivity) expectWatcher() {
+// ExpectWatcher has details collected until a report says that nobody watches.
+func (a *Queue) ExpectWatcher() {
 	if a == nil {
 		return
 	}
@@ -111,27 +112,27 @@ func (a *queueActivity) expectWatcher() {
 	a.detailed.Store(true)
 }
 
-// wantsDetails reports whether collect would keep an event.
-func (a *queueActivity) wantsDetails() bool { return a != nil && a.detailed.Load() }
+// WantsDetails reports whether Collect would keep an event.
+func (a *Queue) WantsDetails() bool { return a != nil && a.detailed.Load() }
 
-// collect keeps an event for watchers. The caller counts it, too.
-func (a *queueActivity) collect(e *Event) {
-	if !a.wantsDetails() || e.Kind == EventStarted {
+// Collect keeps an event for watchers. cause is the error that it has the text of, or nil. The caller counts the event,
+// too.
+func (a *Queue) Collect(e Event, cause error) {
+	if !a.WantsDetails() || e.Kind == event.Started {
 		return
 	}
-	failure := ""
-	if e.Err != nil { // the program's code, which is not called under the lock
-		failure = cutText(e.Err.Error(), maxEventError)
+	if cause != nil { // the program's code, which is not called under the lock
+		e.Error = cutText(cause.Error(), maxError)
 	}
-	limit := maxDetails
+	limit := MaxDetails
 	switch e.Kind {
-	case EventSent, EventClaimed, EventAcked:
+	case event.Sent, event.Claimed, event.Acked:
 		limit = maxCommonDetails
 	}
 	a.mu.Lock()
 	first := len(a.details) == 0 && a.missed == 0
 	if len(a.details) < limit {
-		a.details = append(a.details, newWatchEvent(e, failure))
+		a.details = append(a.details, e)
 	} else {
 		a.missed++
 	}
@@ -145,12 +146,12 @@ func (a *queueActivity) collect(e *Event) {
 }
 
 // take returns what is to be reported, and whether there is anything.
-func (a *queueActivity) take() (r pendingReport, any bool) {
+func (a *Queue) take() (r pendingReport, any bool) {
 	r.activity = a
 	for i := range a.counts {
 		if n := a.counts[i].Swap(0); n > 0 {
 			if r.counts == nil {
-				r.counts = map[EventKind]int64{}
+				r.counts = map[store.EventKind]int64{}
 			}
 			r.counts[countedKinds[i]] = n
 		}
@@ -166,7 +167,7 @@ func (a *queueActivity) take() (r pendingReport, any bool) {
 // reported notes what the reply to a report said. After a failure somebody still watches if somebody did: the next
 // reports, at the pace of ticks, count what the watchers have missed until one succeeds. The last report is not made up
 // for.
-func (a *queueActivity) reported(r pendingReport, result store.ReportResult, last bool) {
+func (a *Queue) reported(r pendingReport, result store.ReportResult, last bool) {
 	a.mu.Lock()
 	failed := result.Err != nil
 	if !failed {
@@ -189,18 +190,23 @@ func (a *queueActivity) reported(r pendingReport, result store.ReportResult, las
 
 // pendingReport is a report before it is encoded.
 type pendingReport struct {
-	activity *queueActivity
-	counts   map[EventKind]int64
-	details  []WatchEvent
+	activity *Queue
+	counts   map[store.EventKind]int64
+	details  []Event
 	missed   int
 	expected int
 }
 
-// reporter reports what happens to the queues of a client: counts about once a second, and details while somebody
-// watches. It makes no calls and has no goroutine while nothing happens. A failure is no problem of the queue: what the
-// report carried is lost, and watchers are told later how many events they have missed.
-type reporter struct {
-	store   store.Store
+// Sink takes reports. It is a part of store.Store.
+type Sink interface {
+	Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error)
+}
+
+// Reporter reports what happens to the queues of a client: counts about once a second, and details while somebody
+// watches. It makes no calls and has no goroutine while nothing happens. A failure does not affect the
+// queue: the contents of the report are lost, and watchers are told later how many events they have missed.
+type Reporter struct {
+	store   Sink
 	log     *slog.Logger
 	process Process
 	ctx     context.Context
@@ -210,47 +216,47 @@ type reporter struct {
 	mu      sync.Mutex
 	running bool
 	closing bool
-	active  map[*queueActivity]struct{} // had an event since the last tick
-	fresh   []*queueActivity            // active, and not reported yet
-	hasty   []*queueActivity            // watched, with details
-	tick    time.Time                   // when all active queues are reported
-	hurry   time.Time                   // when hasty is reported
-	kick    chan struct{}               // has a token when run has to look at these
+	active  map[*Queue]struct{} // had an event since the last tick
+	fresh   []*Queue            // active, and not reported yet
+	hasty   []*Queue            // watched, with details
+	tick    time.Time           // when all active queues are reported
+	hurry   time.Time           // when hasty is reported
+	kick    chan struct{}       // has a token when run has to look at these
 
 	failing bool // belongs to run
 }
 
-func newReporter(s store.Store, log *slog.Logger) *reporter {
-	r := &reporter{store: s, log: log, process: thisProcess(), kick: make(chan struct{}, 1)}
+func New(s Sink, log *slog.Logger) *Reporter {
+	r := &Reporter{store: s, log: log, process: ThisProcess(), kick: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// of returns the activity of a queue. It is nil if r is.
-func (r *reporter) of(queue string) *queueActivity {
+// Of returns the activity of a queue. It is nil if r is.
+func (r *Reporter) Of(queue string) *Queue {
 	if r == nil {
 		return nil
 	}
-	a := &queueActivity{reporter: r, queue: queue}
+	a := &Queue{reporter: r, queue: queue}
 	a.detailed.Store(true)
 	return a
 }
 
 // activate has a queue reported at once.
-func (r *reporter) activate(a *queueActivity) {
+func (r *Reporter) activate(a *Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing || a.active.Swap(true) {
 		return
 	}
 	if r.active == nil {
-		r.active = map[*queueActivity]struct{}{}
+		r.active = map[*Queue]struct{}{}
 	}
 	r.active[a] = struct{}{}
 	r.fresh = append(r.fresh, a)
 	if !r.running {
 		r.running = true
-		r.tick = time.Now().Add(reportEvery)
+		r.tick = time.Now().Add(Every)
 		r.done.Go(r.run)
 		return
 	}
@@ -258,20 +264,20 @@ func (r *reporter) activate(a *queueActivity) {
 }
 
 // hasten has the details of a watched queue reported soon.
-func (r *reporter) hasten(a *queueActivity) {
+func (r *Reporter) hasten(a *Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing {
 		return
 	}
 	if len(r.hasty) == 0 {
-		r.hurry = time.Now().Add(detailsEvery)
+		r.hurry = time.Now().Add(DetailsEvery)
 	}
 	r.hasty = append(r.hasty, a)
 	r.signal()
 }
 
-func (r *reporter) signal() {
+func (r *Reporter) signal() {
 	select {
 	case r.kick <- struct{}{}:
 	default:
@@ -279,8 +285,8 @@ func (r *reporter) signal() {
 }
 
 // run reports until no queue is active.
-func (r *reporter) run() {
-	timer := time.NewTimer(reportEvery)
+func (r *Reporter) run() {
+	timer := time.NewTimer(Every)
 	defer timer.Stop()
 	for {
 		due, wait, over := r.next(time.Now())
@@ -301,10 +307,10 @@ func (r *reporter) run() {
 
 // next returns what has to be reported now, or how long to wait. It reports whether the goroutine is not needed any
 // more.
-func (r *reporter) next(now time.Time) (due []pendingReport, wait time.Duration, over bool) {
+func (r *Reporter) next(now time.Time) (due []pendingReport, wait time.Duration, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var queues []*queueActivity
+	var queues []*Queue
 	ticks := !now.Before(r.tick) || r.closing
 	switch {
 	case ticks:
@@ -312,7 +318,7 @@ func (r *reporter) next(now time.Time) (due []pendingReport, wait time.Duration,
 			queues = append(queues, a)
 		}
 		r.fresh, r.hasty = nil, nil
-		r.tick = now.Add(reportEvery)
+		r.tick = now.Add(Every)
 	case len(r.fresh) > 0:
 		queues, r.fresh = r.fresh, nil
 	case len(r.hasty) > 0 && !now.Before(r.hurry):
@@ -337,7 +343,7 @@ func (r *reporter) next(now time.Time) (due []pendingReport, wait time.Duration,
 }
 
 // rest ends the activity of a queue that had no event since the last tick. The lock is held.
-func (r *reporter) rest(a *queueActivity) {
+func (r *Reporter) rest(a *Queue) {
 	a.detailed.Store(true)
 	a.active.Store(false)
 	// An event that came before active was cleared has not activated it.
@@ -351,7 +357,7 @@ func (r *reporter) rest(a *queueActivity) {
 }
 
 // pending reports whether there is something to report.
-func (a *queueActivity) pending() bool {
+func (a *Queue) pending() bool {
 	for i := range a.counts {
 		if a.counts[i].Load() > 0 {
 			return true
@@ -363,7 +369,7 @@ func (a *queueActivity) pending() bool {
 }
 
 // report makes reports. It does not retry.
-func (r *reporter) report(due []pendingReport) {
+func (r *Reporter) report(due []pendingReport) {
 	for len(due) > 0 {
 		n := min(len(due), reportPart)
 		r.reportTogether(due[:n])
@@ -371,11 +377,11 @@ func (r *reporter) report(due []pendingReport) {
 	}
 }
 
-func (r *reporter) reportTogether(due []pendingReport) {
+func (r *Reporter) reportTogether(due []pendingReport) {
 	reports := make([]store.Report, len(due))
 	for i := range due {
 		reports[i] = store.Report{Queue: due[i].activity.queue, Counts: due[i].counts}
-		reports[i].Events, reports[i].Number = encodeEvents(r.process, due[i].details, due[i].missed)
+		reports[i].Events, reports[i].Number = encode(r.process, due[i].details, due[i].missed)
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, reportTimeout)
 	defer cancel()
@@ -401,8 +407,8 @@ func (r *reporter) reportTogether(due []pendingReport) {
 	r.failing = err != nil
 }
 
-// close makes the last report, for which it waits a little. After it, wait returns when the goroutine has ended.
-func (r *reporter) close() {
+// Close makes the last report, for which it waits a little. After it, Wait returns when the goroutine has ended.
+func (r *Reporter) Close() {
 	if r == nil {
 		return
 	}
@@ -429,8 +435,8 @@ func (r *reporter) close() {
 	r.cancel()
 }
 
-// wait returns when no report is under way. Closing the store ends one that the store does not answer.
-func (r *reporter) wait() {
+// Wait returns when no report is under way. Closing the store ends one that the store does not answer.
+func (r *Reporter) Wait() {
 	if r != nil {
 		r.done.Wait()
 	}
