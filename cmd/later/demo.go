@@ -45,10 +45,10 @@ Demo prints each delivery with its lateness, and finally the number of messages 
 unaccounted for, it is lost, and the exit code is 1. A delivery is early if it came before its due time.
 
 In an embedded store, the default, you can stop the demo at any moment, by Ctrl-C, kill -9 or a power cut. The next run
-delivers the messages that it finds. Messages that fell due in between come at once; messages that the killed worker held
-come when their leases expire, within %s. If the embedded store cannot be used, the demo runs in memory. A store that you name
-must work. The names of the demo's queues begin with demo-, and are unique where other processes share the store. At
-the end, demo removes them, also after Ctrl-C unless it can continue.
+delivers the messages that it finds. Messages that fell due in between come at once; messages that the killed worker
+held come when their leases expire, within %s. If the embedded store cannot be used, the demo runs in memory. A store
+that you name must work. The names of the demo's queues begin with demo-, and are unique where other processes share
+the store. At the end, demo removes them, also after Ctrl-C unless it can continue.
 
 With --ui, the shop goes on until Ctrl-C and is shown on the web page, whose URL demo prints and opens in the browser.
 It then also has a topic, schedules, a paused queue, and messages that are due within weeks. It runs in memory, or in a

@@ -157,6 +157,14 @@ func (s *shop) send(ctx context.Context, queue string, o later.Outgoing) error {
 	s.report.summary.Sent++
 	s.report.mu.Unlock()
 	_, err := s.queue(queue).SendMessage(ctx, o)
+	if err != nil { // the store may not have it
+		s.report.mu.Lock()
+		defer s.report.mu.Unlock()
+		if s.report.left[o.ID] {
+			delete(s.report.left, o.ID)
+			s.report.summary.Sent--
+		}
+	}
 	return err
 }
 

@@ -94,7 +94,7 @@ to %d bytes.`, later.MaxScheduleName),
 		"how old a missed run may be that is sent (default: the distance between runs)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
 	flags.StringVar(&f.unfinished, "unfinished", "",
-		"`policy` for a run when the one before is unfinished: skip, allow or buffer (default skip)")
+		"`policy` for a run while another is unfinished: skip, allow or buffer (default skip)")
 	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
 	cmd.MarkFlagRequired("queue")
 	for name, values := range map[string][]string{

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -209,6 +210,9 @@ func (m *Main) serve(ctx context.Context, o serveOptions, ready func(url string)
 	return errors.Join(context.Cause(ctx), err)
 }
 
+// flushTimeout limits how long clients can take the rest of their replies after all calls have been answered.
+const flushTimeout = time.Second
+
 // webServer serves a client's store over HTTP.
 type webServer struct {
 	url      string
@@ -250,7 +254,10 @@ func (m *Main) startWeb(
 func (w *webServer) stop() error {
 	w.listener.Close() // clients that come now find nobody, and try again
 	w.end()
-	<-w.ended // else Close could close the listener once more, which is an error
+	<-w.ended // else the listener could be closed once more, which is an error
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	_ = w.http.Shutdown(ctx) // the replies of calls that end has waited for may not be sent yet
 	return w.http.Close()
 }
 
