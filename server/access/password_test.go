@@ -103,6 +103,7 @@ func TestChecksOfPasswordsAreBounded(t *testing.T) {
 			c.guesses.cpu.Give(netip.AddrFrom4([4]byte{byte(i)}), 1)
 		}
 		time.Sleep(time.Minute) // of the bubble, for all checks
+		synctest.Wait()
 		if statuses[200] != 3*maxWaiting || statuses[401] != maxWaiting/2 {
 			t.Errorf("%v", statuses)
 		}
