@@ -62,9 +62,9 @@ var session = []step{
 	{request: "GET /v1/queues/mail/export?state=dead", status: http.StatusOK, lines: true},
 	{request: "POST /v1/import",
 		status: http.StatusOK, lines: true, headers: []string{"Content-Type", "application/x-ndjson"},
-		body: `{"later_export":1,"time":"2026-01-01T00:00:00Z","queues":["copy"]}
+		body: `{"later_export":2,"time":"2026-01-01T00:00:00Z","queues":["copy"]}
 {"queue":"copy","id":"i","state":"scheduled","due":"2100-01-01T00:00:00Z","payload":"x"}
-{"later_export_end":1,"messages":1}
+{"later_export_end":2,"messages":1}
 `},
 	{request: "GET /healthz", status: http.StatusOK},
 	{request: "GET /readyz", status: http.StatusOK},
