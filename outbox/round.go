@@ -141,7 +141,7 @@ func (m *mover) claim(ctx context.Context, on database) (rows []claimedRow, more
 		m.dropHolds(now)
 	}
 	more = len(rows) == m.limit || size >= maxRoundBytes
-	// What is read beyond the bytes was read in vain: the next round asks for no more than about what it can take.
+	// Rows beyond maxRoundBytes were read for nothing: the next round asks for at most about the rows it can take.
 	m.limit = min(m.cfg.Batch, 2*m.limit)
 	if size >= maxRoundBytes {
 		m.limit = min(m.cfg.Batch, len(rows)+1)

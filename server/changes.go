@@ -37,7 +37,7 @@ type changes struct {
 	count int64     // changes so far: the id of the last one
 }
 
-// Change is a change that somebody made through a server.
+// Change is a change that a caller made through a server.
 type Change struct {
 	ID         int64          `json:"id" doc:"Grows with each change, from 1 when the server starts"`
 	Time       string         `json:"time"`
@@ -104,7 +104,7 @@ func (c *Change) isOf(see func(queue string) bool, schedules bool) bool {
 		(!scheduled || schedules)
 }
 
-// withoutFilter returns the change without texts that somebody searched for in payloads.
+// withoutFilter returns the change without texts that a caller searched for in payloads.
 func (c *Change) withoutFilter() *Change {
 	if _, has := c.Attributes["filter"]; !has {
 		return c

@@ -37,7 +37,8 @@ type feeds struct {
 }
 
 // feed watches some queues for any number of clients. It keeps the last events; each client knows where it is and reads
-// at its own pace, so one that is slow delays and costs nobody: what it has not read in time is missed.
+// at its own pace, so a slow client neither delays nor burdens the others: it misses the events that it has not read
+// in time.
 type feed struct {
 	key     string
 	epoch   string // distinguishes its events from those of other feeds

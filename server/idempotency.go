@@ -32,7 +32,7 @@ const (
 type IdempotencyKey struct {
 	Key string `header:"Idempotency-Key" doc:"Names the request, in 1 to 255 printable ASCII characters: if it is repeated within 24 hours, it changes nothing, and is answered like the first with the outcome duplicate"`
 
-	who     string // the sender, so that nobody learns of the requests of others
+	who     string // the sender, so that no sender learns of the requests of others
 	request []byte // the fingerprint
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxDetailed is of how many queues a reading reads the details, besides those of which none were read before. So
-	// those of up to so many queues are always new, and those of ten times as many are about ten readings old at most.
+	// maxDetailed is the number of queues whose details one reading refreshes, in addition to new queues. The details
+	// of up to so many queues are always new; with ten times as many, they are about ten readings old at most.
 	maxDetailed = 100
 	// changedFirst is how many readings a queue waits longer than one whose counts have changed.
 	changedFirst = 10
@@ -49,7 +49,7 @@ func (k *keptDetails) choose(queues []*readQueue) (chosen []*readQueue) {
 	return append(chosen, known[:min(len(known), maxDetailed)]...)
 }
 
-// rank is lower for a queue whose details are to be read before those of another.
+// rank orders the queues: the details of a queue with a lower rank are read first.
 func (q *readQueue) rank() int {
 	before := &q.details.stats
 	if before.Scheduled != q.Scheduled || before.Ready != q.Ready || !before.NextDue.Equal(q.NextDue) {

@@ -189,7 +189,7 @@ func isDamage(err error) bool {
 	return errors.Is(err, later.ErrCorrupt) || errors.Is(err, later.ErrUnsupported)
 }
 
-// earlier returns the earlier one of two times, of which zero is none.
+// earlier returns the earlier of two times. A zero time counts as none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

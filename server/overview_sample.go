@@ -23,7 +23,7 @@ const (
 	rejoinAfter = time.Second
 )
 
-// samples are what a server has seen of the events of all queues lately, while somebody looks at overviews.
+// samples are what a server has seen of the events of all queues lately, while an overview is being watched.
 type samples struct {
 	mu      sync.Mutex
 	idle    *time.Timer // ends the sampling; nil while there is none

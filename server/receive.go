@@ -224,7 +224,7 @@ func (s *Server) receiveSome(
 	return got, told, err
 }
 
-// release releases messages whose receiver is gone. Those that cannot be released come again after their lease.
+// release releases messages whose receiver is gone. A message that cannot be released comes again after its lease.
 func (s *Server) release(ctx context.Context, got []*later.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stallTimeout)
 	defer cancel()
@@ -240,7 +240,7 @@ func (s *Server) release(ctx context.Context, got []*later.Delivery) {
 }
 
 // workerID returns the id of a worker with a name. It is the same at all servers of the store, and different for each
-// token and user, so that nobody receives the commands of other's workers.
+// token and user, so that no caller receives the commands of another's workers.
 func workerID(ctx context.Context, name string) string {
 	who, _ := access.FromContext(ctx)
 	sum := sha256.Sum256([]byte(who.Key() + "\x00" + name))

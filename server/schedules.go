@@ -161,7 +161,7 @@ func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedul
 			out.Body.Items = append(out.Body.Items, shown(ctx, info))
 		}
 	}
-	if access.Check(ctx, access.Look, "") == nil { // nobody knows whose they are
+	if access.Check(ctx, access.Look, "") == nil { // their queues are unknown
 		for _, err := range page.Unreadable {
 			out.Body.Unreadable = append(out.Body.Unreadable, s.problemOf(ctx, err))
 		}

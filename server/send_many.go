@@ -117,7 +117,7 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex() // HTTP/1.1 would otherwise read the whole body before the first result
 	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // what is left of a body that ends early is no request
+		w.Header().Set("Connection", "close") // the rest of a body that ends early is not a request
 	}
 	w.Header().Set("Content-Type", linesType)
 	body, stop := newRollingReader(lasting, r.Body, w, 0)

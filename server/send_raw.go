@@ -120,7 +120,7 @@ func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, m
 	}
 	w.Header()["Content-Type"] = isJSON
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(sent.appendJSON(make([]byte, 0, 256))) // if that fails nobody listens
+	_, _ = w.Write(sent.appendJSON(make([]byte, 0, 256))) // if that fails the client is gone
 	return true
 }
 
@@ -132,7 +132,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body 
 	}
 	w.Header()["Content-Type"] = isJSON
 	w.WriteHeader(status)
-	_ = encodeJSON(w, body) // if that fails nobody listens
+	_ = encodeJSON(w, body) // if that fails the client is gone
 }
 
 // rawHeaders are the request headers that describe a raw message, with their fields: Later-Max-Attempts is max_attempts.

@@ -45,7 +45,7 @@ func registerSeries(s *Server) {
 	}, s.cancelSeries)
 }
 
-// maxSeriesHeaders is how many headers the messages of a series have at most, besides those that say which part they are.
+// maxSeriesHeaders limits the headers of the messages of a series, not counting the headers that name the part.
 const maxSeriesHeaders = store.MaxHeaders - 5
 
 // SeriesPath is a series of a path.

@@ -43,7 +43,7 @@ type Config struct {
 // Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
 // are safe for concurrent use.
 //
-// A Server asks nobody who they are: whoever reaches it can do everything. Put the Handler of an access.Control before
+// A Server authenticates no caller: whoever reaches it can do everything. Put the Handler of an access.Control before
 // it, or your own that sets access.NewContext.
 type Server struct {
 	client *later.Client

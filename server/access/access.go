@@ -90,7 +90,7 @@ type Identity struct {
 	isToken bool // and not a user
 }
 
-// Key is a text that nobody else has: a token and a user may have the same name.
+// Key is a text that no other caller has: a token and a user may have the same name.
 func (i Identity) Key() string {
 	if i.isToken {
 		return "token " + i.Name

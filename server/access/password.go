@@ -25,7 +25,7 @@ const (
 	maxWaiting = 32
 
 	// An address may guess the password of a user so often, and once more after each time, and those of all users. What
-	// others guess does not count, so that nobody can lock a user out.
+	// others guess does not count, so that no attacker can lock a user out.
 	userGuesses, userGuessEvery       = 10, 10 * time.Second
 	addressGuesses, addressGuessEvery = 50, time.Second
 	// maxGuessers is how many of them are remembered.

@@ -136,7 +136,7 @@ func (ss *sessions) revoke(ctx context.Context, one session) error {
 	return ss.shared.Revoke(ctx, one.id, one.ends)
 }
 
-// revoked reports whether a session was ended. It returns an ErrUnavailable if nobody can tell.
+// revoked reports whether a session was ended. It returns an ErrUnavailable if that is unknown.
 func (ss *sessions) revoked(ctx context.Context, one session) (bool, error) {
 	ss.mu.Lock()
 	known := ss.seen[one.id]
