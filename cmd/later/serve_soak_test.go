@@ -187,6 +187,9 @@ func TestBadClients(t *testing.T) {
 	var all, open sync.WaitGroup
 	rounds := map[string]*atomic.Int64{}
 	kinds := slices.Sorted(maps.Keys(badClients))
+	if only := os.Getenv("LATER_SOAK_KINDS"); only != "" {
+		kinds = strings.Split(only, ",")
+	}
 	for _, kind := range kinds {
 		rounds[kind] = new(atomic.Int64)
 	}
@@ -307,7 +310,8 @@ func (s *soak) good(done <-chan struct{}, atLeast int) (took []time.Duration) {
 }
 
 // TestServeWithBadClients has a good client use a server that hundreds of slow, greedy and half-dead ones use too.
-// LATER_SOAK=5000 is a soak with so many, which compares how long the requests of the good client take.
+// LATER_SOAK=5000 is a soak with so many, which compares how long the requests of the good client take;
+// LATER_SOAK_KINDS=waits,lists has only clients of these kinds.
 func TestServeWithBadClients(t *testing.T) {
 	n, phase, every := 300, time.Duration(0), 200*time.Millisecond
 	if text := os.Getenv("LATER_SOAK"); text != "" {
