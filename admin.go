@@ -397,7 +397,7 @@ type Activity = store.Activity
 type ActivityWindow = store.ActivityWindow
 
 // Activity returns how many events of each kind happened to the queue in the last minute, hour and day, in all
-// processes: all kinds but EventStarted. The counts are those that processes have reported, which they do once a
+// processes: all kinds but EventStarted. The counts are the ones that processes have reported, which they do once a
 // second. A process that is killed takes its last second with it, and a report that fails is not repeated. The
 // embedded store keeps counts when it is closed, but not in a crash. A queue that does not exist has none.
 func (q *Queue) Activity(ctx context.Context) (Activity, error) {
@@ -412,8 +412,8 @@ func (q *Queue) Activity(ctx context.Context) (Activity, error) {
 // zero Retention keeps all for ever, which is the default. It creates the queue if necessary. Stats returns what is
 // set, and how many messages were removed because of it.
 //
-// Claims of workers and Receive remove what exceeds the limits, those that died first, 500 messages at a time, also
-// on a paused queue. They report each as EventDropped. A queue that nobody claims from keeps its dead messages.
+// Claims of workers and Receive remove messages beyond the limits, the oldest first, 500 messages at a time, also
+// on a paused queue. They report each as EventDropped. A queue without claims keeps its dead messages.
 func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
 	return q.SetDeadRetentionIf(ctx, r, nil)
 }

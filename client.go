@@ -110,7 +110,7 @@ func WithEventHeaders(names ...string) Option {
 	return option(func(o *options) { o.eventHeaders = &event.Headers{Names: slices.Clone(names)} })
 }
 
-// WithoutActivity has the client not report what it does: its events reach no Watch and do not count in
+// WithoutActivity turns off the client's reports: its events reach no Watch and do not count in
 // Queue.Activity. Reports cost one call a second while the client does something; see Client.Watch. An observer
 // and the client's own watches are not affected.
 func WithoutActivity() Option {
@@ -224,7 +224,7 @@ func (c *Client) Queue(name string) *Queue {
 	return q
 }
 
-// used returns the queues that somebody uses.
+// used returns the queues that are in use.
 func (c *Client) used() (queues []*Queue) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -236,7 +236,7 @@ func (c *Client) used() (queues []*Queue) {
 	return queues
 }
 
-// forget is called when nobody uses a Queue any more.
+// forget is called when a Queue is no longer used.
 func (c *Client) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +246,7 @@ func (c *Client) forget(name string) {
 }
 
 // Queues returns the names of all existing queues, sorted. A queue exists from its first message or pause
-// until it is deleted. Those that Later keeps for itself are not among them.
+// until it is deleted. Later's internal queues are not among them.
 func (c *Client) Queues(ctx context.Context) ([]string, error) {
 	var all []string
 	for name, err := range c.AllQueues(ctx) {
@@ -294,8 +294,8 @@ func (c *Client) queuesPage(ctx context.Context, cursor string) (names []string,
 //
 // It ends every Receive with ErrClosed, drains the client's workers, and completes the sends and settles in
 // flight. This may take as long as a worker's ShutdownTimeout. Durable sends wait for their confirmation
-// for one more second and then return ErrNotDurable. The last report of what the client did may take 0.1
-// seconds. Watches end with ErrClosed. Later calls return ErrClosed, including those on a Delivery. Close
+// for one more second and then return ErrNotDurable. The last report of the client's events may take 0.1
+// seconds. Watches end with ErrClosed. Later calls return ErrClosed, including calls on a Delivery. Close
 // closes the store if Open opened it.
 //
 // Close waits for handlers, so it returns ErrInvalid and does nothing when a handler calls it. End the context of

@@ -20,7 +20,7 @@ const (
 	deadErrorsPart    = store.MaxBatch / 2
 )
 
-// variable matches what differs between errors of one kind.
+// variable matches the parts that differ between errors of one kind.
 var variable = regexp.MustCompile(
 	`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+`)
 
@@ -40,7 +40,7 @@ type DeadErrors struct {
 	Count   int
 	// First and Last are when the first and the last of them died.
 	First, Last time.Time
-	// ExampleID, Error and Reason are those of the message that died last.
+	// ExampleID, Error and Reason are from the message that died last.
 	ExampleID string
 	Error     string
 	Reason    DeadReason

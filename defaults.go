@@ -9,7 +9,7 @@ import (
 )
 
 // With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where none of
-// opts does. What a send sets itself takes precedence; its headers are added to those of the defaults.
+// opts does. What a send sets itself takes precedence; its headers are added to the default ones.
 //
 // All options of a send are allowed but WithID: two messages cannot share an id. A DedupWindow is the default of
 // messages with ids of their own. With returns ErrInvalid when an option is nil or not allowed, or when the queue's
@@ -68,7 +68,7 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	return d, err
 }
 
-// over returns the defaults d, and where d leaves something out, those below it, which may be nil.
+// over returns the defaults d, completed by the defaults below it, which may be nil.
 func (o *Outgoing) over(below *Outgoing) *Outgoing {
 	with := *o
 	if below != nil {
@@ -103,7 +103,7 @@ func (m sendMiddleware) applyClient(o *options) error {
 	return nil
 }
 
-// complete fills in the defaults, calls the middleware, and returns what the store keeps. It may change o.
+// complete fills in the defaults, calls the middleware, and returns the message that the store keeps. It may change o.
 func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, error) {
 	windowGiven := o.DedupWindow != 0
 	if q.defaults != nil {

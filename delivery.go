@@ -124,7 +124,7 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 	}
 }
 
-// release releases messages that nobody will handle. If that fails, they are delivered again after their
+// release releases messages that will not be handled. If that fails, they are delivered again after their
 // lease.
 func (q *Queue) release(msgs []store.Claimed) {
 	if len(msgs) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// DuplicateMode says what a send does if its id is live. Create one with Keep, Replace, Debounce or Follow; the zero
+// DuplicateMode is the effect of a send if its id is live. Create one with Keep, Replace, Debounce or Follow; the zero
 // DuplicateMode is Keep, or the default of the queue.
 type DuplicateMode struct {
 	asked store.OnDuplicate
@@ -66,7 +66,7 @@ func (m DuplicateMode) String() string {
 	return "keep"
 }
 
-// OnDuplicate sets what the send does if the queue has a live message with its id, which WithID must set. Default:
+// OnDuplicate sets the effect of the send if the queue has a live message with its id, which WithID must set. Default:
 // Keep. It is one atomic step of the store, whoever else sends, cancels or claims the message.
 //
 // A send that replaced a message returns its id and nil; in SendResult.Outcome it differs from one that added one, and
@@ -89,7 +89,7 @@ func OnDuplicate(mode DuplicateMode) SendOption {
 	})
 }
 
-// SendOutcome is what a send did.
+// SendOutcome is the effect of a send.
 type SendOutcome string
 
 // The outcomes of sends. A message that was not sent has none.
@@ -101,7 +101,7 @@ const (
 	SendFollows   SendOutcome = "follows"   // the message is delivered after the one that a worker holds, by Follow
 )
 
-// collapse sets what the mode of o asks for in the message that is stored.
+// collapse sets the fields of the stored message that the mode of o asks for.
 func (o *Outgoing) collapse(out *store.Outgoing) error {
 	out.OnDuplicate = o.OnDuplicate.asked
 	timed := o.When.kind != 0
@@ -126,8 +126,8 @@ const OnceWindow = store.OnceWindow
 // message. It is one atomic step of the store. The others change nothing, whatever became of the message: they return
 // its id, no error, and the outcome SendDuplicate. A send with the same key and another request returns ErrConflict.
 //
-// key is what the requests have in common, such as an Idempotency-Key with the name of the client that chose it.
-// request is what they ask for, whole, so that a key that was used by mistake is noticed. Both may be of any length.
+// key identifies a request, such as an Idempotency-Key with the name of the client that chose it.
+// request is the whole request, so that a key that was used by mistake is noticed. Both may be of any length.
 //
 // A send that is refused, for example with ErrDuplicate, does not use up its key. Deleting the queue forgets its keys,
 // and an export does not have them. Once is not a default of a queue or client, nor an option of follow-ups, series and

@@ -12,7 +12,7 @@ const confirmGrace = time.Second
 
 // Durability is how safe a message must be before its send returns. Create one with Durable.
 //
-// It is an Option for all sends of a client, a QueueOption for those of a queue (see Queue.With), and a
+// It is an Option for all sends of a client, a QueueOption for the sends of a queue (see Queue.With), and a
 // SendOption for one message; the one closest to the message applies. The zero Durability asks for no more
 // than the store always provides. As an option it cancels the default of the queue or client.
 type Durability struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// editTries limits how often Edit begins again because the message changed meanwhile.
+// editTries limits how often Edit begins again because the message has changed.
 const editTries = 10
 
 // Edit changes a scheduled or ready message in place: change gets it as it was sent and sets what is to be different.

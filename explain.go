@@ -37,12 +37,12 @@ type Explanation struct {
 	Paused    bool      // its queue is paused
 	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting.
 	Before int64
-	// Workers is the number of live workers that may claim the message, and Running that of those which are neither
+	// Workers is the number of live workers that may claim the message, and Running that of the ones that are neither
 	// paused nor draining. Programs that use Receive are not among them, but those of
 	// ReceiveFor are.
 	Workers, Running int
 	// Worker is the name of the worker that holds the message, or the one that it follows, and HeldSince when its
-	// handler was called. They are those of the workers' last heartbeats, and "" and zero if none has reported it.
+	// handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
 	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.

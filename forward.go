@@ -62,7 +62,7 @@ func ToStream(key string) Destination {
 }
 
 // ToChannel returns a Redis pub/sub channel as a destination: payloads are published with PUBLISH, or in a Cluster with
-// SPUBLISH. What is published while nobody listens is gone.
+// SPUBLISH. Messages published without a subscriber are lost.
 func ToChannel(name string) Destination {
 	return newDestination(store.Target{Kind: store.TargetChannel, Name: name})
 }
@@ -188,7 +188,7 @@ func (w *Worker) Forward(queue string, to Destination) {
 	}
 }
 
-// forwards returns what the worker forwards, as much as fits into its record.
+// forwards returns the queues that the worker forwards, as much as fits into its record.
 func (w *Worker) forwards() (all []Forwarded) {
 	size := 0
 	for _, queue := range slices.Sorted(maps.Keys(w.destinations)) {

@@ -85,7 +85,7 @@ type Outgoing struct {
 	DedupWindow time.Duration
 	// Group is the group of the queue that the message is in, up to store.MaxGroup bytes; see Group. Default: none.
 	Group string
-	// OnDuplicate is what the send does if the queue has a live message with the ID; see the option OnDuplicate.
+	// OnDuplicate is the effect of the send if the queue has a live message with the ID; see the option OnDuplicate.
 	// Default: Keep.
 	OnDuplicate DuplicateMode
 	// Once, if set, makes the request that the message is sent for safe to repeat; see the option Once. Default: none.
@@ -99,7 +99,7 @@ type Outgoing struct {
 	run bool // of a schedule
 }
 
-// Message returns what a store keeps of the message, except for its SentAt.
+// Message returns the parts of the message that a store keeps, except for its SentAt.
 func (o *Outgoing) Message() store.Message {
 	return store.Message{
 		ID:          o.ID,
@@ -168,7 +168,7 @@ type SendResult struct {
 	ID string
 	// Due is when the message fell due as it was sent, by the store's clock. It is set for sends with Once.
 	Due time.Time
-	// Outcome is what the send did. It is empty if Err is set, except after ErrNotDurable.
+	// Outcome is the effect of the send. It is empty if Err is set, except after ErrNotDurable.
 	Outcome SendOutcome
 	// Duplicate is set when the id was live or within its dedup window, or the send repeats another one (see Once).
 	// Nothing was changed, and Err is nil or ErrNotDurable.
@@ -186,7 +186,7 @@ func (o *Outgoing) Check() error {
 	return err
 }
 
-// prepare checks the message and returns what the store keeps. It generates an id when there is none.
+// prepare checks the message and returns the one that the store keeps. It generates an id when there is none.
 func (o *Outgoing) prepare() (store.Outgoing, error) {
 	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {

@@ -233,7 +233,7 @@ func orElse(h, other HandlerFunc) HandlerFunc {
 	return other
 }
 
-// UnknownPolicy is what a Mux does with messages that no pattern matches, with or without a kind. For each kind, the
+// UnknownPolicy is how a Mux treats messages that no pattern matches, with or without a kind. For each kind, the
 // worker's logger gets a warning about once a minute, which names the queue, the kind and the patterns of the mux.
 type UnknownPolicy uint8
 
@@ -243,7 +243,7 @@ const (
 	// It does so for as long as it takes, and WorkerConfig.GiveBackFor has no effect. Each time costs a claim and a
 	// settle. As after any Snooze, the message's expiry no longer counts.
 	//
-	// A kind that nobody handles, such as a mistyped one, shows in Info.LastError, Queue.Explain and WorkerInfo.GivenBack.
+	// An unhandled kind, such as a mistyped one, shows in Info.LastError, Queue.Explain and WorkerInfo.GivenBack.
 	UnknownRelease UnknownPolicy = iota
 	// UnknownFail makes the attempt fail. The message is retried after the backoff, and dead after its last attempt.
 	UnknownFail

@@ -148,7 +148,7 @@ func (r *receiver) wait(ctx context.Context, i int) {
 		select {
 		case r.woken <- i:
 		case <-r.gone:
-			// What ended this Wait may have been meant for somebody who would claim.
+			// The message that ended this Wait may have been meant for a caller that would claim.
 			if notifier, ok := r.client.store.(store.Notifier); ok {
 				calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 				defer cancel()

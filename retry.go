@@ -138,7 +138,7 @@ func geometric(first time.Duration, factor float64, limit time.Duration) Backoff
 // defaultBackoff spreads the default 20 attempts over about an hour.
 var defaultBackoff = ExponentialBackoff(time.Second, 10*time.Minute)
 
-// OutcomeKind is what happens to a message after its handler returned.
+// OutcomeKind is the fate of a message after its handler returned.
 type OutcomeKind string
 
 // The kinds of outcome.
@@ -151,7 +151,7 @@ const (
 	OutcomeGiveBack OutcomeKind = "give_back"
 )
 
-// Outcome is what a handler's error means.
+// Outcome is the meaning of a handler's error.
 type Outcome struct {
 	Kind OutcomeKind
 	// Delay is that of RetryIn or Snooze. It is 0 when the worker's backoff decides, and Backoff is then set.
@@ -164,7 +164,7 @@ type Outcome struct {
 	Err error
 }
 
-// OutcomeOf returns what a worker does after a handler that returned err, so that middleware and tests can tell a
+// OutcomeOf returns the action of a worker after a handler that returned err, so that middleware and tests can tell a
 // snooze from a failure:
 //
 //	if later.OutcomeOf(err).Kind == later.OutcomeRetry { failures.Inc() }

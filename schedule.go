@@ -33,7 +33,7 @@ type Schedule struct {
 	// Default: 24 hours, and no less.
 	DedupWindow time.Duration
 
-	// Missed says what happens to runs that are late by more than a minute, because no worker was there. Default:
+	// Missed is the treatment of runs that are late by more than a minute, because no worker was there. Default:
 	// MissedOne.
 	Missed MissedPolicy
 	// MissedWithin is the age up to which a missed run is made up for, up to store.MaxDelay. 0 is the default, which
@@ -43,7 +43,7 @@ type Schedule struct {
 	// MissedMax is the number of missed runs that MissedAll makes up for, the latest ones, up to MaxRuns. Default: 100.
 	MissedMax int
 
-	// Unfinished says what happens to a run that is due while the one before is still scheduled, ready or leased, for
+	// Unfinished is the treatment of a run that is due while the one before is still scheduled, ready or leased, for
 	// example because it is retried. Default: UnfinishedSkip.
 	Unfinished UnfinishedPolicy
 
@@ -51,21 +51,21 @@ type Schedule struct {
 	Set string
 }
 
-// MissedPolicy says what happens to the runs of a schedule that were missed. A run that is late by up to a minute is
+// MissedPolicy is the treatment of the missed runs of a schedule. A run that is late by up to a minute is
 // not missed: it is sent.
 type MissedPolicy = schedule.MissedPolicy
 
-// What happens to missed runs. Those that are not made up for are counted in ScheduleInfo.MissedRuns.
+// Policies for missed runs. Runs that are not made up for are counted in ScheduleInfo.MissedRuns.
 const (
 	MissedNone = schedule.MissedNone // they are left out
 	MissedOne  = schedule.MissedOne  // the latest is sent, unless another run has fallen due since
 	MissedAll  = schedule.MissedAll  // they are sent, in order
 )
 
-// UnfinishedPolicy says what happens to a run of a schedule that is due while the one before is unfinished.
+// UnfinishedPolicy is the treatment of a run of a schedule that is due while the one before is unfinished.
 type UnfinishedPolicy = schedule.UnfinishedPolicy
 
-// What happens to a run while the one before is unfinished.
+// Policies for a run while the one before is unfinished.
 const (
 	UnfinishedSkip  = schedule.UnfinishedSkip  // it is left out, and counted in ScheduleInfo.SkippedRuns
 	UnfinishedAllow = schedule.UnfinishedAllow // it is sent: runs can overlap
@@ -101,7 +101,7 @@ func (s *Schedule) Next(after time.Time, n int) ([]Run, error) { return s.stored
 // its own.
 func (s Schedule) MarshalJSON() ([]byte, error) { return s.stored().MarshalJSON() }
 
-// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or that somebody wrote. A payload that is a JSON
+// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or a user wrote. A payload that is a JSON
 // value has its content type in Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error { return s.stored().UnmarshalJSON(text) }
 
@@ -129,7 +129,7 @@ const (
 // due, which may have been rescheduled.
 func RunOf(m *Message) (Run, bool) { return schedule.RunOf(m.Queue, m.ID, m.Headers, m.Due) }
 
-// ScheduleInfo is a schedule as it is stored, and what became of it.
+// ScheduleInfo is a schedule as it is stored, with its state.
 type ScheduleInfo struct {
 	Schedule
 	// Created is when the schedule was first stored, Changed when it was last changed, on the store's clock.
@@ -147,7 +147,7 @@ type ScheduleInfo struct {
 	Paused    bool
 	PauseNote string
 	PausedAt  time.Time
-	// Runs counts the runs that were sent because of the rule, MissedRuns those that were missed and left out,
+	// Runs counts the runs that were sent because of the rule, MissedRuns the runs that were missed and left out,
 	// SkippedRuns those that were left out because the one before was unfinished, and TriggeredRuns those of
 	// Schedules.Trigger.
 	Runs, MissedRuns, SkippedRuns, TriggeredRuns int64
@@ -179,7 +179,7 @@ func (i *ScheduleInfo) NextRuns(n int) ([]Run, error) {
 	return runs, err
 }
 
-// newScheduleInfo returns what users see of a record.
+// newScheduleInfo returns the parts of a record that users see.
 func newScheduleInfo(r *schedule.Record) *ScheduleInfo {
 	i := &ScheduleInfo{
 		Schedule: Schedule(r.Schedule), Created: store.Time(r.Created), Changed: store.Time(r.Changed), Generation: r.Generation,
@@ -221,7 +221,7 @@ func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
 	return schedule.JoinObjects(definition, status), err
 }
 
-// RunState is what became of a run: the State of its message if that is live, or else RunPlanned or RunPast.
+// RunState is the state of a run: the State of its message if that is live, or else RunPlanned or RunPast.
 type RunState = schedule.RunState
 
 const (

@@ -36,10 +36,10 @@ func (s *Schedules) call(f func() error) error {
 	return f()
 }
 
-// PutResult says what a Put did.
+// PutResult is the effect of a Put.
 type PutResult = schedule.PutResult
 
-// What a Put did.
+// Effects of a Put.
 const (
 	PutCreated   = schedule.PutCreated
 	PutChanged   = schedule.PutChanged
@@ -175,7 +175,7 @@ func (s *Schedules) named(name string, f func() error) error {
 	return s.call(f)
 }
 
-// Trigger sends a run now, besides those of the rule, and returns it. It does so even if the schedule is paused or has
+// Trigger sends a run now, in addition to the rule, and returns it. It does so even if the schedule is paused or has
 // finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns ErrNotFound if
 // there is no schedule with the name.
 //
@@ -331,18 +331,18 @@ func (s *Schedules) Worker() *Worker {
 	return w
 }
 
-// ApplyOptions changes what Schedules.Apply does.
+// ApplyOptions are the options of Schedules.Apply.
 type ApplyOptions struct {
 	// Set is the name of the set of the schedules; see Schedule.Set. Each must have it, or none, in which case it gets
 	// it.
 	Set string
-	// Prune deletes the schedules of Set that are not among those that are applied. It requires Set.
+	// Prune deletes the schedules of Set that are not among the applied ones. It requires Set.
 	Prune bool
 	// DryRun changes nothing.
 	DryRun bool
 }
 
-// ScheduleChange is what Apply did with a schedule, or would do.
+// ScheduleChange is the change that Apply made to a schedule, or would make.
 type ScheduleChange struct {
 	Name   string
 	Result PutResult // PutCreated, PutChanged, PutUnchanged or PutDeleted
@@ -354,7 +354,7 @@ type ScheduleChange struct {
 // FieldChange is a field of a schedule that differs, with its values as JSON.
 type FieldChange = schedule.FieldChange
 
-// Apply stores schedules, such as those of a file in a repository, and returns what it did with each, sorted by name.
+// Apply stores schedules, such as the ones of a file in a repository, and returns a change for each, sorted by name.
 //
 // All are checked before the first is stored. If some are not allowed, Apply returns an ErrInvalid that lists them, and
 // changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to

@@ -30,7 +30,7 @@ type Filter struct {
 	ID      string // contained in the id
 	Payload string // contained in the payload
 	Error   string // contained in the text of a failed attempt
-	// ErrorPattern is what the function ErrorPattern returns for the last error; see Queue.DeadErrors.
+	// ErrorPattern is the result of the function ErrorPattern for the last error; see Queue.DeadErrors.
 	ErrorPattern string
 	// Headers are headers that the message has, with these values.
 	Headers map[string]string
@@ -50,7 +50,7 @@ type JSONCondition struct {
 	Path string
 	// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another.
 	Op string
-	// Value is a number if it is one, or else text. true and false compare with those.
+	// Value is a number if it is one, or else text. true and false compare with booleans.
 	Value string
 }
 
@@ -58,7 +58,7 @@ type JSONCondition struct {
 var operators = []string{"!=", "<=", ">=", "=", "<", ">", "~"}
 
 // ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
-// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text, with the position of what is wrong in the
+// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text, with the position of the error in the
 // path.
 func ParseJSONCondition(text string) (*JSONCondition, error) {
 	text = strings.TrimSpace(text)
@@ -209,7 +209,7 @@ type SearchPage struct {
 
 // Search returns a page of the messages that match a filter, in the order of List. It looks at a bounded number of
 // messages, so a page may be empty although a later one is not: go on with Next. What List guarantees for messages that
-// change meanwhile holds for Search.
+// change between pages hold for Search.
 func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPage, error) {
 	if err := f.Check(); err != nil {
 		return SearchPage{}, err

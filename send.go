@@ -216,7 +216,7 @@ func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendR
 	return results, err
 }
 
-// conclude reports what the store did with a message, and returns the result of its send. again is set if the message
+// conclude reports the store's result for a message, and returns the result of its send. again is set if the message
 // was not sent because another process generated the same id in the same millisecond: it then has a new one.
 func (q *Queue) conclude(
 	ctx context.Context, m *store.Outgoing, chosen bool, r *store.SendResult,
@@ -245,7 +245,7 @@ func (q *Queue) conclude(
 	return sent, false
 }
 
-// outcomeOf returns what the store did with a message.
+// outcomeOf returns the effect of the send of a message.
 func outcomeOf(m *store.Outgoing, r *store.SendResult) SendOutcome {
 	switch {
 	case r.Duplicate:

@@ -21,11 +21,11 @@ type Series struct {
 	// Offsets are the distances from the moment, below zero for before: 1 to store.MaxBatch different ones, in whole
 	// milliseconds and up to store.MaxDelay. Their order does not matter.
 	Offsets []time.Duration
-	// Past says what happens to messages whose time has passed. Default: SkipPast.
+	// Past is the treatment of messages that are past their time. Default: SkipPast.
 	Past PastPolicy
 }
 
-// PastPolicy says what happens to a message of a series whose time has passed on the store's clock.
+// PastPolicy is the treatment of a message of a series when its time has passed on the store's clock.
 type PastPolicy uint8
 
 const (
@@ -72,7 +72,7 @@ type SeriesResult struct {
 //
 // WithID sets the id of the series, up to MaxSeriesID bytes; without it, one is generated. CancelSeries, MoveSeries and
 // ListSeries take it. The ids of the messages derive from it and their offsets, so a SendSeries can safely be repeated:
-// it sends what is missing and returns ErrDuplicate if that is nothing. A series that was moved stays where it is then.
+// it sends the missing ones and returns ErrDuplicate if there are none. A series that was moved stays where it is then.
 // DedupWindow sets for how long a message that was acked is not sent again. Default: 24 hours.
 //
 // Other options apply to each message. In and At are refused, because each message is due at the moment plus its
@@ -80,7 +80,7 @@ type SeriesResult struct {
 // message a handler has.
 //
 // The messages are sent like a batch: all are checked first, and those that fit into one call are sent whole or not at
-// all. After an error the result counts what was sent.
+// all. After an error the result counts the messages that were sent.
 func (q *Queue) SendSeries(ctx context.Context, payload []byte, s Series, opts ...SendOption) (SeriesResult, error) {
 	var common Outgoing
 	if err := common.apply(payload, opts); err != nil {
@@ -278,7 +278,7 @@ type SeriesMessage struct {
 	Part SeriesPart
 }
 
-// ListSeries returns the messages of a series that remain: those that were not acked, in any state and in order of
+// ListSeries returns the messages of a series that remain: all that were not acked, in any state and in order of
 // their offsets. There are none if all were acked or cancelled, or if there is no such series.
 func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, error) {
 	if err := checkSeriesID(id); err != nil {

@@ -121,7 +121,7 @@ func followUpsOf(err error) *FollowUps {
 	return f
 }
 
-// after prepares the follow-ups of a message. It returns those to write with its ack. If the store cannot, it
+// after prepares the follow-ups of a message. It returns the follow-ups to write with its ack. If the store cannot, it
 // sends them instead.
 func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.FollowUp, error) {
 	if f.err != nil {
@@ -184,13 +184,13 @@ func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
 }
 
 // followUpID returns the id of the follow-up at an index. It is the same in each attempt of the message, and
-// differs from those of another message that had the same id before. Follow-ups of one message sort by index.
+// differs from the ids for another message that had the same id before. Follow-ups of one message sort by index.
 func followUpID(m *Message, index int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", m.Queue, m.ID, m.SentAt.UnixMilli()))
 	return fmt.Sprintf("%s-%03d", base64.RawURLEncoding.EncodeToString(sum[:16]), index)
 }
 
-// AckThen acks the message and sends the follow-ups, as described at Then. Errors are those of Ack; besides, it
+// AckThen acks the message and sends the follow-ups, as described at Then. Errors are as from Ack; moreover, it
 // returns ErrInvalid or ErrTooLarge for a follow-up that is not allowed, and ErrFull if the store has no room for
 // them. The message is then held as before.
 func (d *Delivery) AckThen(ctx context.Context, f *FollowUps) error {

@@ -173,7 +173,7 @@ func (t *Topic) Config(ctx context.Context) (cfg TopicConfig, err error) {
 }
 
 // Delete removes the topic with its subscriptions, those to other topics included, its history and the messages that
-// are not distributed yet. What queues have received stays there.
+// are not distributed yet. Messages that queues have received stay there.
 func (t *Topic) Delete(ctx context.Context) error {
 	return t.call(func() error { return t.topic.Delete(ctx) })
 }
@@ -190,7 +190,7 @@ func (t *Topic) call(f func() error) error {
 	return f()
 }
 
-// dropEvery is how often a process that publishes to a topic drops messages that are due while nobody is subscribed.
+// dropEvery is how often a process that publishes to a topic drops messages that are due without a subscription.
 const dropEvery = 10 * time.Second
 
 // dropSometimes drops messages, in the background, if the topic has no subscriptions and is configured so.
@@ -266,7 +266,7 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 
 // SubscribeIf is Subscribe on a condition: allow is called with the Version of the Subscription that would be replaced,
 // or "" if the queue is not subscribed. If it returns false, SubscribeIf returns ErrConflict and changes nothing.
-// Nobody can change the topic between the call of allow and the change: allow is then called again. An allow of nil
+// If the topic changes between the call of allow and the change, allow is called again. An allow of nil
 // allows it always.
 func (t *Topic) SubscribeIf(
 	ctx context.Context, queue string, allow func(version string) bool, opts ...SubscribeOption,
@@ -321,7 +321,7 @@ type HistoryOptions struct {
 }
 
 // History returns a page of the messages that the topic retains, in order of due time; see TopicConfig. They are in the
-// queue "topic-history:NAME", from which nobody claims.
+// queue "topic-history:NAME", which is never claimed from.
 func (t *Topic) History(ctx context.Context, o HistoryOptions) (Page, error) {
 	if t.invalid != nil {
 		return Page{}, t.invalid

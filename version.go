@@ -9,7 +9,7 @@ import (
 
 // SetDeadRetentionIf is SetDeadRetention on a condition: allow is called with the Version of the Retention that would
 // be replaced, or "" if the queue does not exist. If it returns false, SetDeadRetentionIf returns ErrConflict and
-// changes nothing. Nobody can replace the retention between the call of allow and the change: allow is then called
+// changes nothing. If the retention is replaced between the call of allow and the change, allow is called
 // again. An allow of nil allows it always.
 func (q *Queue) SetDeadRetentionIf(ctx context.Context, r Retention, allow func(version string) bool) error {
 	if err := cmp.Or(r.Check(), q.old); err != nil {

@@ -16,14 +16,14 @@ type WatchEvent struct {
 	ID    string // "" for events of a queue
 	// Time is when the event happened, on the clock of its process, in milliseconds.
 	Time time.Time
-	// Attempt, Lateness, Duration and Count are those of the Event. Durations are in microseconds.
+	// Attempt, Lateness, Duration and Count are the same as in the Event. Durations are in microseconds.
 	Attempt  int
 	Lateness time.Duration
 	Duration time.Duration
 	Count    int
 	// Error is the text of Event.Err, up to 300 bytes.
 	Error string
-	// Headers are those that the client of the process asks for; see WithEventHeaders.
+	// Headers are the headers that the client of the process asks for; see WithEventHeaders.
 	Headers map[string]string
 	// Process is where the event happened.
 	Process Process
@@ -54,7 +54,7 @@ type Watch struct {
 // in the order in which its goroutines reported them, so the claim of a message can precede its EventSent.
 //
 // ctx limits the call and not the Watch. Watch returns ErrInvalid for a name that is not allowed, and ErrUnsupported if the server does not allow this program to listen to channels. The
-// embedded store has the events of this process, and mem:// those of the store of that name.
+// embedded store has the events of this process, and mem:// the events of the store of that name.
 func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (c *Client) addWatch(w *Watch) error {
 	return nil
 }
 
-// closeWatches closes what is left open.
+// closeWatches closes the open watches.
 func (c *Client) closeWatches() {
 	c.mu.Lock()
 	watches := c.watches

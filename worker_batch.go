@@ -32,7 +32,7 @@ type BatchConfig struct {
 	// Size is the maximum number of messages in a batch, 1 to store.MaxBatch. Default: 100.
 	Size int
 	// Wait is how long a batch that is not full waits for more messages after its first ones have come, up to a minute.
-	// Default: 0, the handler gets what is due.
+	// Default: 0, the handler gets the messages that are due.
 	Wait time.Duration
 }
 

@@ -136,7 +136,7 @@ func ConcurrencyFromContext(ctx context.Context) int {
 }
 
 // ContextWithMessage returns a context from which MessageFromContext returns m, as in a handler. Use it in tests of
-// handlers and of what they call.
+// handlers and of the functions that they call.
 func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }

@@ -58,7 +58,7 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	}
 }
 
-// fetchOnce makes one claim for what is reserved. It reports whether it got fewer messages.
+// fetchOnce makes one claim for the reserved slots and room. It reports whether it got fewer messages.
 func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Reservation) (short bool, err error) {
 	defer r.beginClaim()()
 	// The claim does not end with ctx: it may have claimed messages, which are then released.

@@ -209,7 +209,7 @@ func (w *waitingCount) sum(now time.Time) (n int) {
 	return n
 }
 
-// forget forgets what has fallen due.
+// forget forgets the messages that have fallen due.
 func (w *waitingCount) forget(now time.Time) {
 	second := now.Unix()
 	for s := max(w.second, second-waitingSeconds); s < second; s++ {
@@ -218,7 +218,7 @@ func (w *waitingCount) forget(now time.Time) {
 	w.second = second
 }
 
-// givenBack returns what waits for another version of the program, most messages first.
+// givenBack returns the kinds that wait for another version of the program, most messages first.
 func (r *run) givenBack() (all []GivenBack) {
 	for _, qw := range r.queueWorkers {
 		all = append(all, qw.misfits.waiting()...)

@@ -15,7 +15,7 @@ func (w *Worker) Queues() []string {
 	return slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(w.destinations))))
 }
 
-// WaitIdle waits until the worker holds no message: no handler runs, what was claimed is settled and its events were
+// WaitIdle waits until the worker holds no message: no handler runs, claimed messages are settled and their events were
 // reported, nothing is being forwarded, and OnDead is not being called. It is for tests, which then look at what the
 // handlers did; package latertest uses it. Ready messages that the worker has not claimed yet do not count; see
 // Queue.Stats. It returns the context's cause if that ends first, and nil at once if the worker does not run.
@@ -38,7 +38,7 @@ func (w *Worker) WaitIdle(ctx context.Context) error {
 }
 
 // idle reports whether the worker holds no message. A claim counts until its messages are counted as unsettled, and
-// those until OnDead knows of them, so the order of the conditions matters.
+// unsettled messages until OnDead knows of them, so the order of the conditions matters.
 func (r *run) idle() bool {
 	return r.claiming.Load() == 0 && r.leases.Unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.busy()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// WorkerState is what a worker does.
+// WorkerState is the state of a worker.
 type WorkerState string
 
 // The states of a worker.
@@ -49,9 +49,9 @@ type WorkerInfo struct {
 	Held      []HeldMessage
 	HeldCount int
 	// Forwarding is the number of messages that the worker holds in order to forward them, or to distribute them to the
-	// queues of a topic. Nobody holds those that the store moves in one step.
+	// queues of a topic. Messages that the store moves in one step do not count.
 	Forwarding int
-	// GivenBack is what the worker gives back for another version of the program, most messages first, as many kinds as
+	// GivenBack is the kinds given back for another version of the program, most messages first, as many kinds as
 	// have about 600 bytes.
 	GivenBack []GivenBack
 	// Started is when Run was called, and Heartbeat when the worker reported this.

@@ -304,7 +304,7 @@ func (p *presence) setClock(now, asked time.Time) {
 	}
 }
 
-// obey does what a command says and acknowledges it.
+// obey carries out a command and acknowledges it.
 func (p *presence) obey(id string, payload []byte) {
 	var c command
 	err := json.Unmarshal(payload, &c)
@@ -341,7 +341,7 @@ func (p *presence) obey(id string, payload []byte) {
 	p.kick()
 }
 
-// held returns what handlers hold, those that were called first first, and the number of handlers that run.
+// held returns the messages that handlers hold, longest-running handlers first, and the number of handlers that run.
 func (r *run) held() (all []HeldMessage, n int) {
 	for _, t := range r.tasks() {
 		if t.stage.Load() != stageRunning {

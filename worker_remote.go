@@ -19,7 +19,7 @@ const (
 	remoteStateName = "state"
 	// remoteFresh is the age from which the record of a remote worker is written again.
 	remoteFresh = 10 * time.Second
-	// maxRemoteLease limits how long a remote worker stays listed because of what it received.
+	// maxRemoteLease limits how long a remote worker stays listed because of the messages it received.
 	maxRemoteLease = 15 * time.Minute
 )
 
@@ -34,13 +34,13 @@ type RemoteWorker struct {
 }
 
 // ReceiveFor is Receive for a remote worker. The worker is listed by Workers during the call and for 16 to 30 seconds
-// after it, or for the lease of what it received if that is longer, up to 15 minutes. It holds what its last call
+// after it, or for the lease of its messages if that is longer, up to 15 minutes. It holds the messages its last call
 // returned.
 // Any client of the store can make the next call. One call should be made at a time, for all queues of the worker.
 //
-// told is what the worker was told, see ControlWorkers, or "". After CommandPause it receives nothing, but the call
+// told is the command to the worker, see ControlWorkers, or "". After CommandPause it receives nothing, but the call
 // waits, and continues when the worker is resumed. CommandDrain and CommandRestart end the call without messages: the
-// worker finishes what it has and ends. CommandDrain is repeated until there was no call for as long as the worker is
+// worker finishes its messages and ends. CommandDrain is repeated until there was no call for as long as the worker is
 // listed, or until it is resumed; CommandRestart is not, because the next call may be that of the new program.
 //
 // It makes about three calls to the store more than Receive.
@@ -61,7 +61,7 @@ func (c *Client) ReceiveFor(ctx context.Context, w RemoteWorker, n int, queues [
 	return got, r.worker.told, err
 }
 
-// remoteState is what the calls for a remote worker must know of earlier ones. Times are milliseconds since 1970 of the
+// remoteState is the state that the calls for a remote worker share. Times are milliseconds since 1970 of the
 // store's clock.
 type remoteState struct {
 	State   WorkerState   `json:"state"`
@@ -229,7 +229,7 @@ func (p *remotePresence) write(ctx context.Context, held []HeldMessage, listed t
 	return p.client.store.SetProperties(ctx, p.queue, map[string]string{remoteStateName: string(state)}, nil)
 }
 
-// hold lists what the worker has received.
+// hold lists the messages that the worker has received.
 func (p *remotePresence) hold(ctx context.Context, got []*Delivery, lease time.Duration) {
 	held := make([]HeldMessage, len(got))
 	since := p.now.Add(time.Since(p.at))

@@ -205,7 +205,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// topics returns what has the messages of topics distributed to the queues of the worker, and schedules run.
+// topics returns the Finder that distributes messages of topics to the worker's queues, and runs schedules.
 func (r *run) topics() *topic.Finder {
 	return &topic.Finder{
 		Store: r.client.store, Log: r.log, Queues: r.queueNames(), New: r.newDistributor, SendScheduled: r.sendScheduled,
@@ -262,7 +262,7 @@ func (q *Queue) occurred(e Event, n int) {
 	q.activity.Count(e.Kind, n)
 }
 
-// unlessLocal returns how often the worker reads or writes what it shares with other processes.
+// unlessLocal returns how often the worker reads or writes the state that it shares with other processes.
 func (r *run) unlessLocal(every time.Duration) time.Duration {
 	if r.local != nil {
 		return topic.LocalEvery

@@ -110,7 +110,7 @@ func (t *task) Arrived() time.Time { return t.lease.arrived }
 // Ran returns how long the handler ran.
 func (t *task) Ran() time.Duration { return time.Duration(t.ran.Load()) }
 
-// Exited fails the task, and those of its batch, because the handler ended its goroutine.
+// Exited fails the task, and the other tasks of its batch, because the handler ended its goroutine.
 func (t *task) Exited() {
 	for _, exited := range t.together() {
 		exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff, nil), err: errGoexit})
@@ -119,7 +119,7 @@ func (t *task) Exited() {
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// Run runs the handler and settles its result, or those of the task's batch.
+// Run runs the handler and settles its result, or the results of the task's batch.
 func (t *task) Run() {
 	if t.lease.qw.batch != nil {
 		t.live.batch.run()
@@ -173,7 +173,7 @@ func (t *task) call(limit time.Duration) (e ending) {
 	return e
 }
 
-// endingOf converts what the handler returned to the task's ending. Follow-ups that cannot be written with the ack are
+// endingOf converts the handler's result to the task's ending. Follow-ups that cannot be written with the ack are
 // sent here.
 func (t *task) endingOf(err error, backoff Backoff) ending {
 	if f := followUpsOf(err); f != nil {

@@ -35,7 +35,7 @@ const (
 	maxLook = 250 * time.Millisecond
 )
 
-// WorkerCommand is what a worker is told to do; see Client.ControlWorkers.
+// WorkerCommand is a command to a worker; see Client.ControlWorkers.
 type WorkerCommand string
 
 // The commands. Drain and restart end Worker.Run as the end of its context does.
@@ -64,9 +64,9 @@ type command struct {
 
 // Workers returns the live workers of all processes as of their last heartbeats, sorted by name. A worker sends one
 // every 14 seconds and when its state changes. One that ends leaves the list at once, and one that dies within 30
-// seconds. ReportWorkers returns what they do now.
+// seconds. ReportWorkers returns their current state.
 //
-// At most MaxWorkers are listed, and none with WorkerConfig.Unlisted. Workers also removes what dead ones left behind.
+// At most MaxWorkers are listed, and none with WorkerConfig.Unlisted. Workers also removes the records of dead ones.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (c *Client) removeWorkers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// removeOrphans removes what is left of workers without a record: the queue of one whose removal was interrupted, or of
+// removeOrphans removes the remains of workers without a record: the queue of one whose removal was interrupted, or of
 // one that had ended when a command to it reached the store.
 func (c *Client) removeOrphans(ctx context.Context) error {
 	var ids []string
@@ -166,8 +166,8 @@ func (c *Client) removeOrphans(ctx context.Context) error {
 	return c.removeWorkers(ctx, ids[:min(len(ids), maxCleaned)])
 }
 
-// ReportWorkers has all workers report what they hold now, waits for them for a time, 1 s if it is 0, and returns all
-// live workers. Those that do not answer are returned as of their last heartbeat.
+// ReportWorkers asks all workers for the messages they hold, waits for them for a time, 1 s if it is 0, and returns all
+// live workers. Workers that do not answer are returned as of their last heartbeat.
 func (c *Client) ReportWorkers(ctx context.Context, wait time.Duration) ([]WorkerInfo, error) {
 	if err := c.begin(); err != nil {
 		return nil, err

@@ -139,7 +139,7 @@ func (r *results) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// readResults reads the results of one run, or merges those of several on one machine.
+// readResults reads the results of one run, or merges the results of several on one machine.
 func readResults(files ...string) (all *results, err error) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -159,7 +159,7 @@ func readResults(files ...string) (all *results, err error) {
 	return all, nil
 }
 
-// add replaces workloads by those of a later run.
+// add replaces workloads by the workloads of a later run.
 func (r *results) add(later *results) error {
 	if later.Machine.CPU != r.Machine.CPU || later.Machine.CPUs != r.Machine.CPUs {
 		return fmt.Errorf("measured on %d CPUs (%s), not %d (%s)",

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// plan says what to measure and how much.
+// plan is the workloads to measure and their sizes.
 type plan struct {
 	Workloads []string      `json:"workloads"`
 	Rounds    int           `json:"rounds"` // of workloads that are repeated
@@ -114,7 +114,7 @@ type runner struct {
 	failed   bool // a measurement of Later failed
 }
 
-// newRunner finds out what can be measured.
+// newRunner finds out which subjects can be measured.
 func newRunner(ctx context.Context, p plan, wanted []*subject, command string, progress io.Writer) (*runner, error) {
 	r := &runner{progress: progress, results: &results{
 		Command: command, Started: time.Now().UTC(), Plan: p, Versions: versions(),

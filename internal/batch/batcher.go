@@ -28,7 +28,7 @@ const (
 	maxGathered = 128
 )
 
-// Config is what the batchers of one process have in common.
+// Config is the settings that the batchers of one process share.
 type Config struct {
 	Timeout time.Duration // for one call to a store that does not answer
 	Closed  error         // for items after Close
@@ -167,7 +167,7 @@ func (b *Batcher[T, R]) flush() {
 	}
 }
 
-// disperse learns that n items waited in vain for others. The lock is held.
+// disperse learns that n items waited for others that did not come. The lock is held.
 func (b *Batcher[T, R]) disperse(n int) {
 	if together := b.sending + n; 2*together < b.crowd {
 		b.crowd = together
@@ -233,7 +233,7 @@ func (b *Batcher[T, R]) sendReady() {
 		b.mu.Lock()
 		b.recycle(next)
 		b.mu.Unlock()
-		// Let the callers that were just answered add their next items, so that those are sent together.
+		// Let the callers that were just answered add their next items, so that these are sent together.
 		runtime.Gosched()
 	}
 }
@@ -342,7 +342,7 @@ func (b *Batcher[T, R]) beginAlone() bool {
 }
 
 // sendAlone sends one item on the caller's goroutine, without the cost of waking another one. If other items
-// have come meanwhile, it leaves them to sendReady.
+// have come since, it leaves them to sendReady.
 func (b *Batcher[T, R]) sendAlone(item T) (R, error) {
 	defer b.endAlone()
 	results, err := b.send([]T{item})

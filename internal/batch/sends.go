@@ -57,7 +57,7 @@ func NewSettles(
 // sendSize returns the bytes that a message counts towards store.MaxBatchBytes.
 func sendSize(m store.Outgoing) int { return m.Size() }
 
-// Do sends a message, together with those of other callers, and waits for its result, like Batcher.Do.
+// Do sends a message, together with messages of other callers, and waits for its result, like Batcher.Do.
 func (s *Sends) Do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
 	switch {
 	case m.Durable.Asked():

@@ -43,7 +43,7 @@ const (
 	CancelCPU   = "cancel_server_cpu_us"
 )
 
-// labels describe the values that String shows, in its order. Those after the empty one are shown unless they are 0.
+// labels describe the values that String shows, in its order. Values after the empty one are shown unless they are 0.
 var labels = [][2]string{
 	{PerSecond, "msg/s"}, {P50, "ms late p50"}, {P99, "p99"}, {P999, "p99.9"}, {MaxMS, "max"},
 	{BytesAbove, "bytes beyond the payload"}, {CommandRate, "commands/s"}, {ServerCPU, "µs of server CPU each"},

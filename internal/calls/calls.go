@@ -1,4 +1,4 @@
-// Package calls has what all calls to a store have in common: their time limit, the pauses between two attempts, and
+// Package calls has the common parts of all calls to a store: their time limit, the pauses between two attempts, and
 // which errors make another attempt pointless. It imports package store only.
 package calls
 

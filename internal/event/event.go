@@ -37,7 +37,7 @@ const (
 // Headers are the names of the headers that events carry; all if there are none.
 type Headers struct{ Names []string }
 
-// Of returns those of a message's headers that its events carry. h may be nil: events carry none.
+// Of returns the headers of a message that its events carry. h may be nil: events carry none.
 func (h *Headers) Of(headers map[string]string) map[string]string {
 	switch {
 	case h == nil || len(headers) == 0:

@@ -1,4 +1,4 @@
-// Package hold keeps the leases of a process: one Keeper extends those of all handlers, forwarders, topics and
+// Package hold keeps the leases of a process: one Keeper extends the leases of all handlers, forwarders, topics and
 // schedules of a worker, and says when one was lost. It imports packages store and internal/calls. Start reading at
 // Keeper; whole.go has leases whose messages are worked on together.
 package hold
@@ -263,7 +263,7 @@ func (k *Keeper) beat(now time.Time) time.Time {
 	return k.next
 }
 
-// sortLeases returns the leases that have ended and those to extend or ask about. When a lease of a queue is
+// sortLeases returns the leases that have ended, to extend and to ask about. When a lease of a queue is
 // due, the queue's leases that are almost due are included. next is when another lease needs attention. The lock
 // is held.
 func (k *Keeper) sortLeases(now time.Time) (ended []*Lease, due map[*Queue][]*Lease, next time.Time) {
@@ -300,7 +300,7 @@ func (k *Keeper) sortLeases(now time.Time) (ended []*Lease, due map[*Queue][]*Le
 	return ended, due, next
 }
 
-// takeRetries returns what is to be retried now. The lock is held.
+// takeRetries returns the retries that are due. The lock is held.
 func (k *Keeper) takeRetries(now time.Time) (due []retry) {
 	k.retries = slices.DeleteFunc(k.retries, func(r retry) bool {
 		if now.Before(r.at) {

@@ -33,7 +33,7 @@ func fieldsOf(t reflect.Type) *fields {
 	return known.(*fields)
 }
 
-// add adds the fields of a struct, and those of structs that are embedded in it.
+// add adds the fields of a struct, and the fields of structs that are embedded in it.
 func (fs *fields) add(t reflect.Type, index []int) {
 	for i := range t.NumField() {
 		v, at := t.Field(i), append(slices.Clone(index), i)

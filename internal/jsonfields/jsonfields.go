@@ -72,7 +72,7 @@ type Field struct {
 	enum     []string
 }
 
-// Fields returns the fields of the struct that a pointer points to, those of embedded structs included, in order.
+// Fields returns the fields of the struct that a pointer points to, fields of embedded structs included, in order.
 func Fields(of any) []*Field { return fieldsOf(reflect.TypeOf(of).Elem()).all }
 
 // IsText reports whether the field is a text, a number, or of a type with a text: whether SetText can set it.

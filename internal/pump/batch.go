@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Work is what is done with the messages of a Batch.
+// Work processes the messages of a Batch.
 type Work interface {
 	// Do works on claimed messages, whose settlements are acks that it may change. An error says that it cannot go on now.
 	// Messages are settled in either case.
@@ -37,7 +37,7 @@ const (
 	SettleAgain               // they are settled again, one by one
 )
 
-// Reports is told what becomes of the messages of a queue.
+// Reports is told the outcomes of the messages of a queue.
 type Reports interface {
 	Event(kind store.EventKind, id string)
 	// FoundDead is called with the messages that a claim found dead.
@@ -110,7 +110,7 @@ func (b *Batch) do(claim store.Claim, asked time.Time) error {
 	}
 }
 
-// settle settles claimed messages, and returns those that are to be done again. After an error it releases those that
+// settle settles claimed messages, and returns the messages to do again. After an error it releases the messages that
 // are left.
 func (b *Batch) settle(
 	held *hold.Whole, msgs []store.Claimed, settlements []store.Settlement,
@@ -202,7 +202,7 @@ func ownLosses(results []store.SettleResult) {
 	}
 }
 
-// Grace is how long a worker waits for what should have ended when its drain ran out of time.
+// Grace is how long a worker waits for calls that should have ended when its drain ran out of time.
 const Grace = time.Second
 
 // settling returns a context for a settle. It outlives a drain that runs out of time a little, because messages are

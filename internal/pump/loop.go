@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Env is what the loops of a worker share.
+// Env is the state that the loops of a worker share.
 type Env struct {
 	Store  store.Store
 	Log    *slog.Logger
@@ -119,7 +119,7 @@ type Watch [2]Call
 // Call is when a call began, as the time since the worker began, or 0.
 type Call struct{ begun atomic.Int64 }
 
-// Begin records that a call begins, and returns what is to be ended when it returns.
+// Begin records that a call begins, and returns the Call to end when it returns.
 func (w *Watch) Begin(ahead bool, since time.Duration) *Call {
 	i := 0
 	if ahead {

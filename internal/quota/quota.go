@@ -39,7 +39,7 @@ type Refusal int
 
 // The refusals.
 const (
-	// None is no refusal: the caller has what it asked for.
+	// None means that the caller has the places it asked for.
 	None Refusal = iota
 	// Greedy refuses a caller that would hold more than its share, or waits too often already.
 	Greedy

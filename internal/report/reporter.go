@@ -15,7 +15,7 @@ const (
 	// Every is how often a process reports the counts of its active queues. A queue that becomes active is
 	// reported at once.
 	Every = time.Second
-	// DetailsEvery is how long events wait for others while somebody watches.
+	// DetailsEvery is how long events wait for others while a Watch is open.
 	DetailsEvery = 10 * time.Millisecond
 	// reportTimeout limits a report. The store may be slow; nothing waits for a report but the next one.
 	reportTimeout = time.Second
@@ -69,7 +69,7 @@ func countIndex(kind store.EventKind) int {
 
 // Queue records the events of one queue. A nil one records nothing.
 //
-// While nobody watches, an event costs an addition. Details are collected while somebody watches, and while that is not
+// Without watchers, an event costs an addition. Details are collected while there are watchers, and while that is not
 // known: until the first report of a queue that was idle.
 type Queue struct {
 	reporter *Reporter
@@ -100,7 +100,7 @@ func (a *Queue) Count(kind store.EventKind, n int) {
 	}
 }
 
-// ExpectWatcher has details collected until a report says that nobody watches.
+// ExpectWatcher collects details until a report says that there is no watcher.
 func (a *Queue) ExpectWatcher() {
 	if a == nil {
 		return
@@ -145,7 +145,7 @@ func (a *Queue) Collect(e Event, cause error) {
 	}
 }
 
-// take returns what is to be reported, and whether there is anything.
+// take returns the events to report, and whether there are any.
 func (a *Queue) take() (r pendingReport, any bool) {
 	r.activity = a
 	for i := range a.counts {
@@ -164,7 +164,7 @@ func (a *Queue) take() (r pendingReport, any bool) {
 	return r, r.counts != nil || len(r.details) > 0 || r.missed > 0
 }
 
-// reported notes what the reply to a report said. After a failure somebody still watches if somebody did: the next
+// reported handles the reply to a report. After a failure the watchers are assumed to be still there: the next
 // reports, at the pace of ticks, count what the watchers have missed until one succeeds. The last report is not made up
 // for.
 func (a *Queue) reported(r pendingReport, result store.ReportResult, last bool) {
@@ -202,8 +202,8 @@ type Sink interface {
 	Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error)
 }
 
-// Reporter reports what happens to the queues of a client: counts about once a second, and details while somebody
-// watches. It makes no calls and has no goroutine while nothing happens. A failure does not affect the
+// Reporter reports the events of a client's queues: counts about once a second, and details while a Watch
+// is open. It makes no calls and has no goroutine while nothing happens. A failure does not affect the
 // queue: the contents of the report are lost, and watchers are told later how many events they have missed.
 type Reporter struct {
 	store   Sink
@@ -305,7 +305,7 @@ func (r *Reporter) run() {
 	}
 }
 
-// next returns what has to be reported now, or how long to wait. It reports whether the goroutine is not needed any
+// next returns the events to report now, or how long to wait. It reports whether the goroutine is not needed any
 // more.
 func (r *Reporter) next(now time.Time) (due []pendingReport, wait time.Duration, over bool) {
 	r.mu.Lock()

@@ -25,10 +25,10 @@ type Book struct {
 	announced atomic.Bool      // workers know that there are schedules
 }
 
-// PutResult says what a Put did.
+// PutResult is the effect of a Put.
 type PutResult string
 
-// What a Put did.
+// Effects of a Put.
 const (
 	PutCreated   PutResult = "created"
 	PutChanged   PutResult = "changed"
@@ -104,7 +104,7 @@ func (b *Book) change(ctx context.Context, name string, f func(*Record, time.Tim
 	}
 }
 
-// tryChange is one attempt of change. It returns ErrLeased, ErrConflict or ErrDuplicate if somebody else was faster.
+// tryChange is one attempt of change. It returns ErrLeased, ErrConflict or ErrDuplicate if another caller was faster.
 func (b *Book) tryChange(ctx context.Context, name string, f func(*Record, time.Time) error) error {
 	stats, err := b.Store.Stats(ctx, reserved.Schedules)
 	if err != nil {
@@ -215,7 +215,7 @@ func (b *Book) Resume(ctx context.Context, name string) error {
 	})
 }
 
-// Triggered counts a run that was sent besides those of the rule.
+// Triggered counts a run that was sent in addition to the rule.
 func (b *Book) Triggered(ctx context.Context, name string, run Run) error {
 	return b.changeExisting(ctx, name, func(r *Record, _ time.Time) error {
 		r.Triggered++
@@ -321,7 +321,7 @@ func Upcoming(records []*Record, n int) ([]Run, error) {
 	return runs, nil
 }
 
-// nextRun is the next run of a schedule, and a function that returns those that follow.
+// nextRun is the next run of a schedule, and a function that returns the runs that follow.
 type nextRun struct {
 	Run
 	upcoming func() (Run, bool)

@@ -79,7 +79,7 @@ func RunJSON(r Run) *wire.Run {
 	}
 }
 
-// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or that somebody wrote. A payload that is a JSON
+// UnmarshalJSON replaces the schedule by one that MarshalJSON returned or a user wrote. A payload that is a JSON
 // value has its content type in Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
 	var j scheduleJSON
@@ -110,7 +110,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// message returns what each message of the schedule has, without an id and the headers of a run.
+// message returns the content of the schedule's messages, without an id and the headers of a run.
 func (s *Schedule) message() store.Message {
 	return store.Message{
 		Payload: s.Payload, Headers: s.Headers, MaxAttempts: s.MaxAttempts, Timeout: s.Timeout,

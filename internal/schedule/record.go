@@ -20,7 +20,7 @@ const maxPauseNote = 1024
 // all of their characters are escaped.
 const maxStateBytes = 16 << 10
 
-// recordVersion is the version of the records that this code writes. Those of later versions are left alone. Versions
+// recordVersion is the version of the records that this code writes. Records of later versions are left alone. Versions
 // before 3 had text in the field "payload", and version 1 stored the default of MissedWithin, which was an hour.
 const recordVersion = 3
 
@@ -35,12 +35,12 @@ type Record struct {
 	compiled   *recurrence.Rule // of Schedule, or nil
 }
 
-// State is what became of a schedule. Times are milliseconds since 1970, 0 for none.
+// State is the state of a schedule. Times are milliseconds since 1970, 0 for none.
 type State struct {
 	Version int   `json:"v"`
 	Created int64 `json:"created"`
 	Changed int64 `json:"changed"`
-	// Generation distinguishes the runs of a rule from those of an earlier one at the same times. It grows.
+	// Generation distinguishes the runs of a rule from the runs of an earlier one at the same times. It grows.
 	Generation  int64    `json:"generation"`
 	Next        int64    `json:"next,omitempty"` // nominal
 	NextDue     int64    `json:"next_due,omitempty"`
@@ -77,7 +77,7 @@ func (r *Record) Encode() []byte {
 var errLaterVersion = fmt.Errorf("it was stored by a later version of this program: upgrade: %w", store.ErrUnsupported)
 
 // Decode returns the record in a payload. It returns ErrCorrupt if it cannot be read. like may be an earlier
-// record of the schedule, or nil; what both have in common is not decoded again.
+// record of the schedule, or nil; the common parts are not decoded again.
 func Decode(name string, payload []byte, like *Record) (*Record, error) {
 	r := new(Record)
 	state, definition, _ := bytes.Cut(payload, []byte{'\n'})

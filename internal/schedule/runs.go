@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// RunState is what became of a run: the State of its message if that is live, or else RunPlanned or RunPast.
+// RunState is the state of a run: the State of its message if that is live, or else RunPlanned or RunPast.
 type RunState string
 
 const (

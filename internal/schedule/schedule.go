@@ -42,20 +42,20 @@ type Schedule struct {
 	Set          string
 }
 
-// MissedPolicy says what happens to the runs of a schedule that were missed.
+// MissedPolicy is the treatment of the missed runs of a schedule.
 type MissedPolicy string
 
-// What happens to missed runs.
+// Policies for missed runs.
 const (
 	MissedNone MissedPolicy = "none"
 	MissedOne  MissedPolicy = "one"
 	MissedAll  MissedPolicy = "all"
 )
 
-// UnfinishedPolicy says what happens to a run of a schedule that is due while the one before is unfinished.
+// UnfinishedPolicy is the treatment of a run of a schedule that is due while the one before is unfinished.
 type UnfinishedPolicy string
 
-// What happens to a run while the one before is unfinished.
+// Policies for a run while the one before is unfinished.
 const (
 	UnfinishedSkip   UnfinishedPolicy = "skip"
 	UnfinishedAllow  UnfinishedPolicy = "allow"

@@ -249,7 +249,7 @@ func (s *Sender) Refused(err error, settlements []store.Settlement) pump.Answer 
 	return pump.SettleAgain
 }
 
-// Acked implements pump.Work: it reports what a step did.
+// Acked implements pump.Work: it reports the effects of a step.
 func (s *Sender) Acked(m *store.Claimed, settlement *store.Settlement) {
 	step := s.steps[m.ID]
 	queue := step.record.Schedule.Queue

@@ -12,7 +12,7 @@ import (
 //
 //   - After a little patience, the scheduler takes the slots of the claim back. If the claim returns after all,
 //     its messages start in free slots or wait in the buffer, from which they are released after maxBuffer.
-//   - A queue whose last claim failed is suspect. It claims one message at a time and holds no slot meanwhile,
+//   - A queue whose last claim failed is suspect. It claims one message at a time without holding a slot,
 //     until a claim succeeds.
 //   - While the claims of some queues outlast the patience, there is less of it for the others, whose messages
 //     may be on the same server. So many queues together withhold a slot hardly longer than one.
@@ -21,11 +21,11 @@ const (
 	// times as long as claims usually take, so that a slow but working network costs nothing.
 	minPatience = 100 * time.Millisecond
 	maxPatience = 400 * time.Millisecond
-	// leastPatience is what is left when many claims are overdue. Each of them takes seven eighths.
+	// leastPatience is the patience left when many claims are overdue. Each of them takes seven eighths.
 	leastPatience = 100 * time.Microsecond
 )
 
-// Reservation is what a claim in flight holds.
+// Reservation is the slots and the room in the buffer that a claim in flight holds.
 type Reservation struct {
 	Max     int  // messages to claim, 1 to store.MaxBatch
 	Ahead   bool // it was returned by ReserveAhead

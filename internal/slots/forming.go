@@ -6,8 +6,8 @@ import (
 )
 
 // A queue with a batch handler has one slot for each batch. It claims as many messages as fit into its slots, and does
-// not prefetch. The last of them may be too few for a batch; then they wait for more, with their slot. Meanwhile the
-// fetcher claims what is missing. The wait ends on time whatever those claims do: what they bring too late starts in a
+// not prefetch. The last of them may be too few for a batch; then they wait for more, with their slot, while the
+// fetcher claims the missing ones. The wait ends on time. Messages that a claim returns later start in a
 // free slot, or is released after maxBuffer, like the messages of any claim that has outlasted its slots.
 
 // formingBatch is a batch that waits for more messages. It holds a slot.
@@ -19,7 +19,7 @@ type formingBatch struct {
 // missing returns the number of messages for which the forming batch waits.
 func (q *Queue) missing() int { return q.BatchSize - len(q.forming.tasks) }
 
-// deliverBatches puts tasks into batches, for the first of which there are n slots. It returns what is left of the
+// deliverBatches puts tasks into batches. There are n slots for the first batches. It returns the rest of the
 // slots and of the tasks. The lock is held.
 func (s *Scheduler) deliverBatches(q *Queue, n int, tasks []Task) (int, []Task) {
 	if q.forming != nil {

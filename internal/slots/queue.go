@@ -25,7 +25,7 @@ const (
 	keptBuffer = 32
 )
 
-// Config says what a queue may use.
+// Config is the limits of a queue.
 type Config struct {
 	Weight, Priority int
 	Concurrency      int // slots that it may hold
@@ -115,7 +115,7 @@ func (q *Queue) shrinkBuffer() {
 }
 
 // room returns the number of messages to prefetch now. It is 0 while the buffer, including messages being
-// claimed, is more than half full, so that claims stay large. A forming batch has room for what is missing.
+// claimed, is more than half full, so that claims stay large. A forming batch has room for its missing messages.
 func (q *Queue) room() int {
 	if q.forming != nil {
 		return q.missing()

@@ -62,7 +62,7 @@ func (s *Scheduler) putBack(q *Queue, n int) {
 	s.free += n
 }
 
-// update records whether the queue can use a slot. It is called after each change of what that depends on.
+// update records whether the queue can use a slot. It is called after each change that may affect this.
 // The lock is held.
 func (s *Scheduler) update(q *Queue) {
 	s.turns.update(q, q.held < q.Concurrency && (q.buffer.len() > 0 || q.want > 0 && !s.paused))

@@ -9,7 +9,7 @@ import (
 
 // turns orders the queues that can use a slot. Each free slot goes to the highest Priority that has such a queue, and
 // there to the queue whose turn is next, so that queues of one priority start messages in proportion to their weights
-// and none starves (stride scheduling). Its cost depends on the queues that can use a slot, not on those that are idle.
+// and none starves (stride scheduling). Its cost depends on the queues that can use a slot, not on idle ones.
 //
 // A higher priority also keeps slots from lower ones for the moment in which its fetcher fetches messages that it knows
 // of; see Queue.fetchesKnown. Nothing else is withheld: while a claim looks whether there are messages at all,
@@ -30,7 +30,7 @@ type turnLevel struct {
 	backlogs map[*Queue]struct{}
 }
 
-// turn is a queue's place among those that can use a slot.
+// turn is a queue's place among the queues that can use a slot.
 type turn struct {
 	level *turnLevel
 	at    int64 // when its turn is

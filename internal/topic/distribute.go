@@ -50,7 +50,7 @@ func (x *Distributor) Do(ctx context.Context, claim store.Claim, settlements []s
 	return err
 }
 
-// tryDistribute is Do with the subscriptions as they are now. It reports whether they have changed meanwhile.
+// tryDistribute is Do with the subscriptions as they are now. It reports whether they have changed since.
 func (x *Distributor) tryDistribute(
 	ctx context.Context, msgs []store.Claimed, settlements []store.Settlement,
 ) (stale bool, err error) {

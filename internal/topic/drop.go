@@ -39,7 +39,7 @@ func (t *Topic) DropReady(ctx context.Context) error {
 	}
 }
 
-// drop makes claimed messages dead, or releases them if a queue was subscribed meanwhile. Those that only wait for
+// drop makes claimed messages dead, or releases them if a queue has subscribed since. Messages that only wait for
 // queues that could not be written are complete.
 func (t *Topic) drop(ctx context.Context, state *State, msgs []store.Claimed) error {
 	drops := make([]store.Settlement, len(msgs))

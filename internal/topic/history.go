@@ -118,7 +118,7 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 	}
 }
 
-// Trim removes what exceeds the history's limits, a bounded number of messages at a time.
+// Trim removes messages beyond the history's limits, a bounded number of messages at a time.
 func (t *Topic) Trim(ctx context.Context, cfg Config) error {
 	for range 100 {
 		stats, err := t.Store.Stats(ctx, t.History)

@@ -17,7 +17,7 @@ import (
 // Subscription is a queue that receives a topic's messages, as the value of a property.
 type Subscription struct {
 	Where string `json:"where,omitempty"`
-	// CatchingUp is set while the queue is sent history. What it receives meanwhile is remembered, so that it does not
+	// CatchingUp is set while the queue is sent history. Its messages until then are remembered, so that it does not
 	// come again.
 	CatchingUp bool `json:"catching_up,omitempty"`
 
@@ -51,7 +51,7 @@ func (t *Topic) Subscribe(
 }
 
 // trySubscribe stores a subscription, and returns the due time of the history that its queue is still to be sent. It
-// returns version.ErrOther if it is not allowed, and ErrConflict if somebody has changed the topic meanwhile.
+// returns version.ErrOther if it is not allowed, and ErrConflict if the topic has changed since.
 func (t *Topic) trySubscribe(
 	ctx context.Context, s Subscription, start Start, allow func(version string) bool,
 ) (from time.Time, err error) {

@@ -79,7 +79,7 @@ func (c Config) Version() string {
 	return version.Of(text)
 }
 
-// State is what a topic's queue has in its properties.
+// State is the properties of a topic's queue.
 type State struct {
 	Config        Config
 	Subscriptions []Subscription // by name of the queue
