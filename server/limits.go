@@ -158,11 +158,15 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 // decodedKey is the key of a function that a handler calls first, since its body is decoded then.
 type decodedKey struct{}
 
-// smallJSON is how many bytes of JSON do not count: even as values they are few.
-const smallJSON = 16 << 10
+const (
+	// smallJSON is the length of JSON that does not count: even as values it takes little memory.
+	smallJSON = 16 << 10
+	// quickJSON is the memory of JSON values that take less than a millisecond or two of a CPU to decode.
+	quickJSON = 1 << 20
+)
 
-// admitJSON waits for room for a text as JSON values, which can take fifty times as much memory, and for a place to
-// decode it, unless the caller works already. The caller calls decoded, and then give when the values are not needed.
+// admitJSON waits for room for a text as JSON values, which can take fifty times as much memory. If they are many, it
+// also waits for a place to decode the text, unless the caller works already. The caller calls decoded, and then give when the values are not needed.
 func (s *Server) admitJSON(ctx context.Context, text []byte, works bool) (give, decoded func(), err error) {
 	nothing := func() {}
 	if len(text) <= smallJSON {
@@ -173,7 +177,7 @@ func (s *Server) admitJSON(ctx context.Context, text []byte, works bool) (give, 
 		return nil, nil, store.TooLarge("has so many values that they take %d MiB of memory, and the limit is %d MiB: send "+
 			"fewer messages at a time, or payloads that are JSON as text", size>>20, limit>>20)
 	}
-	if give, err = s.decoded.await(ctx, size); err != nil || works {
+	if give, err = s.decoded.await(ctx, size); err != nil || works || size <= quickJSON {
 		return give, nothing, err
 	}
 	if decoded, err = s.work(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/server/access"
@@ -112,6 +113,22 @@ func TestBodiesThatTakeMuchMemoryAreRefused(t *testing.T) {
 	body := `{"messages": [` + strings.Repeat(`{"payload_text": "`+large+`"},`, 14) + `{"payload": "x"}]}`
 	if code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType)); code != http.StatusOK {
 		t.Errorf("a large batch: %d %.300s", code, text)
+	}
+}
+
+// TestUsualBatchesDoNotWaitForHeavyWork has others take all places for work.
+func TestUsualBatchesDoNotWaitForHeavyWork(t *testing.T) {
+	a := newAPI(t)
+	for i := range a.server.cpu.Limit() {
+		r := as(t, fmt.Sprint("other ", i), "GET", "/", nil, "")
+		if why := a.server.cpu.Take(access.SenderOf(r), 1); why != quota.None {
+			t.Fatal(why)
+		}
+	}
+	body := `{"messages": [` + strings.Repeat(`{"payload": {"order": 1, "text": "`+strings.Repeat("x", 400)+`"}},`, 99) +
+		`{"payload": 1}]}`
+	if code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType)); code != http.StatusOK {
+		t.Errorf("%d %.300s", code, text)
 	}
 }
 

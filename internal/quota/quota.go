@@ -9,7 +9,7 @@ import (
 )
 
 // maxWaiting is the number of calls of Wait that one caller can have at a time.
-const maxWaiting = 32
+const maxWaiting = 128
 
 // Quota is a number of places or bytes that callers share. Each may hold half of the rest, so one that
 // takes all it can get leaves half for the next one. Its methods can be called at the same time.
@@ -55,7 +55,7 @@ func (q *Quota[K]) Take(who K, n int64) Refusal {
 }
 
 // Wait is Take, but waits until ctx ends for what is taken now. Callers take turns, and a caller's own calls are served
-// in order of arrival. A caller can have 32 calls that wait.
+// in order of arrival. A caller can have 128 calls that wait.
 func (q *Quota[K]) Wait(ctx context.Context, who K, n int64) Refusal {
 	q.mu.Lock()
 	calls := q.waiting[who]

@@ -117,7 +117,7 @@ func TestACallerWaitsOnlySoOften(t *testing.T) {
 			t.Fatal("refused")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		for range 32 {
+		for range 128 {
 			go q.Wait(ctx, "a", 1)
 		}
 		synctest.Wait()
