@@ -74,6 +74,9 @@ func (fs *feeds) join(ctx context.Context, s *Server, queues []string) (*feed, e
 	}
 	if f.failed != nil {
 		fs.leave(f)
+		if s.ending.Err() != nil {
+			return nil, errEnding
+		}
 		return nil, f.failed
 	}
 	return f, nil
