@@ -49,7 +49,7 @@ func registerOverview(s *Server) {
 	}, s.watchOverview)
 }
 
-// Overview is what is due, to come and dead in several queues.
+// Overview shows the messages of several queues that are due, to come and dead.
 type Overview struct {
 	Time          string          `json:"time" doc:"The store's clock, which the bands count from"`
 	Counts        OverviewCounts  `json:"counts"`
@@ -123,7 +123,7 @@ type overviewInput struct {
 	Buckets int       `query:"buckets" minimum:"1" maximum:"500" doc:"Parts of the range. Default: 120"`
 }
 
-// overviewRequest is what an overview shows.
+// overviewRequest selects the content of an overview.
 type overviewRequest struct {
 	who        access.Identity
 	controlled bool

@@ -35,8 +35,8 @@ func (r *overviewReader) bounds() []time.Time {
 	return bounds
 }
 
-// readBands counts the messages of a queue in all bands. It makes no call if they must be empty. What changes between
-// the reading of its counts and that of its bands can be missing or in later.
+// readBands counts the messages of a queue in all bands. It makes no call if they must be empty. A message that changes
+// between the reading of the queue's counts and that of its bands can be missing or be counted in later.
 func (r *overviewReader) readBands(ctx context.Context, q *readQueue, bounds []time.Time) (err error) {
 	d := q.details
 	d.later = q.Scheduled + q.Ready
@@ -50,7 +50,7 @@ func (r *overviewReader) readBands(ctx context.Context, q *readQueue, bounds []t
 	return err
 }
 
-// newBands returns the bands, which are empty.
+// newBands returns empty bands.
 func (r *overviewReader) newBands() []OverviewBand {
 	if r.buckets > 0 {
 		return []OverviewBand{newBand("range", r.from, r.to, r.buckets)}

@@ -17,9 +17,9 @@ import (
 )
 
 // BenchmarkOverview reads overviews of 200 and 1,000 queues in Redis with 1,000,000 messages, most of them due within
-// 40 days, each anew or one after the other as they are watched. It reports what a reading costs Redis: the CPU time of
-// its main thread, the elapsed time of scripts and their number, and the ms of the longest one in the least disturbed
-// reading.
+// 40 days. It reads each overview either for the first time or repeatedly, as a watch does. It reports the cost of a
+// reading for Redis: the CPU time of its main thread, the elapsed time of scripts and their number, and the ms of the
+// longest one in the least disturbed reading.
 //
 //	go test ./server -run '^$' -bench Overview -benchtime 20x
 func BenchmarkOverview(b *testing.B) {
@@ -88,10 +88,10 @@ func benchmarkOverview(b *testing.B, queues, each int) {
 	})
 }
 
-// redisCost reads what a Redis has done.
+// redisCost reads the counters of a Redis.
 type redisCost struct{ rdb *redis.Client }
 
-// measure calls read, and reports what that costs Redis.
+// measure calls read, and reports its cost for Redis.
 func (x redisCost) measure(b *testing.B, read func()) {
 	cpu, scripts, calls, longest := x.cpu(b), x.scripts(b), x.calls(b), math.Inf(1)
 	x.longest(b)

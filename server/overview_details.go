@@ -14,11 +14,12 @@ const (
 	// maxDetailed is the number of queues whose details one reading refreshes, in addition to new queues. The details
 	// of up to so many queues are always new; with ten times as many, they are about ten readings old at most.
 	maxDetailed = 100
-	// changedFirst is how many readings a queue waits longer than one whose counts have changed.
+	// changedFirst is the number of readings by which a queue with changed counts goes before other queues.
 	changedFirst = 10
 )
 
-// queueDetails are what a reading of many queues does not read of each of them, as it was when it was read.
+// queueDetails are the figures of a queue that a reading of many queues reads only now and then, as of their last
+// reading.
 type queueDetails struct {
 	stats   later.Stats // of that time
 	reading int         // the number of the reading

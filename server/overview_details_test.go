@@ -93,7 +93,7 @@ func TestReadingsOfManyQueuesTakeTurnsWithDetails(t *testing.T) {
 	})
 }
 
-// Whatever changes all the time delays the details of other queues, but not for ever.
+// A queue that changes all the time delays the details of other queues, but not for ever.
 func TestDetailsOfQuietQueuesAreReadBesidesBusyOnes(t *testing.T) {
 	var kept keptDetails
 	read := map[string]int{}

@@ -31,7 +31,7 @@ type overviewReader struct {
 }
 
 // readOverview reads the overview that the sender of a request may see. If there are many queues, some of the details
-// are those that kept has from the readings before.
+// come from earlier readings, which kept remembers.
 func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kept *keptDetails) (*Overview, error) {
 	begin := time.Now()
 	s.samples.use(s)
@@ -70,13 +70,13 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 	}
 	o.QueueCount, o.QueuesLeftOut = len(names), max(0, len(names)-maxOverviewQueues)
 	names = names[:len(names)-o.QueuesLeftOut]
-	if r.listAll { // those that are summed are read in any case
+	if r.listAll { // the queues of the sums are read in any case
 		names = sortedSet(slices.Concat(names, r.queues))
 	}
 	return names, nil
 }
 
-// overviewRest reads what is not of a single queue.
+// overviewRest reads the workers and the next runs of schedules.
 func (s *Server) overviewRest(ctx context.Context, r *overviewRequest, o *Overview) error {
 	workers, err := s.client.Workers(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Server) overviewRest(ctx context.Context, r *overviewRequest, o *Overvi
 	return err
 }
 
-// readQueue is what was read of a queue.
+// readQueue is the reading of one queue.
 type readQueue struct {
 	later.Stats
 	shown   OverviewQueue
@@ -134,8 +134,8 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 	return r.addUp(read, o)
 }
 
-// addUp adds up the queues and keeps their details. Queues that do not exist any more do not count, and those that are
-// damaged are left out.
+// addUp adds up the queues and keeps their details. It skips queues that no longer exist, and counts damaged ones as
+// left out.
 func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
 	o.Bands, o.Queues = r.newBands(), []OverviewQueue{}
 	var kept []*readQueue

@@ -19,11 +19,11 @@ const (
 	maxLatenesses = 256
 	// maxSampled is the number of queues with a sample. Further ones have none until others have had no events.
 	maxSampled = 1000
-	// rejoinAfter is the time after which events that ended are sampled again.
+	// rejoinAfter is the time after which a feed of events that ended is joined again.
 	rejoinAfter = time.Second
 )
 
-// samples are what a server has seen of the events of all queues lately, while an overview is being watched.
+// samples are the recent events of all queues, collected while an overview is being watched.
 type samples struct {
 	mu      sync.Mutex
 	idle    *time.Timer // ends the sampling; nil while there is none
@@ -31,7 +31,7 @@ type samples struct {
 	cleaned int64 // the slot in which queues without events were removed
 }
 
-// sample is what was seen of the events of a queue. The zero sample has seen none.
+// sample is the recent events of one queue. The zero sample has none.
 type sample struct {
 	last       int64 // the number of the last slot
 	slots      [historySlots]HistoryEntry
@@ -47,7 +47,7 @@ type lateDelivery struct {
 
 func slotOf(t time.Time) int64 { return t.UnixMilli() / historyStep.Milliseconds() }
 
-// use has the events be sampled for some time.
+// use samples the events for the next sampleFor.
 func (s *samples) use(server *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (q *sample) add(e *wire.Event, slot int64) {
 	q.delivered++
 }
 
-// show sets what the sample says about a queue.
+// show sets the fields of a queue that come from the sample.
 func (q sample) show(o *OverviewQueue) {
 	o.History = []HistoryEntry{}
 	if q.slots != [historySlots]HistoryEntry{} {

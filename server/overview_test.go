@@ -277,7 +277,7 @@ func (s *tested) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	return s.Store.Stats(ctx, queue)
 }
 
-// overviewStream collects what a client of the stream is sent.
+// overviewStream collects the data that a client of the stream receives.
 type overviewStream struct {
 	*httptest.ResponseRecorder
 	mu     sync.Mutex

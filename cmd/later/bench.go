@@ -85,7 +85,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.run, "run", o.run, "what to measure")
+	flags.StringSliceVar(&o.run, "run", o.run, "workloads to measure")
 	flags.BoolVar(&o.quick, "quick", false, "smaller runs, rough figures in ten seconds")
 	flags.IntVar(&o.messages, "messages", o.messages, "send and drain up to `N` messages")
 	flags.IntVar(&o.size, "size", o.size, "payloads of `N` bytes")
@@ -100,7 +100,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 	return cmd
 }
 
-// shorten reduces the numbers whose flags were not set.
+// shorten reduces the numbers that no flag sets.
 func (o *benchOptions) shorten(flags *pflag.FlagSet) {
 	for flag, value := range map[string]string{"messages": "20000", "duration": "2s", "delay": "1s", "herd": "10000"} {
 		if !flags.Changed(flag) {

@@ -236,7 +236,7 @@ func (b *bench) steps(ctx context.Context, workload string, t *benchmark.Target,
 	return []step{{do: func() (benchmark.Values, error) { return b.idle(ctx, t, q) }}}
 }
 
-// idle measures a worker with a client of its own, whose requests to a Redis are counted unless it is a Cluster.
+// idle measures a worker with a client of its own. It counts the client's requests to Redis, unless Redis is a Cluster.
 func (b *bench) idle(ctx context.Context, t *benchmark.Target, q benchmark.Queue) (v benchmark.Values, err error) {
 	var requests func() int64
 	worker := q

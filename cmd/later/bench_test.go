@@ -22,7 +22,7 @@ var small = []string{
 	"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms", "--delay", "100ms",
 }
 
-// measured runs later bench --json and returns its objects by workload. It checks those of send itself.
+// measured runs later bench --json and returns its objects by workload. It checks the objects of send itself.
 func (c *cli) measured(args ...string) map[string]map[string]any {
 	c.t.Helper()
 	byName := map[string]map[string]any{}
@@ -44,7 +44,7 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 	return byName
 }
 
-// checkMeasured checks what every store must report.
+// checkMeasured checks the figures that every store must report.
 func checkMeasured(t *testing.T, got map[string]map[string]any) {
 	t.Helper()
 	for workload, want := range map[string]map[string]any{

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// What clients can have a server keep before anybody knows who they are.
+// Limits of the memory that clients can take up in a server before they have authenticated.
 const (
 	// A client sends the head of a request at once, and keeps a connection open for the next one.
 	headTimeout = 10 * time.Second
@@ -24,15 +24,16 @@ const (
 	maxUnread            = 128 << 10
 )
 
-// limitSite limits what clients can have a server keep.
+// limitSite sets the limits of clients that have not authenticated.
 func limitSite(site *http.Server) {
 	site.ReadHeaderTimeout, site.IdleTimeout, site.MaxHeaderBytes = headTimeout, idleTimeout, maxHead
 	site.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: idleTimeout,
 		MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread}
 }
 
-// limitedListener closes connections at once when there are too many. An address may have half of what others leave,
-// but for those of this machine, which proxies have.
+// limitedListener closes new connections at once when there are too many. One address may have half of the connections
+// that other addresses leave. Addresses of this machine may have more, because its proxies carry the connections of
+// many clients.
 type limitedListener struct {
 	*net.TCPListener
 	open *quota.Quota[netip.AddrPort]
@@ -56,7 +57,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// countedAs returns what connections count as: an address, or each one of this machine by itself.
+// countedAs returns the address under which a connection counts. Each connection from this machine counts by itself.
 func countedAs(remote net.Addr) netip.AddrPort {
 	address := access.AddressOf(remote.String())
 	if own, ok := remote.(*net.TCPAddr); ok && address.IsLoopback() {

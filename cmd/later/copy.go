@@ -137,9 +137,9 @@ func interruption(err error) (stopped, unavailable bool) {
 	return stopped, errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)
 }
 
-// endTransfer ends a copy, an export or an import: it closes the client and reports all errors except the one that
-// decides the exit code, which it returns. That is the first of the errors that are joined in err. printed is an error
-// of printing the result.
+// endTransfer ends a copy, an export or an import: it closes the client, reports all errors except the one that decides
+// the exit code, and returns that one: the first of the errors that are joined in err. printed is an error of printing
+// the result.
 func (m *Main) endTransfer(client *later.Client, printed, err error) error {
 	errs := []error{printed, client.Close()}
 	for _, part := range slices.Backward(joinedIn(err)) {

@@ -50,7 +50,7 @@ held come when their leases expire, within %s. If the embedded store cannot be u
 that you name must work. The names of the demo's queues begin with demo-, and are unique where other processes share
 the store. At the end, demo removes them, also after Ctrl-C unless it can continue.
 
-With --ui, the shop goes on until Ctrl-C and is shown on the web page, whose URL demo prints and opens in the browser.
+With --ui, the shop goes on until Ctrl-C and is shown on the web page. Demo prints its URL and opens it in the browser.
 It then also has a topic, schedules, a paused queue, and messages that are due within weeks. It runs in memory, or in a
 store that you name.`,
 			durations.Format(demoLease)),
@@ -208,7 +208,7 @@ func (s *shop) showOnPage(ctx context.Context) error {
 		err = s.run(ctx)
 	}
 	if _, stopped := errors.AsType[*stopError](context.Cause(ctx)); stopped {
-		err = nil // whatever call it ended
+		err = nil // the end of ctx caused the error, whichever call returned it
 	}
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()

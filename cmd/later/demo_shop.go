@@ -56,7 +56,8 @@ func (s *shop) topic() *later.Topic            { return s.client.Topic(s.prefix 
 // messages returns the ids of the shop's messages that are in the store and not dead.
 func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	waiting := map[string]bool{}
-	// In the order in which messages change state, so that none is missed while it does.
+	// The states are read in the order in which messages pass through them. A message that changes meanwhile is not
+	// missed.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 		for _, name := range s.names {
 			for info, err := range s.client.Queue(name).All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
@@ -76,7 +77,8 @@ func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	return waiting, nil
 }
 
-// find finds the messages of a stopped demo. If there are none, or the shop starts over, it removes what else is left.
+// find finds the messages of a stopped demo. If there are none, or the shop starts over, it removes the rest of that
+// demo.
 func (s *shop) find(ctx context.Context) error {
 	waiting, err := s.messages(ctx)
 	if err != nil {
@@ -382,7 +384,7 @@ func (r *demoReport) did(event, id, text, late string) error {
 }
 
 // end prints the summary, whose last line is meant for programs, and returns the ids of the messages that are lost.
-// waiting are those that the store still has.
+// waiting are the ids of messages that the store still has.
 func (r *demoReport) end(waiting map[string]bool) (lost []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

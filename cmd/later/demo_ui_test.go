@@ -18,7 +18,7 @@ func TestDemoOnThePageGoesOnAndRemovesItsQueues(t *testing.T) {
 	defer cancel()
 	p := c.start("demo", "--ui", "--no-open")
 	url := p.await(p.stdout, "http://127.0.0.1:")
-	watch, err := c.client().Watch(t.Context()) // whose queues exist by now
+	watch, err := c.client().Watch(t.Context()) // the demo's queues exist by now
 	if err != nil {
 		t.Fatal(err)
 	}

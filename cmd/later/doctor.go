@@ -101,7 +101,7 @@ func (d *doctorRun) inspect(ctx context.Context, dir string, reason error) error
 	return d.done(err)
 }
 
-// recover copies what can still be read from a damaged store to a new store in target.
+// recover copies the readable messages of a damaged store to a new store in target.
 func (d *doctorRun) recover(ctx context.Context, target string) error {
 	m := d.main
 	name, source := m.storeName()
@@ -121,7 +121,7 @@ func (d *doctorRun) recover(ctx context.Context, target string) error {
 	if err != nil {
 		return fmt.Errorf("%w; remove %s before you try again", err, target)
 	}
-	m.note("recovered what could be read to %s; %s is unchanged", target, dir)
+	m.note("recovered the readable messages to %s; %s is unchanged", target, dir)
 	return d.done(nil)
 }
 

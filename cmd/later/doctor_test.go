@@ -115,7 +115,7 @@ func TestDoctorRecoversADamagedStore(t *testing.T) {
 	}
 	target := filepath.Join(t.TempDir(), "new")
 	r = c.run("doctor", "--recover", target)
-	if r.exit != 20 || !strings.Contains(r.stderr, "recovered what could be read to "+target) ||
+	if r.exit != 20 || !strings.Contains(r.stderr, "recovered the readable messages to "+target) ||
 		!strings.Contains(r.stdout, "queue q: messages: 3 (") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}

@@ -81,7 +81,6 @@ func TestLimitGivesBackWhatWasClaimedBeforeItPaused(t *testing.T) {
 	}
 }
 
-// TestImportThatIsStoppedSaysHowToContinue stops an import whose input does not come.
 func TestImportThatIsStoppedSaysHowToContinue(t *testing.T) {
 	from, to := newCLI(t), newCLI(t)
 	const n = store.MaxBatch + 10

@@ -41,7 +41,7 @@ func (p *process) endForward() {
 	}
 }
 
-// pop takes n elements from the left end of a list, each of which may still have to arrive.
+// pop takes n elements from the left end of a list. It waits for each one to arrive.
 func pop(t *testing.T, rdb *redis.Client, key string, n int) (all []string) {
 	t.Helper()
 	for range n {
@@ -350,7 +350,7 @@ func TestSIGTSTPStopsAForwardUntilSIGCONT(t *testing.T) {
 	p.await(p.stderr, "paused, claiming no more messages; kill -CONT")
 	left := c.sendWhilePaused("q")
 	p.signal(syscall.SIGCONT)
-	for got := ""; got != left; { // those before it were taken before the pause
+	for got := ""; got != left; { // the elements before it were taken before the pause
 		got = pop(t, rdb, key, 1)[0]
 	}
 	p.endForward()

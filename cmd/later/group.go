@@ -18,13 +18,13 @@ type groupFlag struct {
 	cmd  *cobra.Command
 }
 
-// add defines the flag. The text what completes "all messages of this group".
+// add defines the flag.
 func (g *groupFlag) add(cmd *cobra.Command, usage string) {
 	g.cmd = cmd
 	cmd.Flags().StringVar(&g.name, "group", "", usage)
 }
 
-// given reports whether the flag is given. It refuses a group that no message can be in.
+// given reports whether the flag is given. It refuses a name that no group can have.
 func (g *groupFlag) given() (bool, error) {
 	if !g.cmd.Flags().Changed("group") {
 		return false, nil

@@ -10,21 +10,21 @@ import (
 const (
 	// heapGrowth is by how much the heap of a server grows at least before the garbage is collected.
 	heapGrowth = 32 << 20
-	// memoryLimit is how much memory a server takes before the garbage is collected more often: what callers have in
-	// flight is bounded to leave it below 512 MiB. It does not count messages of a store in this process, for which the
-	// limit grows.
+	// memoryLimit is the memory that a server may take before the garbage is collected more often. The limits of calls
+	// in flight keep a server below 512 MiB with it. The messages of a store in this process come on top: the limit
+	// grows with them.
 	memoryLimit = 448 << 20
 )
 
-// collectSeldom has the garbage collector run only when the heap has grown by heapGrowth and as much again as it keeps,
-// until end is called, and more often from memoryLimit on. What a server keeps is often so little that Go would collect
-// at 4 MiB, many times a second. GOGC and GOMEMLIMIT, which say what the user wants, turn this off.
+// collectSeldom makes garbage collections rare until end is called: one runs when the heap has grown by heapGrowth and
+// as much again as the server keeps, and more often from memoryLimit on. A server often keeps so little that Go would
+// collect at 4 MiB, many times a second. With GOGC or GOMEMLIMIT, the user has decided, and collectSeldom does nothing.
 func (m *Main) collectSeldom() (end func()) {
 	if m.getenv("GOGC") != "" || m.getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
-	// Go collects when the heap is twice as large as what was left of it. This is never written to, and so takes no
-	// memory of the machine.
+	// Go collects when the heap is twice as large as after the last collection, and this slice counts as heap. It is
+	// never written to, so it takes no memory of the machine.
 	untouched := make([]byte, heapGrowth)
 	ended := make(chan struct{})
 	limitMemory(ended)
@@ -35,8 +35,8 @@ func (m *Main) collectSeldom() (end func()) {
 	}
 }
 
-// limitMemory sets the limit after each collection: what a store in this process keeps must not have Go collect all the
-// time.
+// limitMemory sets the limit after each collection. The limit grows with the live heap, because the messages of a store
+// in this process would otherwise make Go collect all the time.
 func limitMemory(ended <-chan struct{}) {
 	select {
 	case <-ended:

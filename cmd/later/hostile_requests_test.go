@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// head returns the head of a request, after whose reply the connection ends.
+// head returns the head of a request. The server closes the connection after its reply.
 func head(request string, headers ...string) string {
 	headers = append([]string{request + " HTTP/1.1", "Host: localhost", "Connection: close"}, headers...)
 	return strings.Join(headers, "\r\n") + "\r\n\r\n"

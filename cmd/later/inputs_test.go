@@ -14,14 +14,15 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// sendInputs are what one send says, on each face: options in Go, flags of later send, fields of JSON, and headers of a
-// request with a raw payload. A face without a way to say it has nothing. All faces answer with the same code.
+// sendInputs are the inputs of one send on each face: options in Go, flags of later send, fields of JSON, and headers
+// of a request with a raw payload. A face that cannot express an input has none. All faces must answer with the same
+// code.
 var sendInputs = []struct {
 	name  string
 	code  store.Code // "" if it is sent
 	opts  []later.SendOption
 	flags string
-	json  string // the fields besides the payload
+	json  string // the fields after the payload
 	raw   []string
 }{
 	{"nothing", "", []later.SendOption{}, " ", " ", []string{}},

@@ -82,7 +82,7 @@ func (m *Main) report(err error) int {
 	return exitCodes[code]
 }
 
-// reportAllButLast prints all errors except the last, which it returns. It skips nil errors.
+// reportAllButLast prints all errors except the last non-nil one, which it returns.
 func (m *Main) reportAllButLast(errs []error) error {
 	var last error
 	for _, err := range errs {

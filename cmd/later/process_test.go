@@ -134,7 +134,8 @@ func (p *process) rest(from <-chan string) iter.Seq[string] {
 	}
 }
 
-// hangs fails the test with what the process printed last to standard error, which SIGQUIT ends with its goroutines.
+// hangs fails the test. It ends the process with SIGQUIT, and shows the rest of its standard error, which has its
+// goroutines.
 func (p *process) hangs(how string) {
 	p.t.Helper()
 	p.cmd.Process.Signal(syscall.SIGQUIT)
@@ -171,8 +172,8 @@ func (p *process) exit() int {
 	}
 }
 
-// newGate returns the path of a pipe from which a shell command can read a line, and a function that writes one. It
-// does not wait for the command, which may have been killed.
+// newGate returns the path of a pipe from which a shell command can read a line, and a function that writes one. The
+// function does not wait for the command, which may have been killed.
 func newGate(t *testing.T) (path string, open func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")

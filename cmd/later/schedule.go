@@ -18,9 +18,9 @@ func (m *Main) scheduleCommand() *cobra.Command {
 of times or delays that grow, in any time zone. Each run is a message of its own, with the headers schedule (the name)
 and schedule-nominal (the time of the rule).
 
-Any worker of the store sends the runs, whatever its queues; so one must run. A crash neither loses nor doubles a run.
-The policies for runs that no worker was there for, and for a run that is due while the one before is unfinished, are
---missed and --unfinished of later schedule put.`,
+Any worker of the store sends the runs, of all queues; so one must run. A crash neither loses nor doubles a run. The
+policies for runs that were missed because no worker ran, and for a run that is due while the one before is unfinished,
+are --missed and --unfinished of later schedule put.`,
 		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule list
   later schedule next nightly

@@ -8,7 +8,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// TestScheduleFileWithAnchors has what people write to not repeat themselves, and the mark of some editors.
+// TestScheduleFileWithAnchors parses anchors, which save people from repeating themselves, and the byte order mark of
+// some editors.
 func TestScheduleFileWithAnchors(t *testing.T) {
 	const text = "\ufeffschedules:\n- &a {name: a, queue: q, every: 1h}\n- {<<: *a, name: b}\n"
 	file, err := parseScheduleFile([]byte(text))

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// found returns the ids that later search prints, and what it notes.
+// found returns the ids that later search prints, and its notes.
 func (c *cli) found(args ...string) (ids []string, notes string) {
 	c.t.Helper()
 	r := c.run(append([]string{"search", "q", "--json"}, args...)...)

@@ -139,7 +139,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	if err != nil {
 		return later.Outgoing{}, err
 	}
-	// Zero means the default in Outgoing, but a user who types zero means zero.
+	// Zero means the default in Outgoing, but a user who types zero must get zero.
 	for _, name := range []string{"max-attempts", "timeout", "expire-after", "dedup-window"} {
 		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
 			return later.Outgoing{}, store.Invalid("--%s is 0: must be more than 0, or omitted", name)

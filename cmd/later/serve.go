@@ -37,10 +37,10 @@ func (m *Main) serveCommand() *cobra.Command {
 the page that docs/page.md describes. Programs in any language send and receive messages over the HTTP API, which
 docs/http.md explains and /v1/openapi.json describes. Other processes of Later use the address as their store, with
 --store or LATER_STORE and with later.Open in Go: so they work on an embedded store of another machine, or on a Redis
-that they cannot reach. Besides, /metrics is for Prometheus, and /healthz and /readyz for probes.
+that they cannot reach. In addition, /metrics is for Prometheus, and /healthz and /readyz are for probes.
 
-Without --web-config, whoever reaches the address can do everything with the store. So it must be one of this machine,
-unless something else keeps others away and --insecure-no-auth says so. --web-config names a YAML file with tokens,
+Without --web-config, every client that reaches the address can do everything with the store. So the address must be
+one of this machine, unless a firewall or a proxy keeps clients away, and --insecure-no-auth confirms it. --web-config names a YAML file with tokens,
 users, their roles, trusted proxies and TLS, which docs/access.md describes; later token new makes a token. The file is
 read again when it changes and at SIGHUP.
 
@@ -60,7 +60,7 @@ deploy/systemd/later-serve.service is an example.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
-	flags.StringVar(&o.webConfig, "web-config", "", "`FILE` with TLS and with who may do what")
+	flags.StringVar(&o.webConfig, "web-config", "", "`FILE` with TLS, identities and their roles")
 	flags.BoolVar(&o.insecure, "insecure-no-auth", false,
 		"listen at an address that other machines can reach without authentication")
 	flags.StringSliceVar(&o.hosts, "host", nil, "answer requests for this `NAME`, too; can be repeated")
@@ -82,7 +82,7 @@ type serveOptions struct {
 
 var pathPrefix = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 
-// control returns who may do what at an address, and the address with a number for its host and port.
+// control returns the access control of a server at an address, and the address with numbers for host and port.
 func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 	if !pathPrefix.MatchString(o.pathPrefix) {
 		return nil, nil, store.Invalid("--path-prefix is %q: give a path such as /later, of letters, digits and ._~-, "+
@@ -218,9 +218,9 @@ type webServer struct {
 	url      string
 	http     *http.Server
 	listener net.Listener
-	end      func()        // ends what the handler started
-	ended    chan struct{} // closed when it serves no longer
-	err      error         // why, once it has ended
+	end      func()        // ends the goroutines of the handler
+	ended    chan struct{} // closed when serving has ended
+	err      error         // of serving, set before ended is closed
 }
 
 // startWeb serves a client's store at an address. Stop it before the client is closed.
@@ -252,7 +252,7 @@ func (m *Main) startWeb(
 
 // stop answers the calls under way, and ends.
 func (w *webServer) stop() error {
-	w.listener.Close() // clients that come now find nobody, and try again
+	w.listener.Close() // new clients are refused, and try again
 	w.end()
 	<-w.ended // else the listener could be closed once more, which is an error
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
@@ -271,7 +271,7 @@ func siteURL(config *tls.Config, address net.Addr) string {
 // serveSite serves until the server or the listener is closed.
 func serveSite(site *http.Server, listener net.Listener) error {
 	if site.TLSConfig != nil {
-		return site.ServeTLS(listener, "", "") // whose certificates follow the file
+		return site.ServeTLS(listener, "", "") // the certificates are in TLSConfig
 	}
 	return site.Serve(listener)
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Clients repeat what they asked a server that was killed, and ask the next one.
+// Clients repeat the requests that a killed server left without reply, at the next server.
 func TestRequestsWithAKeyAreSentOnceThoughServersAreKilled(t *testing.T) {
 	const clients, kills, between = 8, 5, 40
 	for name, c := range map[string]*cli{"Redis": newCLI(t), "embedded": newDiskCLI(t)} {

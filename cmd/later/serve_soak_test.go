@@ -26,7 +26,7 @@ import (
 // soakPhase is how long a soak measures the good client, first alone and then with the bad ones.
 const soakPhase = 20 * time.Second
 
-// badClient is a client that takes as much as it can get. It has a connection and an own pace, which next waits for.
+// badClient is a client that takes as much as it can get. Its function next waits for its own pace.
 type badClient struct {
 	net.Conn
 	replies *bufio.Reader
@@ -69,7 +69,7 @@ func (c *badClient) hold() {
 	}
 }
 
-// badClients are what bad clients do with a connection.
+// badClients are the kinds of bad clients, each with its use of a connection.
 var badClients = map[string]func(*badClient){
 	"slow head": func(c *badClient) {
 		io.WriteString(c, "GET / HTTP/1.1\r\nX: ")
@@ -164,8 +164,8 @@ func (s *soak) fill() {
 // soakBad is a variable that has the test's program be n bad clients of a server, each with a pace: "n pace address".
 const soakBad = "LATER_SOAK_BAD"
 
-// TestBadClients is the process of the bad clients. It prints a line when all have had a connection, and what they did
-// when its input ends.
+// TestBadClients is the process of the bad clients. It prints a line when all of them have had a connection. When its
+// input ends, it prints the number of rounds of each kind.
 func TestBadClients(t *testing.T) {
 	if os.Getenv(soakBad) == "" {
 		t.Skip("only for TestServeWithBadClients")
@@ -231,8 +231,8 @@ func TestBadClients(t *testing.T) {
 	}
 }
 
-// bad starts bad clients, in a process of the lowest priority, because they would not be on the server's machine. It
-// returns when all have a connection. The function that it returns ends them, and returns what they did.
+// bad starts bad clients, in a process of the lowest priority, because real ones would not run on the server's machine.
+// It returns when all have a connection. The function that it returns ends them, and returns the rounds of each kind.
 func (s *soak) bad(n int, every time.Duration) (end func() string) {
 	p := exec.Command("nice", "-n", "19", os.Args[0], "-test.run", "^TestBadClients$")
 	p.Env = append(os.Environ(), fmt.Sprintf("%s=%d %v %s", soakBad, n, every, s.address))

@@ -26,9 +26,9 @@ var stopSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 // copyWithin is how long after a SIGTERM another one counts as its copy.
 const copyWithin = 2 * time.Second
 
-// stopRequests tells repeated requests to stop from copies of the first: timeout(1), for example, sends SIGTERM to its
-// command and at once to the whole process group, so that the command receives it twice. People send SIGINT, with
-// Ctrl-C, which has no copies.
+// stopRequests tells repeated requests to stop from copies of the first. timeout(1), for example, sends SIGTERM to its
+// command and at once to the whole process group, so that the command receives it twice. SIGINT comes from people, with
+// Ctrl-C, and has no copies.
 type stopRequests struct {
 	terminated time.Time // when the first SIGTERM came
 }

@@ -80,8 +80,8 @@ type commands struct {
 	groups map[int]bool
 }
 
-// run runs a command until it ends. If ctx ends first, run stops the process group and returns an error, whatever the
-// command's exit code.
+// run runs a command until it ends. If ctx ends first, run stops the process group and returns an error, even if the
+// command exits with 0.
 func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 	ownGroup(cmd)
 	if err := c.start(cmd); err != nil {

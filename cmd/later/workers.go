@@ -58,7 +58,7 @@ The commands drain, restart, pause and resume reach workers on any machine, thro
 	return cmd
 }
 
-// noWorkers says that there are none, which is no error.
+// noWorkers notes that no worker is live. The command succeeds all the same.
 func (m *Main) noWorkers() {
 	if !m.json {
 		m.note("no worker is live in %s", m.shownURL())

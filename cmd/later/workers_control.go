@@ -29,8 +29,8 @@ type controlOptions struct {
 var controlTexts = map[later.WorkerCommand]struct{ short, long, done string }{
 	later.CommandDrain: {"End workers when their handlers have finished",
 		`Drain lets workers claim no more, lets handlers finish for as long as their programs allow, gives back the
-rest, and ends the workers. Later work and later forward exit with 0. A supervisor that restarts programs whatever they
-return starts them again.`, "drained"},
+rest, and ends the workers. Later work and later forward exit with 0. A supervisor that restarts programs after any
+exit code starts them again.`, "drained"},
 	later.CommandRestart: {"Restart workers with a new version of their program",
 		`Restart lets workers drain and then start again, to deploy a new version while each finishes its work. Later
 work and later forward execute their program again, as they do on SIGUSR2. A program of your own learns of it by the

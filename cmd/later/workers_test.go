@@ -293,7 +293,8 @@ func TestCtrlCDuringARestartByCommandEndsInstead(t *testing.T) {
 	}
 }
 
-// TestWorkerOverHTTPHasRestartedWhenItStartedAgain is about a worker whose id is that of its token and name.
+// TestWorkerOverHTTPHasRestartedWhenItStartedAgain is about a worker over HTTP: its id is made of its token and name,
+// so it stays the same after a restart.
 func TestWorkerOverHTTPHasRestartedWhenItStartedAgain(t *testing.T) {
 	before := later.WorkerInfo{ID: "http-w", Process: "http-w", Name: "w", Started: time.Now()}
 	k := &controller{do: later.CommandRestart, before: []later.WorkerInfo{before}}

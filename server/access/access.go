@@ -1,6 +1,6 @@
-// Package access decides who may do what with a server: rights, the roles that combine them, the identity of whoever
-// sent a request, and a Control that finds out who that is by a configuration file. It imports package store and
-// internal packages for texts and errors. Start with Right, then Control.
+// Package access decides which requests to a server are allowed: rights, the roles that combine them, the identity of
+// the sender of a request, and a Control that derives the identity from a configuration file. It imports package store
+// and internal packages for texts and errors. Start with Right, then Control.
 package access
 
 import (
@@ -28,13 +28,13 @@ const (
 	Send
 	// Work is to receive and settle messages.
 	Work
-	// Operate is to change what others sent: pause, replay, purge, bulk changes, schedules, topics.
+	// Operate is to change the messages of other senders: pause, replay, purge, bulk changes, schedules, topics.
 	Operate
 	// Administer is to delete queues, to import, and to use the server as a store.
 	Administer
 )
 
-// String returns what the right permits, as in "may not look at queue mail".
+// String returns the right as a verb, as in "may not look at queue mail".
 func (r Right) String() string {
 	return [...]string{Look: "look at", Get: "get messages of", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
 }
@@ -74,17 +74,17 @@ var (
 // Allows reports whether a role includes a right.
 func (r Role) Allows(right Right) bool { return slices.Contains(rights[r], right) }
 
-// Identity is who sent a request, and what they may do.
+// Identity is the sender of a request, with the sender's rights.
 type Identity struct {
-	// Name is what logs call them.
+	// Name is the sender's name in logs.
 	Name string
 	Role Role
-	// Queues are the names that they are limited to; nil means all. A name that ends in * stands for all that begin
-	// with what precedes it. A topic is the name topic:NAME, and the schedules are the name schedules: ; names with *
-	// stand for these only if they begin with topic: or schedules: themselves, or are * alone.
+	// Queues are the names to which the identity is limited; nil means all. A name that ends in * stands for all names
+	// with the prefix before the *. The name of a topic is topic:NAME, and the name of the schedules is schedules: . A
+	// name with * stands for topics and schedules only if it begins with topic: or schedules: itself, or is * alone.
 	Queues []string
-	// HidePayloads replaces payloads, headers and error texts of messages that they look at. Received messages are
-	// always complete.
+	// HidePayloads replaces payloads, headers and error texts of messages in replies, except for received messages,
+	// which are always complete.
 	HidePayloads bool
 
 	isToken bool // and not a user
@@ -98,13 +98,14 @@ func (i Identity) Key() string {
 	return "user " + i.Name
 }
 
-// May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or
-// all of them. On a queue that Later keeps for itself it is a right on what the queue belongs to; see needed.
+// May reports whether the identity has a right on a queue. The queue "" is the whole server: requests about all queues,
+// or about none. A right on a queue that Later keeps for itself is a right on the topic or the server that the queue
+// belongs to; see needed.
 func (i Identity) May(right Right, queue string) bool {
 	return i.has(needed(right, queue))
 }
 
-// MaySchedules reports whether they have a right on schedules, each of which also needs the right on its queue.
+// MaySchedules reports whether the identity has a right on schedules. A schedule also needs the right on its queue.
 func (i Identity) MaySchedules(right Right) bool { return i.has(right, reserved.Schedules) }
 
 func (i Identity) has(right Right, name string) bool {
@@ -114,15 +115,15 @@ func (i Identity) has(right Right, name string) bool {
 	return i.Queues == nil || slices.ContainsFunc(i.Queues, func(pattern string) bool { return matches(pattern, name) })
 }
 
-// needed returns the right that somebody needs for a right on a queue, and the name that they need it for. They differ
-// for the queues that Later keeps for itself, so that nobody reaches there what the routes of topics and schedules
-// refuse:
-//   - a topic's messages are of the topic: to send, get and cancel single ones is to publish, and to receive them is to
-//     keep them from its subscriptions, which needs Operate;
-//   - the history of a topic is read with Look and changed with Operate, as the topic is;
-//   - the other queues have something of all queues. They are read with Look and changed with Operate for the whole
-//     server;
-//   - who changes the logins that were ended could make one valid again, also that of an admin, which needs Administer.
+// needed returns the right, and the name, that a request needs for a right on a queue. They differ for the queues that
+// Later keeps for itself. Otherwise a request could do there what the routes of topics and schedules refuse:
+//   - The messages of a topic's queue belong to the topic. To send, get or cancel one of them is to publish. To receive
+//     one keeps it from the topic's subscriptions, which needs Operate.
+//   - The history of a topic is read with Look and changed with Operate, like the topic.
+//   - The other queues hold messages about all queues. They are read with Look and changed with Operate for the whole
+//     server.
+//   - A change of the list of ended logins could make a login valid again, even that of an admin, so it needs
+//     Administer.
 func needed(right Right, queue string) (Right, string) {
 	prefix, rest := reserved.Cut(queue)
 	if prefix == "" {
@@ -159,7 +160,7 @@ func matches(pattern, queue string) bool {
 
 type contextKey struct{}
 
-// caller is who sent a request. What follows the Identity is missing without a Control.
+// caller is the sender of a request. The fields after the Identity are zero without a Control.
 type caller struct {
 	Identity
 	control  *Control
@@ -172,8 +173,8 @@ func NewContext(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, &caller{Identity: who})
 }
 
-// FromContext returns the identity in a context. Without one, whoever asks may do everything: the server has no access
-// control.
+// FromContext returns the identity in a context. A context without identity means that the server has no access
+// control, and the request may do everything.
 func FromContext(ctx context.Context) (who Identity, controlled bool) {
 	from, controlled := ctx.Value(contextKey{}).(*caller)
 	if !controlled {
@@ -182,8 +183,7 @@ func FromContext(ctx context.Context) (who Identity, controlled bool) {
 	return from.Identity, true
 }
 
-// Check returns an ErrForbidden unless whoever sent the request of ctx has a right on a queue;
-// see Identity.May.
+// Check returns an ErrForbidden unless the sender of the request of ctx has a right on a queue; see Identity.May.
 func Check(ctx context.Context, right Right, queue string) error {
 	who, controlled := FromContext(ctx)
 	if !controlled || who.May(right, queue) {
@@ -207,7 +207,8 @@ func CheckSchedules(ctx context.Context, right Right) error {
 	return refuse(http.StatusForbidden, "%s has the role %s and may not %v schedules", who.Name, who.Role, right)
 }
 
-// CheckRole is Check for a request that names no queue, and whose handler deals only with queues that Check allows.
+// CheckRole is Check for a request that names no queue. The handler of the request must limit itself to queues that
+// Check allows.
 func CheckRole(ctx context.Context, right Right) error {
 	who, controlled := FromContext(ctx)
 	if !controlled || who.Role.Allows(right) {

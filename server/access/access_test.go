@@ -133,8 +133,8 @@ func TestChangesAreLoggedWithWhoAndWhat(t *testing.T) {
 	}
 }
 
-// What belongs to a sender, such as limits and keys of requests, is not shared by a user who has the name of a token, which
-// a proxy may let anybody choose.
+// A user does not share limits and keys of requests with a token of the same name: a proxy may let users choose their
+// names.
 func TestUserWithTheNameOfATokenIsSomebodyElse(t *testing.T) {
 	c, _ := control(t, "tokens:\n  - {name: shop, sha256: "+hashOf("t0ken")+", role: send}\n"+
 		"users: [{name: ann, role: read}]\ngroups: [{name: staff, role: send}]\ntrusted_proxies: [127.0.0.1]\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/internal/nearest"
 )
 
-// The headers by which a trusted proxy says who sends a request.
+// The headers in which a trusted proxy names the user who sends a request.
 const (
 	forwardedUser   = "X-Forwarded-User"
 	forwardedGroups = "X-Forwarded-Groups"
@@ -48,8 +48,8 @@ func (s *settings) trusts(r *http.Request) bool {
 	return slices.ContainsFunc(s.proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// authenticate returns who sent a request: by the headers of a trusted proxy, else by the credentials in it, else by
-// its login, else by the client's certificate. The first of these that it has decides alone.
+// authenticate returns the sender of a request: by the headers of a trusted proxy, else by the credentials in it, else
+// by its login, else by the client's certificate. The first of these that the request has decides alone.
 func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	certificate := s.certificate(r)
 	if s.tls != nil && s.tls.ClientAuth == tls.RequireAndVerifyClientCert && certificate == nil {
@@ -59,7 +59,7 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	for _, name := range []string{forwardedUser, forwardedGroups} { // of others they were removed
 		if len(r.Header.Values(name)) > 1 {
 			return Identity{}, refuse(http.StatusUnauthorized,
-				"the header %s is there twice: the proxy must remove those of its clients, and send one", name)
+				"the header %s is there twice: the proxy must remove the headers of its clients, and send one", name)
 		}
 	}
 	if user := r.Header.Get(forwardedUser); user != "" {
@@ -106,7 +106,8 @@ func (s *settings) challenge(h http.Header) {
 	}
 }
 
-// credentials returns whose the header Authorization is. The password of the empty user is a token.
+// credentials returns the owner of the credentials in the header Authorization. The password of the empty user is a
+// token.
 func (c *Control) credentials(s *settings, r *http.Request, text string) (Identity, error) {
 	scheme, rest, _ := strings.Cut(text, " ")
 	if strings.EqualFold(scheme, "Bearer") {
@@ -130,7 +131,7 @@ func (s *settings) byToken(text string) (Identity, error) {
 		"the token is not one of this server's: later token new makes one")
 }
 
-// owner returns whose token has a hash, in a time that does not depend on it.
+// owner returns the owner of the token with a hash. The time that it takes does not depend on the hash.
 func (s *settings) owner(hash sum) (who Identity, ok bool) {
 	found := -1
 	for i := range s.tokens {
@@ -164,7 +165,7 @@ func (c *Control) byPassword(s *settings, r *http.Request, user, text string) (I
 	return s.users[user], nil
 }
 
-// certified returns who has a certificate with these names.
+// certified returns the user of a certificate with these names.
 func (s *settings) certified(names []string) (Identity, error) {
 	for _, name := range names {
 		if who, known := s.users[name]; known {
@@ -175,8 +176,8 @@ func (s *settings) certified(names []string) (Identity, error) {
 		"the client certificate of %q has no role: add one of its names to users", nearest.Clip(names[0]))
 }
 
-// forwarded returns who is a user by the word of a trusted proxy: an entry of users, or else the first entry of groups
-// that they are in.
+// forwarded returns the identity of a user that a trusted proxy names: the user's entry in users, or else the first
+// entry in groups that names one of the user's groups.
 func (s *settings) forwarded(user, groups string) (Identity, error) {
 	if who, known := s.users[user]; known {
 		return who, nil

@@ -20,26 +20,26 @@ import (
 
 // Config is the configuration of a Control.
 type Config struct {
-	// File is the configuration file; docs/access.md describes it. Without one there is no TLS, and whoever reaches the
-	// server may do everything.
+	// File is the configuration file; docs/access.md describes it. Without one there is no TLS, and every client that
+	// reaches the server may do everything.
 	File string
 	// Loopback says that the server listens at an address that only its own machine reaches.
 	//
-	// Such a server, one that authenticates nobody, and one with Hosts answer requests for localhost, IP addresses, Hosts
-	// and Listener only, so that no web page reaches them under a name of its own.
+	// Such a server, a server without authentication, and one with Hosts answer requests for localhost, IP addresses,
+	// Hosts and Listener only, so that no web page reaches them under a name of its own.
 	Loopback bool
-	// Hosts are names that the server has, besides those in the file.
+	// Hosts are names of the server, in addition to the names in the file.
 	Hosts []string
 	// Listener is the host that the server listens at, if that has a name.
 	Listener string
-	// Page says that package page serves / and what is below /assets/. Everybody may read that: it has no secrets, and
-	// one logs in there.
+	// Page says that package page serves / and the paths below /assets/. They need no right, because the page has no
+	// secrets, and users log in there.
 	Page bool
 	// Logger receives refused requests and new versions of the file. The default is slog.Default().
 	Logger *slog.Logger
 }
 
-// Control finds out who sends a request. Its methods can be called at the same time.
+// Control finds the sender of a request. Its methods can be called at the same time.
 type Control struct {
 	cfg     Config
 	key     []byte // of passwords that are remembered, and of logins without session_key; each process has its own
@@ -60,8 +60,8 @@ type Control struct {
 // checkEvery is how often the files are checked at most. They are checked when a request comes.
 const checkEvery = time.Second
 
-// New reads the configuration file and those that it names. It starts nothing. Its errors are ErrInvalid and name the
-// file, the line and the field.
+// New reads the configuration file and the files that it names. It starts nothing. Its errors are ErrInvalid and name
+// the file, the line and the field.
 func New(cfg Config) (*Control, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -88,7 +88,7 @@ func New(cfg Config) (*Control, error) {
 	return c, nil
 }
 
-// Authenticates reports whether whoever sends a request must say who they are.
+// Authenticates reports whether the sender of a request must authenticate.
 func (c *Control) Authenticates() bool { return c.settings.Load().authenticates() }
 
 // TLS returns a configuration for a listener that follows the file, or nil without TLS.
@@ -170,7 +170,7 @@ func (c *Control) public(r *http.Request) bool {
 	}
 }
 
-// anonymous is whoever sends a request that needs no authentication.
+// anonymous is the sender of a request that needs no authentication.
 var anonymous = Identity{Name: "anonymous", Role: "none"}
 
 // Handler returns a handler that refuses requests for other hosts, from pages of other sites, and of people and
@@ -216,8 +216,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// fromOtherSite reports whether a browser says that a page of another site caused a request. http.CrossOriginProtection
-// lets those with GET pass, but here they can be expensive.
+// fromOtherSite reports whether a browser says that a page of another site caused a request. It includes GET requests,
+// which http.CrossOriginProtection lets pass, because they can be expensive here.
 func fromOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"

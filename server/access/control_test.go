@@ -29,7 +29,7 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 		"loopback with names": {Config{Loopback: true, File: withHosts, Hosts: []string{"other.example"}},
 			addresses + " queue.example QUEUE.example:443 other.example"},
 		"loopback with tokens": {Config{Loopback: true, File: withTokens}, addresses},
-		// Nobody must say who they are, so the name is all that tells a page of another site.
+		// Without authentication, the host name alone tells a page of another site from the server's own.
 		"anywhere":                       {Config{}, addresses},
 		"anywhere at a name":             {Config{Listener: "queue.example"}, addresses + " queue.example QUEUE.example:443"},
 		"anywhere with names":            {Config{File: withHosts}, addresses + " queue.example QUEUE.example:443"},

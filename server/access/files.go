@@ -10,10 +10,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// reader reads the file whose name is a value.
+// reader reads the file that a value names.
 type reader func(value) ([]byte, error)
 
-// files are the configuration file and those that it names.
+// files are the configuration file and the files that it names.
 type files struct {
 	dir  string // of the configuration file
 	read []string
@@ -55,7 +55,7 @@ func (f *files) changed() bool {
 	return false
 }
 
-// sumOf returns what identifies the content of a file, or why it cannot be read.
+// sumOf returns a hash of a file's content, or of the error of reading it.
 func sumOf(text []byte, err error) sum {
 	if err != nil {
 		text = fmt.Append(nil, "error: ", err)

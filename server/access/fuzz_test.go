@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// FuzzControl makes requests with any headers: whoever gives no secret of the configuration file reaches public paths
-// only, nobody becomes somebody else, and each refusal has one of the statuses for that. A header is a line.
+// FuzzControl makes requests with any headers. A request without a secret of the configuration file reaches public
+// paths only, no sender gets the identity of another one, and each refusal has one of the statuses for that. A header
+// is a line.
 func FuzzControl(f *testing.F) {
 	const token, password = "t0ken", "pass word"
 	for _, headers := range []string{"", "Authorization: Bearer t0ken", "Authorization: Bearer  t0ken\nAuthorization: Bearer x",
@@ -69,7 +70,7 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// FuzzLogin sends bodies to a login: nobody logs in without a token, and each refusal says why.
+// FuzzLogin sends bodies to a login: no login succeeds without a token, and each refusal says why.
 func FuzzLogin(f *testing.F) {
 	for _, body := range []string{`{"token":"t0ken"}`, `{"token":"t0ken"} x`, `{"token":"x","token":"t0ken"}`, `{"Token":"t0ken"}`, `{"token":["t0ken"]}`,
 		"", "null", `{"token":""}`, strings.Repeat("[", 5000), `{"token":"` + strings.Repeat("x", 5000) + `"}`, "{\"token\":\"\xff\"}",

@@ -5,14 +5,14 @@ import (
 	"log/slog"
 )
 
-// Log logs that whoever sent the request of ctx changed something, at level Info: what was done, such as "purge", and
-// attributes that say to what, such as queue, filter and count.
+// Log logs, at level Info, that the sender of the request of ctx changed something: the action, such as "purge", and
+// attributes that name its object, such as queue, filter and count.
 func Log(ctx context.Context, log *slog.Logger, what string, attrs ...slog.Attr) {
 	log.LogAttrs(ctx, slog.LevelInfo, "changed",
 		append([]slog.Attr{slog.String("who", NameOf(ctx)), slog.String("what", what)}, attrs...)...)
 }
 
-// NameOf returns what logs call whoever sent the request of ctx.
+// NameOf returns the sender of the request of ctx, as logs name it.
 func NameOf(ctx context.Context) string {
 	who, controlled := FromContext(ctx)
 	if !controlled {

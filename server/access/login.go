@@ -76,7 +76,7 @@ func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// checkHeaders refuses headers whose sender would believe that the request is safe to repeat, or has a condition.
+// checkHeaders refuses headers that promise a conditional request or one that is safe to repeat: a login is neither.
 func checkHeaders(r *http.Request) error {
 	for _, name := range []string{"Idempotency-Key", "If-Match", "If-None-Match"} {
 		if r.Header[name] != nil {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// logged is what a Control logs.
+// logged is the log of a Control.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -50,7 +50,7 @@ func write(t testing.TB, text string) string {
 	return name
 }
 
-// rewrite replaces a file, as one that is read meanwhile must be.
+// rewrite replaces a file at once, since a server may read it at the same time.
 func rewrite(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
@@ -61,7 +61,7 @@ func rewrite(t testing.TB, name, text string) {
 	}
 }
 
-// control returns a Control with a configuration file of this text, and what it logs.
+// control returns a Control with a configuration file of this text, and its log.
 func control(t testing.TB, text string) (*Control, *logged) {
 	t.Helper()
 	log := &logged{}
@@ -87,7 +87,7 @@ func bcryptOf(t testing.TB, password string) string {
 	return string(hash)
 }
 
-// whoami answers with the name and role of whoever asks.
+// whoami answers with the name and role of the sender.
 var whoami = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	who, controlled := FromContext(r.Context())
 	if !controlled {

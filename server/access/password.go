@@ -20,15 +20,16 @@ import (
 )
 
 const (
-	// maxWaiting is how many requests can be in checks of passwords, or wait for them. An address can have half of those
-	// that others leave.
+	// maxWaiting is the number of requests that may be in checks of passwords, or wait for one. An address can have
+	// half of the places that other addresses leave.
 	maxWaiting = 32
 
-	// An address may guess the password of a user so often, and once more after each time, and those of all users. What
-	// others guess does not count, so that no attacker can lock a user out.
+	// An address has so many guesses at the password of one user, and at the passwords of all users together, and
+	// regains one each time the interval passes. Guesses from other addresses do not count, so that no attacker can
+	// lock a user out.
 	userGuesses, userGuessEvery       = 10, 10 * time.Second
 	addressGuesses, addressGuessEvery = 50, time.Second
-	// maxGuessers is how many of them are remembered.
+	// maxGuessers is the number of guessers that are remembered.
 	maxGuessers = 10_000
 )
 
@@ -39,7 +40,7 @@ type password struct {
 	right atomic.Pointer[sum] // HMAC of the password
 }
 
-// guesses limits what checks of passwords cost, and how many there are.
+// guesses limits the number of checks of passwords and their cost.
 type guesses struct {
 	key     []byte // of the HMACs
 	waiting *quota.Quota[netip.Addr]
@@ -50,7 +51,7 @@ type guesses struct {
 	checks   map[attempt]*checking
 }
 
-// guesser is who guesses: an address, and the HMAC of the user's name, or zero for all users.
+// guesser is the source of guesses: an address, and the HMAC of the user's name, or zero for all users.
 type guesser struct {
 	address netip.Addr
 	user    sum
@@ -64,7 +65,7 @@ type attempt struct {
 
 // checking is the check of an attempt under way. Requests with the same password share it, and count as one guess.
 type checking struct {
-	done  chan struct{} // closed when what follows is set
+	done  chan struct{} // closed when right and err are set
 	right bool
 	err   error
 }
@@ -99,7 +100,7 @@ func (g *guesses) check(r *http.Request, user string, p *password, text string) 
 	g.mu.Unlock()
 	select {
 	case <-c.done:
-		if r.Context().Err() == nil && errors.Is(c.err, context.Canceled) { // whoever made the check is gone
+		if r.Context().Err() == nil && errors.Is(c.err, context.Canceled) { // the request that made the check is gone
 			return g.check(r, user, p, text)
 		}
 		return c.right, c.err
@@ -163,7 +164,7 @@ func (g *guesses) put(address netip.Addr, user string, now time.Time, n time.Dur
 	}
 }
 
-// forget makes room for a guesser: it forgets those with all guesses, or any if there is none.
+// forget makes room for a guesser. It forgets the guessers that have regained all guesses, and if there are none, any.
 func (g *guesses) forget(now time.Time) {
 	if len(g.guessers) < maxGuessers {
 		return

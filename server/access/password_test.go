@@ -40,14 +40,14 @@ func TestGuessingIsLimitedWithoutLockingOthersOut(t *testing.T) {
 			}
 			expect(429, "192.0.2.1", user, "guess")
 		}
-		expect(429, "192.0.2.1", "ann", "pass word") // or what is refused would tell a right guess
+		expect(429, "192.0.2.1", "ann", "pass word") // or a refusal would tell a right guess
 		expect(200, "192.0.2.9", "ann", "pass word")
 		expect(200, "192.0.2.8", "ann", "pass word")
 		time.Sleep(userGuessEvery)
 		expect(401, "192.0.2.1", "ann", "guess")
 		expect(429, "192.0.2.1", "ann", "guess")
 		time.Sleep(userGuessEvery)
-		for range 3 * userGuesses { // what is right costs no guess
+		for range 3 * userGuesses { // a right password costs no guess
 			expect(200, "192.0.2.1", "ann", "pass word")
 		}
 		refused := 0

@@ -11,11 +11,11 @@ import (
 )
 
 // errRevoked ends requests that wait.
-var errRevoked = refuse(http.StatusUnauthorized, "access has changed meanwhile: repeat the request")
+var errRevoked = refuse(http.StatusUnauthorized, "access has changed: repeat the request")
 
-// OnRevoke has end called when the sender of the request of ctx is no longer who they were, with the same rights,
-// because the configuration changed: within about two seconds, and once. It is for requests that last, and does nothing
-// without access control. The caller calls stop when the request is answered; end can still be called meanwhile.
+// OnRevoke has end called, once and within about two seconds, when a change of the configuration or the end of a login
+// takes the identity or a right from the sender of the request of ctx. It is for requests that last, and does nothing
+// without access control. The caller calls stop when the request is answered; end can still be called while stop runs.
 func OnRevoke(ctx context.Context, end func(error)) (stop func()) {
 	from, _ := ctx.Value(contextKey{}).(*caller)
 	if from == nil || from.control == nil {
@@ -24,8 +24,8 @@ func OnRevoke(ctx context.Context, end func(error)) (stop func()) {
 	return from.control.lasting.add(from, end)
 }
 
-// EndRevoked returns a handler whose requests are cut off in the cases of OnRevoke. Their clients do not mistake what
-// they have read for a whole reply.
+// EndRevoked returns a handler that aborts its requests in the cases of OnRevoke. An aborted connection tells clients
+// that the reply is not complete.
 func EndRevoked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -48,7 +48,7 @@ type lasting struct {
 
 type lastingRequest struct {
 	*caller
-	settings *settings // under which their sender was who they are
+	settings *settings // that the sender was last checked with
 	end      func(error)
 }
 
@@ -70,8 +70,8 @@ func (l *lasting) add(from *caller, end func(error)) (stop func()) {
 	}
 }
 
-// before returns the requests that were last checked under other settings, and those that came by a login, which can be
-// ended. It stops the timer when there is no request.
+// before returns the requests that were last checked with other settings, and the requests of logins, because a login
+// can be ended without a change of settings. It stops the timer when there is no request.
 func (l *lasting) before(s *settings) (before []*lastingRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *lasting) before(s *settings) (before []*lastingRequest) {
 	return before
 }
 
-// endRevoked ends the requests whose senders have another access than when they came.
+// endRevoked ends the requests of senders whose access has changed.
 func (c *Control) endRevoked() {
 	s, ended := c.current(), 0
 	for _, one := range c.lasting.before(s) {

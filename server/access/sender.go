@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Sender is who counts as one when requests are limited: an identity, or the address of a request that has none. Of
-// addresses of IPv6 the first 64 bits count, since a single machine may have all of the others.
+// Sender is the unit to which limits of requests apply: an identity, or the address of a request that has none. Of an
+// address of IPv6 the first 64 bits count, since a single machine may have all addresses that share them.
 type Sender struct {
 	name    string
 	address netip.Addr

@@ -37,7 +37,7 @@ const (
 	minSessionKey = 32
 )
 
-// session is what the cookie of a login says.
+// session is the content of a login's cookie.
 type session struct {
 	ends  time.Time
 	id    string
@@ -88,7 +88,7 @@ func (c *Control) session(s *settings, cookie string) (one session, ok bool) {
 	return one, hmac.Equal(mac, c.sign(s, text)) && time.Now().Before(one.ends)
 }
 
-// byCookie returns whose login it is.
+// byCookie returns the identity of a login.
 func (c *Control) byCookie(ctx context.Context, s *settings, cookie string) (Identity, error) {
 	over := refuse(http.StatusUnauthorized, "the login is over: log in again")
 	one, ok := c.session(s, cookie)
@@ -116,7 +116,7 @@ type sessions struct {
 	seen map[string]seenSession
 }
 
-// seenSession is what is known of a session.
+// seenSession is a cached answer about a session.
 type seenSession struct {
 	asked   time.Time
 	revoked bool // which it stays
@@ -155,7 +155,7 @@ func (ss *sessions) revoked(ctx context.Context, one session) (bool, error) {
 	return revoked, nil
 }
 
-// note notes what is known of a session since now.
+// note remembers whether a session was ended, as of now.
 func (ss *sessions) note(one session, revoked bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	maxName   = 128     // bytes of a name
 )
 
-// settings are what a configuration file says.
+// settings are the parsed configuration file.
 type settings struct {
 	tls         *tls.Config         // nil: none
 	authorities []*x509.Certificate // of client_ca_file
@@ -40,13 +40,13 @@ type settings struct {
 	sessionKey  []byte // signs the cookies of logins; nil: each process has its own
 }
 
-// token is the hash of a token, and whose it is.
+// token is the hash of a token, and its owner.
 type token struct {
 	sum [sha256.Size]byte
 	who Identity
 }
 
-// authenticates reports whether whoever sends a request must say who they are.
+// authenticates reports whether the sender of a request must authenticate.
 func (s *settings) authenticates() bool {
 	return len(s.tokens)+len(s.passwords)+len(s.proxies) > 0 || s.verifiesClients()
 }
@@ -63,7 +63,7 @@ func (s *settings) verifiesClients() bool {
 	return s.tls != nil && s.tls.ClientAuth != tls.NoClientCert
 }
 
-// parseSettings returns what the text of a file says. Errors name the field and its line.
+// parseSettings parses the text of a file. Errors name the field and its line.
 func parseSettings(text []byte, read reader) (*settings, error) {
 	root, err := parseYAML(text)
 	if err != nil {
@@ -114,11 +114,11 @@ func (s *settings) check(at map[string]value) error {
 	}
 	switch {
 	case len(s.groups) > 0 && len(s.proxies) == 0:
-		return at["groups"].errorf("are what trusted proxies say: add trusted_proxies")
+		return at["groups"].errorf("come from trusted proxies: add trusted_proxies")
 	case len(s.proxies) > 0 && len(s.users)+len(s.groups) == 0:
-		return at["trusted_proxies"].errorf("say who sends a request, but nobody has a role: add users or groups")
+		return at["trusted_proxies"].errorf("say who sends a request, but no user has a role: add users or groups")
 	case s.verifiesClients() && len(s.users)+len(s.tokens) == 0:
-		return at["tls_server_config"].errorf("asks for certificates of clients, but nobody has a role: add users")
+		return at["tls_server_config"].errorf("asks for certificates of clients, but no user has a role: add users")
 	case len(s.users) > 0 && len(s.passwords)+len(s.proxies) == 0 && !s.verifiesClients():
 		return at["users"].errorf("have no way to say who they are: add basic_auth_users, client_ca_file or " +
 			"trusted_proxies")
@@ -238,7 +238,7 @@ func checkHostName(host string) error {
 	return nil
 }
 
-// parseIdentity reads who has which role. more are fields besides those of an Identity.
+// parseIdentity parses an identity with its role. more are fields in addition to the fields of an Identity.
 func parseIdentity(v value, more map[string]func(value) error) (who Identity, err error) {
 	fields := map[string]func(value) error{
 		"name": func(v value) error {
@@ -345,7 +345,7 @@ func parseRole(name string) (Role, error) {
 func checkPattern(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if strings.Contains(name, "*") {
-		return store.Invalid("is %q: a * can only be at the end, for all queues that begin with what precedes it",
+		return store.Invalid("is %q: a * can only be at the end, for all queues with the prefix before it",
 			nearest.Clip(pattern))
 	}
 	if name == "" && pattern != "" {

@@ -21,7 +21,7 @@ var (
 	tlsVersions = map[string]uint16{"TLS12": tls.VersionTLS12, "TLS13": tls.VersionTLS13}
 )
 
-// parseTLS reads tls_server_config, whose fields are those of Prometheus' exporter-toolkit.
+// parseTLS reads tls_server_config, which has the fields of Prometheus' exporter-toolkit.
 func parseTLS(v value, read reader) (_ *tls.Config, authorities []*x509.Certificate, err error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var cert, key, ca, auth value
@@ -82,7 +82,7 @@ func readCertificate(config *tls.Config, cert, key value, read reader) error {
 	return nil
 }
 
-// readAuthorities reads the certificates that those of clients are from.
+// readAuthorities reads the certificates of the authorities that sign the certificates of clients.
 func readAuthorities(config *tls.Config, ca value, read reader) (authorities []*x509.Certificate, err error) {
 	text, err := read(ca)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *settings) certificate(r *http.Request) *x509.Certificate {
 	return nil
 }
 
-// choose returns what the text of a value stands for.
+// choose returns the choice that a value names.
 func choose[T any](v value, choices map[string]T, names string) (T, error) {
 	name, err := v.text()
 	if err != nil {

@@ -200,7 +200,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewrite(t, to, string(text)) // for a moment certificate and key are no pair
+		rewrite(t, to, string(text)) // for a moment, certificate and key do not match
 	}
 	for limit := time.Now().Add(time.Minute); served() != "second"; {
 		if time.Now().After(limit) {

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// value is a value in a YAML file, with what errors say about it.
+// value is a value in a YAML file, with its place for errors.
 type value struct {
 	node ast.Node
 	line int
@@ -76,7 +76,7 @@ func (v value) each(f func(name string, field value) error) error {
 	return nil
 }
 
-// object reads an object whose fields have these names. A field that is not among them is an error.
+// object reads an object with the given fields. A field that is not among them is an error.
 func (v value) object(fields map[string]func(value) error) error {
 	return v.each(func(name string, field value) error {
 		read, ok := fields[name]
@@ -133,7 +133,7 @@ func text(node ast.Node) (string, bool) {
 	return "", false
 }
 
-// kind describes what the value is, for errors.
+// kind describes the kind of the value, for errors.
 func (v value) kind() string {
 	switch v.node.(type) {
 	case nil, *ast.NullNode:

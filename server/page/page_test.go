@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// api stands for the handler of what is not the page.
+// api stands for the handler of all requests that are not for the page.
 var api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "api "+r.URL.Path) })
 
 // ask returns the reply to a request with headers, which are names and values.
