@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,7 +152,7 @@ func TestRoundAfterLargeRowsReadsAboutWhatItCanMove(t *testing.T) {
 	box, db := kinds[2].newBox(t)
 	msgs := make([]later.Outgoing, 10)
 	for i := range msgs {
-		msgs[i].Payload = make([]byte, store.MaxPayload)
+		msgs[i].Payload = bytes.Repeat([]byte("0"), store.MaxPayload)
 	}
 	commit(t, box, db, "q", msgs...)
 	m := box.Relay(db, memory(t), RelayConfig{Logger: quiet}).newMover()
@@ -165,20 +166,20 @@ func TestRoundAfterLargeRowsReadsAboutWhatItCanMove(t *testing.T) {
 func TestRowWithoutAnIDIsSetAside(t *testing.T) {
 	box, db := kinds[2].newBox(t)
 	commit(t, box, db, "q", later.Outgoing{})
-	if _, err := db.ExecContext(t.Context(), "UPDATE "+box.table+" SET id = ''"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "UPDATE "+box.table+" SET message = '{\"id\":\"\"}'"); err != nil {
 		t.Fatal(err)
 	}
 	r := box.Relay(db, memory(t), RelayConfig{Logger: quiet})
 	flush(t, r)
 	var text string
 	if err := db.QueryRowContext(t.Context(), "SELECT error FROM "+box.table).Scan(&text); err != nil ||
-		!strings.Contains(text, "id of the row is empty: give each row an id of its own") {
+		!strings.Contains(text, `field "id" is empty: give a value`) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
 
 func TestInsertTakesNoMoreThanItsLimits(t *testing.T) {
-	large := row{payload: make([]byte, store.MaxPayload)}
+	large := row{message: make([]byte, store.MaxPayload)}
 	for want, rows := range map[int][]row{
 		1:             {{}},
 		4:             {large, large, large, large, {queue: "q"}},

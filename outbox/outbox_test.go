@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -217,7 +218,7 @@ func TestLargeMessagesAreSentInSmallRounds(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		box, db := k.newBox(t)
 		client := memory(t)
-		large := make([]byte, store.MaxPayload)
+		large := bytes.Repeat([]byte("0"), store.MaxPayload)
 		msgs := numbered(30)
 		for i := range 10 {
 			msgs[i+10].Payload = large

@@ -128,7 +128,7 @@ func (m *mover) claim(ctx context.Context, on database) (rows []claimedRow, more
 	size := 0
 	for size < maxRoundBytes && found.Next() {
 		var c claimedRow
-		if err := found.Scan(&c.seq, &c.queue, &c.id, &c.payload, &c.due, &c.options); err != nil {
+		if err := found.Scan(&c.seq, &c.queue, &c.message); err != nil {
 			return nil, false, fmt.Errorf("read outbox %s: %w", m.box.table, err)
 		}
 		size += c.size()
@@ -158,7 +158,7 @@ func (m *mover) send(ctx context.Context, rows []claimedRow) (err error) {
 	byQueue := map[string][]*claimedRow{}
 	for i := range rows {
 		c := &rows[i]
-		if c.msg, c.refused = c.message(m.cfg.DedupWindow); c.refused != nil {
+		if c.msg, c.refused = c.outgoing(m.cfg.DedupWindow); c.refused != nil {
 			continue
 		}
 		if byQueue[c.queue] == nil {
@@ -271,7 +271,7 @@ func (m *mover) count(ctx context.Context, rows []claimedRow) {
 		case c.refused != nil:
 			m.setAside.Add(1)
 			m.cfg.Logger.ErrorContext(ctx, "outbox relay: row is set aside, the store will never accept it",
-				"table", m.box.table, "seq", c.seq, "queue", c.queue, "id", c.id, "error", c.refused)
+				"table", m.box.table, "seq", c.seq, "queue", c.queue, "id", c.msg.ID, "error", c.refused)
 		case c.duplicate:
 			m.duplicates.Add(1)
 		case c.sent:

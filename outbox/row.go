@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"database/sql"
 	"time"
 
 	"github.com/laterq/later"
@@ -12,94 +11,78 @@ import (
 )
 
 // columns are the columns that Send writes and a relay reads after seq.
-const columns = "queue, id, payload, due_ms, options"
+const columns = "queue, message"
 
 // columnCount is the number of columns.
-const columnCount = 5
+const columnCount = 2
 
-// options is the JSON in the column of that name: the options of the message, as package message describes all of them.
-// New options of messages need no change of the table.
-type options struct {
-	Headers map[string]string `json:"headers,omitempty"`
-	message.Options
+// rowMessage is the JSON in the column message. New options of messages need no change of the table.
+type rowMessage struct {
+	ID  string       `json:"id" minLength:"1"`
+	Due message.Time `json:"due,omitzero"` // left out if the message is due when it is relayed
+	message.Content
 }
 
 // row is a message in the table.
 type row struct {
 	seq     int64
 	queue   string
-	id      string
-	payload []byte
-	due     sql.NullInt64 // ms since 1970; null means at once
-	options string
+	message []byte // the JSON of a rowMessage
 }
 
-// newRow checks a message and returns its row, without a seq. A delay counts from now.
-func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
+// newRow checks a message and returns its row, without a seq, and its id. A delay counts from now.
+func newRow(queue string, m later.Outgoing, now time.Time) (r row, id string, err error) {
 	if err := store.CheckNewQueue(queue); err != nil {
-		return row{}, err
+		return row{}, "", err
 	}
 	if m.Durability != (later.Durability{}) {
-		return row{}, store.Invalid("durability of a message in an outbox is %v: leave it out, and open the client of the "+
-			"relay with later.Durable, which then keeps each row until its message is confirmed", m.Durability)
+		return row{}, "", store.Invalid("durability of a message in an outbox is %v: leave it out, and open the client of "+
+			"the relay with later.Durable, which then keeps each row until its message is confirmed", m.Durability)
 	}
 	if m.OnDuplicate != (later.DuplicateMode{}) {
-		return row{}, store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that is "+
-			"moved again must change nothing", m.OnDuplicate)
+		return row{}, "", store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that "+
+			"is moved again must change nothing", m.OnDuplicate)
 	}
 	if m.Once != nil {
-		return row{}, store.Invalid("a message in an outbox has Once: leave it out, since a row is sent once anyway")
+		return row{}, "", store.Invalid("a message in an outbox has Once: leave it out, since a row is sent once anyway")
 	}
 	due := m.When.Time(now)
 	if !due.IsZero() {
 		m.When = later.At(due)
 	}
 	if err := m.Check(); err != nil {
-		return row{}, err
+		return row{}, "", err
 	}
-	r := row{queue: queue, id: m.ID, payload: m.Payload, options: encodeOptions(m)}
-	if r.id == "" {
-		r.id = store.NewID()
+	if m.ID == "" {
+		m.ID = store.NewID()
 	}
-	if r.payload == nil {
-		r.payload = []byte{} // drivers write nil as NULL
-	}
-	if !due.IsZero() {
-		r.due = sql.NullInt64{Int64: store.UnixMillis(due), Valid: true}
-	}
-	return r, nil
-}
-
-func encodeOptions(m later.Outgoing) string {
 	stored := m.Message()
-	return string(jsontext.Append(nil, options{m.Headers, message.NewOptions(&stored)}))
+	text := jsontext.Append(nil, rowMessage{m.ID, message.NewTime(due), message.NewContent(&stored)})
+	return row{queue: queue, message: text}, m.ID, nil
 }
 
 // args appends the values of columns.
-func (r *row) args(args []any) []any {
-	return append(args, r.queue, r.id, r.payload, r.due, r.options)
-}
+func (r *row) args(args []any) []any { return append(args, r.queue, string(r.message)) }
 
 // size returns about how many bytes the row takes in memory and in a statement.
-func (r *row) size() int { return len(r.payload) + len(r.options) + len(r.id) + len(r.queue) }
+func (r *row) size() int { return len(r.queue) + len(r.message) }
 
-// message returns the message of the row. Its id is remembered for at least window after its ack. The error is an
+// outgoing returns the message of the row. Its id is remembered for at least window after its ack. The error is an
 // ErrInvalid if the row cannot be read.
-func (r *row) message(window time.Duration) (later.Outgoing, error) {
-	var o options // an option that only a newer version knows is an error
-	if err := jsonfields.Decode([]byte(r.options), &o); err != nil {
-		return later.Outgoing{}, store.Invalid("options of the row cannot be read: %v; if a newer version wrote it, "+
+func (r *row) outgoing(window time.Duration) (later.Outgoing, error) {
+	var m rowMessage // an option that only a newer version knows is an error
+	if err := jsonfields.Decode(r.message, &m); err != nil {
+		return later.Outgoing{}, store.Invalid("message of the row cannot be read: %v; if a newer version wrote it, "+
 			"update the relay and set failed_at to null", err)
 	}
-	if r.id == "" {
-		return later.Outgoing{}, store.Invalid("id of the row is empty: give each row an id of its own")
+	stored, err := m.Message()
+	if err != nil {
+		return later.Outgoing{}, err
 	}
-	stored := store.Message{ID: r.id, Payload: r.payload, Headers: o.Headers}
-	o.Set(&stored)
-	stored.DedupWindow = max(window, stored.DedupWindow)
-	m := later.OutgoingOf(stored)
-	if r.due.Valid {
-		m.When = later.At(time.UnixMilli(r.due.Int64))
+	stored.ID, stored.DedupWindow = m.ID, max(window, stored.DedupWindow)
+	out := later.OutgoingOf(stored)
+	if !m.Due.IsZero() {
+		out.When = later.At(m.Due.Time)
 	}
-	return m, nil
+	return out, nil
 }

@@ -51,14 +51,14 @@ func (o *Outbox) send(ctx context.Context, tx Execer, queue string, msgs ...late
 	rows, ids := make([]row, len(msgs)), make([]string, len(msgs))
 	now := o.now()
 	for i, m := range msgs {
-		r, err := o.prepare(ctx, queue, m, now)
+		r, id, err := o.prepare(ctx, queue, m, now)
 		if err != nil && len(msgs) > 1 {
 			err = fmt.Errorf("message %d of the batch: %w", i, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		rows[i], ids[i] = r, r.id
+		rows[i], ids[i] = r, id
 	}
 	for len(rows) > 0 {
 		n := insertEnd(rows)
@@ -70,8 +70,8 @@ func (o *Outbox) send(ctx context.Context, tx Execer, queue string, msgs ...late
 	return ids, nil
 }
 
-// prepare calls the middleware for a message, checks it and returns its row.
-func (o *Outbox) prepare(ctx context.Context, queue string, m later.Outgoing, now time.Time) (row, error) {
+// prepare calls the middleware for a message, checks it and returns its row and id.
+func (o *Outbox) prepare(ctx context.Context, queue string, m later.Outgoing, now time.Time) (row, string, error) {
 	m.Queue = queue
 	if len(o.middleware) > 0 {
 		if m.Headers = maps.Clone(m.Headers); m.Headers == nil {
@@ -80,7 +80,7 @@ func (o *Outbox) prepare(ctx context.Context, queue string, m later.Outgoing, no
 	}
 	for _, f := range o.middleware {
 		if err := f(ctx, &m); err != nil {
-			return row{}, err
+			return row{}, "", err
 		}
 	}
 	return newRow(queue, m, now)
