@@ -32,7 +32,7 @@ const (
 	featureLimit    = time.Minute
 )
 
-// onStore opens the store to measure. r is nil if it is no Redis.
+// onStore opens the store to measure. r is nil if it is not a Redis.
 func onStore(b *testing.B) (c *later.Client, r *Redis) {
 	url := os.Getenv("LATER_STORE")
 	if url == "" {
@@ -55,7 +55,7 @@ func onStore(b *testing.B) (c *later.Client, r *Redis) {
 // newName returns a name for a queue, a topic or schedules of this run.
 func newName() string { return "bench-" + store.NewID() }
 
-// cleaning returns a context for what a benchmark removes at its end.
+// cleaning returns a context for the cleanup at the end of a benchmark, when the context of b has ended.
 func cleaning(b *testing.B) context.Context { return context.WithoutCancel(b.Context()) }
 
 func must(b *testing.B, errs ...error) {
@@ -67,7 +67,7 @@ func must(b *testing.B, errs ...error) {
 
 func perSecond(b *testing.B, n int, took time.Duration, unit string) {
 	b.ReportMetric(float64(n)/took.Seconds(), unit+"/s")
-	b.ReportMetric(0, "ns/op") // which has no meaning here
+	b.ReportMetric(0, "ns/op") // without meaning here
 }
 
 func reportLateness(b *testing.B, d Delivered, err error) {
@@ -79,7 +79,7 @@ func reportLateness(b *testing.B, d Delivered, err error) {
 	b.ReportMetric(Millis(Quantile(d.Samples, 0.5)), "p50-ms")
 	b.ReportMetric(Millis(Quantile(d.Samples, 0.99)), "p99-ms")
 	b.ReportMetric(Millis(Quantile(d.Samples, 1)), "max-ms")
-	b.ReportMetric(0, "ns/op") // which has no meaning here
+	b.ReportMetric(0, "ns/op") // without meaning here
 }
 
 // latenessOf sends b.N messages at a rate.
@@ -89,8 +89,8 @@ func latenessOf(b *testing.B, rate int) LatenessConfig {
 		Limit: featureLimit}
 }
 
-// forwarded is a queue whose messages a worker forwards to a list of the same Redis, exactly once. One goroutine pops
-// them from there and handles them.
+// forwarded is a queue with a worker that forwards its messages to a list of the same Redis, exactly once. One
+// goroutine pops them from the list and handles them.
 type forwarded struct {
 	laterQueue
 	rdb redis.UniversalClient
@@ -284,7 +284,7 @@ func (r *Redis) stream(b *testing.B, n, messages int) time.Duration {
 }
 
 // BenchmarkEvents measures the rates of 32 senders and of a worker without reports of events, with reports, and with a
-// watcher, which take turns. It reports medians relative to those without reports.
+// watcher. The three take turns. It reports medians relative to the rates without reports.
 func BenchmarkEvents(b *testing.B) {
 	c, _ := onStore(b)
 	off, err := later.New(c.Store(), later.WithoutActivity())
@@ -486,7 +486,7 @@ func BenchmarkQueues(b *testing.B) {
 // inUse returns the bytes of the heap and of stacks that are in use.
 func inUse() int64 {
 	runtime.GC()
-	runtime.GC() // the first shrinks stacks, the second frees what the first found in pools
+	runtime.GC() // the first shrinks stacks, the second empties pools
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc + stats.StackInuse)

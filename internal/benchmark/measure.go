@@ -174,7 +174,7 @@ func (t *Target) MeasureLateness(ctx context.Context, cfg LatenessConfig) (Value
 // MeasureMemory measures the bytes that n messages take in addition to their payloads.
 func (t *Target) MeasureMemory(ctx context.Context, n, size int) (Values, error) {
 	var used [2]int64
-	for i, messages := range []int{1, n} { // the first message creates what a queue takes once
+	for i, messages := range []int{1, n} { // the first message creates the queue's fixed keys
 		err := t.FillLater(ctx, messages, size)
 		if err == nil {
 			used[i], err = t.Used(ctx)

@@ -17,8 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Redis measures what a workload costs a Redis, and how long it keeps other clients waiting. For a Cluster it adds up
-// all primaries.
+// Redis measures the cost of a workload for a Redis, and how long the workload keeps other clients waiting. For a
+// Cluster it adds up all primaries.
 type Redis struct {
 	url      string
 	store    *redisstore.Store // nil for WatchRedis
@@ -148,7 +148,7 @@ func (r *Redis) WorstPing(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Counted returns a store on separate connections whose requests are counted. closeAll closes the store and the
+// Counted returns a store on separate connections, and counts its requests. closeAll closes the store and the
 // connections. Counted returns ErrUnsupported for a Cluster.
 func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 	single, ok := r.rdb.(*redis.Client)

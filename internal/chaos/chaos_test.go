@@ -35,7 +35,7 @@ func TestPromisesAreKeptUnder(t *testing.T) {
 			checked := 0
 			cfg.onMessage = func(f *checker, m *message) {
 				if f.listed != nil || m.follows() {
-					return // the model of a history knows only one queue, and messages that nobody replaces
+					return // the model of a history has one queue and no replaced messages
 				}
 				ok, is := f.linearizable(m)
 				if is {

@@ -34,7 +34,7 @@ const (
 	extended        = 'e' // - call lease deadline(ms) or outcome
 	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
 	grouped         = 'y' // id group: it will be sent in the group
-	groupChanged    = 'U' // - group what(cancel or reschedule) call delay(ms) outcome changed kept
+	groupChanged    = 'U' // - group change(cancel or reschedule) call delay(ms) outcome changed kept
 	forwarded       = 'f' // id queue: it left the queue for its destination
 	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
 	watched         = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
@@ -48,7 +48,7 @@ const (
 	starved         = 'g' // - since: the process did not run since then
 	begun           = 'b' // - role pid: the process is running
 	ended           = 'z' // -: the process exited cleanly
-	runEvent        = '!' // - kind what...: an event of the run, such as a fault
+	runEvent        = '!' // - kind details...: an event of the run, such as a fault
 )
 
 // Outcomes of calls. Any other outcome is the code of an error that leaves the effect unknown.

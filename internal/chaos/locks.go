@@ -103,7 +103,7 @@ func (c consumer) handleLocked(ctx context.Context, m *later.Message) (err error
 	return c.handle(ctx, m)
 }
 
-// recordingLocker records the calls that decide who has a lock.
+// recordingLocker records the calls that take, extend and release a lock.
 type recordingLocker struct {
 	lock.Locker
 	journal *journal

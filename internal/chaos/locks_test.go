@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lockedID is the id of a message whose lock has a key, as has every message that the tests of locks use.
+// lockedID is the id of a message with a lock key, like all messages of the tests of locks.
 func lockedID(t *testing.T, key string, n int) string {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -117,7 +117,7 @@ func TestCheckerFindsBrokenLocks(t *testing.T) {
 	}
 }
 
-// TestLocksExpireBeforeLeases checks what the fault locks relies on.
+// TestLocksExpireBeforeLeases checks an assumption of the fault locks.
 func TestLocksExpireBeforeLeases(t *testing.T) {
 	f, err := findFault("locks")
 	if err != nil || lockTTL >= f.load.lease || f.load.lease > 10*time.Second {

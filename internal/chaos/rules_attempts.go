@@ -75,8 +75,8 @@ func (ck *checker) observations(m *message) (all []observation) {
 	return all
 }
 
-// explain checks that a message had so many attempts at a time (now by the engine's clock, ret by the process), given
-// its delivery before, which may be nil.
+// explain checks that a message had so many attempts at a time (now by the engine's clock, ret by the process). before
+// is its previous delivery, or nil.
 func (ck *checker) explain(m *message, before *delivery, from, now, ret, attempts int64, violate violator) {
 	least, most := int64(0), int64(0)
 	if before != nil {

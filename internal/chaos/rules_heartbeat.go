@@ -35,7 +35,7 @@ func (ck *checker) checkHeartbeats(m *message, violate violator) {
 				beats = beats[:i+1]
 				break
 			}
-			since, end = max(since, e.ret), e.call+ck.lease*1000 // there is no other while it is in flight
+			since, end = max(since, e.ret), e.call+ck.lease*1000 // a worker waits for one extension before the next
 		}
 		if n := len(beats); n > 0 && gone(beats[n-1]) && beats[n-1].call-since <= limit {
 			continue

@@ -87,7 +87,7 @@ func (ck *checker) happened(m *message, s sighting, by func(actor string) bool) 
 	case later.EventDied:
 		return ck.left[m.id] != nil && ck.left[m.id].State == later.StateDead || m.cancelled() || m.resent()
 	}
-	return false // the load has no others
+	return false // the load causes no other events
 }
 
 // stream has the events that a watcher received from a process about a queue, between two gaps.

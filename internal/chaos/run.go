@@ -427,7 +427,7 @@ func (r *run) awaitHandled(ctx context.Context) error {
 	})
 }
 
-// close stops whatever is still running.
+// close stops the processes and goroutines that still run.
 func (r *run) close() {
 	if r.sample != nil {
 		r.sample()

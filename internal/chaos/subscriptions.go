@@ -32,7 +32,7 @@ func (r *run) keepHistory(ctx context.Context) error {
 	return r.subscribedTopic().Configure(ctx, later.TopicConfig{HistoryCount: retainAll})
 }
 
-// subscribedTopic is the topic of the subscribers. The run has no other one.
+// subscribedTopic is the only topic of the run, to which the subscribers subscribe.
 func (r *run) subscribedTopic() *later.Topic { return r.client.Topic(r.queues[0][len(topicQueue):]) }
 
 // disruptSubscriptions subscribes and unsubscribes queues while all calls take long, and sometimes kills a process that

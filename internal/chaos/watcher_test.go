@@ -65,7 +65,8 @@ func TestCheckerFindsEventsThatAreMissingAndNotCounted(t *testing.T) {
 		fmt.Fprintf(&worker, "c %d m%d %d %d %d A%d q %d 1 10\nx %d m%d A%d ack 0\nX %d m%d A%d ok\n",
 			at+1000, i, at+900, at+950, at/1000+10_000, i, at/1000, at+1100, i, i, at+1200, i, i)
 	}
-	// events returns what a watcher records that skips the events of some messages, and is told something before one.
+	// events returns the record of a watcher that skips the events of some messages, and has the line told before one
+	// message.
 	events := func(skip func(i int) bool, before int, told string) string {
 		text := "b 1 - watcher 44\n"
 		for i := range n {

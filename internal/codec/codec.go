@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// ErrMalformed means that bytes are no encoding of the type that they are decoded as.
+// ErrMalformed means that bytes do not encode the type as which they are decoded.
 var ErrMalformed = errors.New("malformed encoding")
 
 // Append appends the encoding of *v to b. It panics if a type is not supported.
@@ -34,7 +34,7 @@ func Append[T any](b []byte, v *T) []byte {
 const maxMemory = 128 << 20
 
 // Decode sets *v to the value that b encodes. Slices in *v are reused if they have room. It returns an ErrMalformed if
-// b is no encoding of a T or goes on behind it.
+// b does not encode a T or has more bytes than the encoding.
 func Decode[T any](b []byte, v *T) error {
 	value := reflect.ValueOf(v).Elem()
 	d := &decoder{b: b, memory: maxMemory}

@@ -21,7 +21,7 @@ type child struct {
 	exited chan struct{} // closed when it has exited and all its events are in the journal
 }
 
-// start starts a child whose events are added to the journal under its name. It is killed when the test ends.
+// start starts a child and adds its events to the journal under its name. It is killed when the test ends.
 func start(t *testing.T, j *journal, name string, r role) *child {
 	t.Helper()
 	config, err := json.Marshal(r)

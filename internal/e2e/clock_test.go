@@ -13,9 +13,9 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// TestWorkerWithSkewedClockDeliversOnTime uses a server whose clock is an hour ahead of the client's, or behind it. The
-// server gets the wrong clock, because the clock of a Go program cannot be changed from outside. Both see the same
-// difference either way.
+// TestWorkerWithSkewedClockDeliversOnTime uses a server with a clock that is an hour ahead of the client's, or behind
+// it. The server gets the wrong clock, because the clock of a Go program cannot be changed from outside. Both see the
+// same difference either way.
 func TestWorkerWithSkewedClockDeliversOnTime(t *testing.T) {
 	library := buildClock(t)
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {

@@ -21,7 +21,7 @@ type consumer struct {
 	Lease       time.Duration
 }
 
-// What a message's payload makes a consumer's handler do.
+// The payloads of messages tell a consumer's handler how to act.
 const (
 	doNothing  = "nothing"
 	doBlock    = "block" // until child.release or the end of its context

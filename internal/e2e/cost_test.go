@@ -49,7 +49,7 @@ func TestIdleWorkerIsNotifiedAtLittleCost(t *testing.T) {
 		t.Errorf("%d messages cost %d commands; want at most %d", messages, len(busy), limit)
 	}
 
-	// Both processes report what they did for a second after it.
+	// Both processes report their events for a second after the last one.
 	awaitActivity(t, q, later.EventSent, messages+1)
 	awaitActivity(t, q, later.EventAcked, messages+1)
 	const settled = "the processes are idle"

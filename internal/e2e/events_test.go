@@ -221,7 +221,7 @@ func nodesOf(t *testing.T, c *redis.ClusterClient) []*redis.Client {
 	return all
 }
 
-// keysOf returns the names of all keys but those of the processes that wait.
+// keysOf returns the names of all keys except the keys for waiting processes.
 func keysOf(t *testing.T, rdb redis.UniversalClient) string {
 	t.Helper()
 	var names []string
@@ -250,7 +250,7 @@ func TestReportsToAFrozenServerChangeNothingForSenders(t *testing.T) {
 	send(t, q, doNothing, later.In(time.Hour))
 	w := watch(t, c, "q")
 	srv.Freeze(t)
-	// More than one report fails meanwhile.
+	// More than one report fails while the server is frozen.
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		if _, err := q.Send(ctx, nil, later.In(time.Hour)); !errors.Is(err, context.DeadlineExceeded) {
@@ -269,7 +269,7 @@ func TestReportsToAFrozenServerChangeNothingForSenders(t *testing.T) {
 			}
 		}
 	}()
-	// A process that found nobody watching looks again within a second.
+	// A process that found no watcher looks again within a second.
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -31,7 +31,7 @@ func TestFleetHandlesEveryMessageOnce(t *testing.T) {
 	})
 }
 
-// TestFleetContinuesAfterSentinelFailover checks that messages acknowledged after the promotion are delivered. Those
+// TestFleetContinuesAfterSentinelFailover checks that messages acknowledged after the promotion are delivered. Messages
 // acknowledged just before may be lost or delivered twice, because replication is asynchronous.
 func TestFleetContinuesAfterSentinelFailover(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,8 @@ func inClient(t *testing.T, url string, f func(c *later.Client)) {
 	f(c)
 }
 
-// TestConsumerKilledAtAnyPointSendsEachFollowUpOnce kills consumers whose handlers return follow-ups: where these are
-// written in the step of the ack, and in a Cluster, where they are sent before it.
+// TestConsumerKilledAtAnyPointSendsEachFollowUpOnce kills consumers whose handlers return follow-ups, both on a single
+// server, where the step of the ack writes the follow-ups, and in a Cluster, where they are sent before the ack.
 func TestConsumerKilledAtAnyPointSendsEachFollowUpOnce(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{

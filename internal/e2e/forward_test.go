@@ -228,7 +228,7 @@ func (k *forwarderKills) killWhileSending() {
 	victim.kill()
 }
 
-// finish moves what is left.
+// finish moves the rest of the messages.
 func (k *forwarderKills) finish() {
 	k.t.Helper()
 	left := 0
@@ -294,7 +294,7 @@ func TestForwardRecoversFromAKeyOfAnotherType(t *testing.T) {
 	}
 }
 
-// sendNumbered sends messages whose payloads are the numbers from first on.
+// sendNumbered sends messages with the numbers from first on as payloads.
 func sendNumbered(t *testing.T, q *later.Queue, first, n int) {
 	t.Helper()
 	msgs := make([]later.Outgoing, n)

@@ -19,7 +19,7 @@ func TestFrozenClusterNodeDelaysOnlyItsOwnQueues(t *testing.T) {
 	const (
 		queues  = 30
 		every   = 5 * time.Millisecond
-		frozen  = 7 * time.Second // half of the time after which the Cluster declares the node dead
+		frozen  = 7 * time.Second // half of cluster-node-timeout, when the Cluster declares a node dead
 		allowed = 2 * time.Second
 	)
 	cluster := redistest.StartCluster(t)

@@ -31,7 +31,8 @@ func TestBurstWithOneSlowWorkerRunsEachMessageOnce(t *testing.T) {
 	wantEmpty(t, q, srv.Client(t), 0)
 }
 
-// lapsed returns a message whose lease has ended in one process, and its redelivery to another.
+// lapsed returns two deliveries of a message: one to a process whose lease has ended, and the redelivery to another
+// process.
 func lapsed(t *testing.T, q, other *later.Queue) (late, holder *later.Delivery) {
 	t.Helper()
 	send(t, q, "wanted by two")

@@ -22,7 +22,7 @@ import (
 // patience limits every wait. It is generous, because a busy machine must not fail a test.
 const patience = 30 * time.Second
 
-// role is what a child process does. Its fields are its configuration.
+// role is the task of a child process. Its fields are its configuration.
 type role interface {
 	run() error
 }
@@ -33,7 +33,7 @@ const (
 	configEnv = "LATER_E2E_CONFIG"
 )
 
-// exitRestart is the exit code of a child whose worker was told to restart.
+// exitRestart is the exit code of a child after a command to its worker to restart.
 const exitRestart = 3
 
 func TestMain(m *testing.M) {
@@ -148,7 +148,7 @@ func get(t *testing.T, q *later.Queue, id string) *later.Info {
 	return info
 }
 
-// wantEmpty checks that a queue has no messages except the given number of dead ones, and that its keys are consistent.
+// wantEmpty checks that a queue has only the given number of dead messages, and that its keys are consistent.
 func wantEmpty(t *testing.T, q *later.Queue, rdb redis.UniversalClient, dead int) {
 	t.Helper()
 	s, err := q.Stats(bounded(t))

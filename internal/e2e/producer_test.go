@@ -11,7 +11,7 @@ import (
 )
 
 // producer is the role of a process that sends in various ways, as fast as it can, until it is killed. It reports each
-// message whose send was acknowledged.
+// message after the send was acknowledged.
 type producer struct {
 	URL   string
 	Queue string

@@ -13,8 +13,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestReceiptSettlesAndExtendsWithAnotherClient receives with one client and settles with another, which in Redis has
-// its own connections and in the embedded store opens the directory anew.
+// TestReceiptSettlesAndExtendsWithAnotherClient receives with one client and settles with another. The other one has
+// its own connections to Redis, or has opened the embedded store's directory after the first one has closed it.
 func TestReceiptSettlesAndExtendsWithAnotherClient(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t).URL()

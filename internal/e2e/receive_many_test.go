@@ -35,7 +35,8 @@ func threeQueues(t *testing.T) (queues []later.ReceiveQueue) {
 	return queues
 }
 
-// TestOneReceiveIsWokenByAnyOfItsQueues has each client wait for what the other one sends, some of it at once.
+// TestOneReceiveIsWokenByAnyOfItsQueues has each client wait for the messages of the other one, which sends some of
+// them at once.
 func TestOneReceiveIsWokenByAnyOfItsQueues(t *testing.T) {
 	onSharedStores(t, func(t *testing.T, a, b *later.Client) {
 		queues := threeQueues(t)

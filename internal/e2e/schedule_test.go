@@ -16,8 +16,8 @@ import (
 )
 
 // TestWorkersKilledAtAnyPointSendEachRunOnce kills some of three workers that send and handle the runs of a schedule:
-// on a server whose clock is an hour ahead of theirs, in a Cluster, where a run is sent before the schedule is settled,
-// and on an embedded store that they share.
+// on a server with a clock that is an hour ahead of theirs; in a Cluster, where a run is sent before the schedule is
+// settled; and on an embedded store that they share.
 func TestWorkersKilledAtAnyPointSendEachRunOnce(t *testing.T) {
 	runs, kills := 900, 2
 	if os.Getenv("LATER_LONG") != "" {
@@ -147,8 +147,8 @@ func awaitSchedule(t *testing.T, c *later.Client, name string, done func(*later.
 	}
 }
 
-// TestScheduleOfADamagedQueueKeepsNoOtherFromRunning has a queue whose key is of another type, so that the server
-// refuses to write its runs.
+// TestScheduleOfADamagedQueueKeepsNoOtherFromRunning has a queue with a key of a wrong type, so that the server refuses
+// to write its runs.
 func TestScheduleOfADamagedQueueKeepsNoOtherFromRunning(t *testing.T) {
 	srv := redistest.Start(t)
 	c := open(t, srv.URL())

@@ -11,8 +11,8 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// TestConsumerStoppedBeyondItsLeaseCannotSettle checks that a process suspended for an unknown time does not undo what
-// happened meanwhile.
+// TestConsumerStoppedBeyondItsLeaseCannotSettle checks that a process that was suspended beyond its lease does not undo
+// the work of the next holder.
 func TestConsumerStoppedBeyondItsLeaseCannotSettle(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()

@@ -16,8 +16,8 @@ import (
 )
 
 // TestWorkersKilledAtAnyPointDistributeEachMessageOnce kills workers that distribute a topic's messages to many queues,
-// of which they handle one: where copies are written in the step of the ack, and where they are sent before it, in a
-// Cluster and to many queues. The other queues are away, and find each message once.
+// and handle one of the queues. On a single server the step of the ack writes the copies. In a Cluster, and with many
+// queues, they are sent before it. The other queues are away, and find each message once.
 func TestWorkersKilledAtAnyPointDistributeEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

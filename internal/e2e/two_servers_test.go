@@ -50,7 +50,7 @@ func (s *twoServers) hold(r *http.Request) bool {
 	return true
 }
 
-// deliver has the first server answer the claim, to nobody.
+// deliver has the first server answer the late claim. No client receives the reply.
 func (s *twoServers) deliver(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -61,9 +61,9 @@ func (s *twoServers) deliver(t *testing.T) {
 	}
 }
 
-// A claim is repeated through another server and its first attempt arrives late, while a worker handles what the second
-// one returned: the message that has got a successor has no second holder, and the worker learns that the other one was
-// cancelled.
+// A client repeats a claim through another server. The first attempt arrives late, while a worker handles the message
+// of the second reply, which has a successor by then. The late claim must not give the successor a second holder, and
+// the worker must learn that its message was cancelled.
 func TestLateClaimLeavesTheHolderAlone(t *testing.T) {
 	redis := redistest.Shared(t)
 	silent := slog.New(slog.DiscardHandler)

@@ -108,7 +108,7 @@ func TestWorkersOfOtherProcessesObey(t *testing.T) {
 			awaitWorkers(t, c, "two are paused", func(all []later.WorkerInfo) bool {
 				return len(all) == 2 && all[0].State == later.WorkerPaused && all[1].State == later.WorkerPaused
 			})
-			// A claim that was in flight may still take the first ones. What is left stays.
+			// A claim that was in flight may still take the first ones. The rest stays.
 			var left string
 			for i := 0; left == ""; i++ {
 				id := send(t, q, doNothing, later.WithID(fmt.Sprint("m", i)))
@@ -137,7 +137,8 @@ func TestWorkersOfOtherProcessesObey(t *testing.T) {
 	}
 }
 
-// TestIdleWorkerIsListedAtLittleCost counts what a worker in another process sends in order to be listed and to obey.
+// TestIdleWorkerIsListedAtLittleCost counts the requests by which a worker in another process is listed and receives
+// commands.
 func TestIdleWorkerIsListedAtLittleCost(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Start(t), newJournal()
@@ -158,7 +159,8 @@ func TestIdleWorkerIsListedAtLittleCost(t *testing.T) {
 	}
 }
 
-// TestWorkersOnAServerWhoseClockIsOffAreLive uses a server whose clock is an hour ahead of all processes, or behind.
+// TestWorkersOnAServerWhoseClockIsOffAreLive uses a server with a clock that is an hour ahead of all processes, or
+// behind.
 func TestWorkersOnAServerWhoseClockIsOffAreLive(t *testing.T) {
 	library := buildClock(t)
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {

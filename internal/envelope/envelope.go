@@ -202,7 +202,7 @@ func (r *reader) uvarint() uint64 {
 	}
 }
 
-// headers reads the headers, and the group if the first header has no name.
+// headers reads the headers, and the group if the first header has an empty name.
 func (r *reader) headers() (headers map[string]string, group string) {
 	n := r.uvarint()
 	if n > store.MaxHeaders+1 {

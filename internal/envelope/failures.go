@@ -9,7 +9,7 @@ import (
 )
 
 // Failures are stored as text, latest first, separated by byte 30. The fields of one are separated by byte 31: time in
-// ms, attempt, duration in ms, worker, error. Neither byte occurs in a field, which have no control characters.
+// ms, attempt, duration in ms, worker, error. Fields have no control characters, so neither byte occurs in one.
 const (
 	failureEnd = "\x1e"
 	fieldEnd   = "\x1f"

@@ -1,5 +1,5 @@
-// Package event has the kinds of events, which name what happens to messages and queues. The root package describes them
-// for users. It imports package store only.
+// Package event has the kinds of events of messages and queues. The root package describes them for users. It imports
+// package store only.
 package event
 
 import "github.com/laterq/later/store"

@@ -85,7 +85,8 @@ func scan(text []byte, limit int) (spaces bool, err error) {
 	return spaces, nil
 }
 
-// What values take as encoding/json decodes them: each map, with room for eight members, each list and each value.
+// Estimates of the bytes that encoding/json takes for decoded values: each map, with room for eight members, each list,
+// and each value.
 const (
 	mapMemory   = 320
 	listMemory  = 40

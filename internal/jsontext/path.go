@@ -38,15 +38,15 @@ const (
 	all
 )
 
-// ParsePath returns the path at the beginning of text, and what follows it. A path starts with $, which may be left out
-// before a name: $.order.total and order.total are the same. It goes on with
+// ParsePath returns the path at the beginning of text, and the rest of the text. A path starts with $, which may be
+// left out before a name: $.order.total and order.total are the same. It goes on with
 //
 //	.name       the member of an object; letters, digits and _, not beginning with a digit
 //	['a name']  the member of an object with any name, in single or double quotes; a backslash escapes a quote
 //	[2]         the element of a list, counted from 0
 //	[*] or .*   all elements or members; once in a path
 //
-// The error is ErrInvalid and names the position of what is not part of the subset, in bytes counted from 1.
+// The error is ErrInvalid. It names the position of the first part outside the subset, in bytes counted from 1.
 func ParsePath(text string) (path Path, rest string, err error) {
 	p := parser{text: text}
 	switch {

@@ -65,7 +65,7 @@ func Clip(text string) string {
 }
 
 // UpperASCII returns text with its ASCII letters in upper case. It keeps positions, unlike strings.ToUpper, which
-// changes the length of text that is no UTF-8.
+// changes the length of text that is not UTF-8.
 func UpperASCII(text string) string {
 	upper := []byte(text)
 	for i, b := range upper {

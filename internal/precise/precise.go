@@ -53,7 +53,7 @@ type keeper struct {
 	mu      sync.Mutex
 	base    time.Time // time 0 of its clock; set by the first timer
 	timers  timerHeap
-	alarm   alarm         // nil while there is no goroutine
+	alarm   alarm         // nil without a goroutine
 	armed   time.Duration // when the alarm goes off; at or before the first timer's time
 	touched time.Duration // when a timer was last started, stopped or fired
 }

@@ -166,7 +166,7 @@ func BenchmarkLateness(b *testing.B) {
 	b.Run("time", measure(func(f func()) { time.AfterFunc(d, f) }))
 }
 
-// BenchmarkStartAndStop measures what a timer costs that does not fire.
+// BenchmarkStartAndStop measures the cost of a timer that is stopped before it fires.
 func BenchmarkStartAndStop(b *testing.B) {
 	for b.Loop() {
 		AfterFunc(time.Second, func() {}).Stop()

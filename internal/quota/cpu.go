@@ -19,9 +19,9 @@ func NewCPU[K comparable]() CPU[K] {
 // maxRest is the longest time that a place stays free after work.
 const maxRest = 100 * time.Millisecond
 
-// Work waits until ctx ends for a place. The caller calls done after its work, and waits for no other place meanwhile. The
-// place then stays free for as long as the work took, 100 ms at most, which leaves half of these CPUs to the garbage
-// collector and to work that takes no place.
+// Work waits for a place until ctx ends. The caller calls done after its work, and must not wait for another place
+// before. The place then stays free for as long as the work took, 100 ms at most, which leaves half of these CPUs to
+// the garbage collector and to work that takes no place.
 func (c CPU[K]) Work(ctx context.Context, who K) (done func(), why Refusal) {
 	if why := c.Wait(ctx, who, 1); why != None {
 		return nil, why

@@ -43,19 +43,19 @@ const (
 	None Refusal = iota
 	// Greedy refuses a caller that would hold more than its share, or waits too often already.
 	Greedy
-	// Exhausted refuses a caller because there is not enough left for anybody.
+	// Exhausted refuses a caller because too few places are left.
 	Exhausted
 )
 
-// Take takes n, or nothing if it returns a refusal. The caller gives back what it has taken.
+// Take takes n places. If it returns a refusal, it has taken none. The caller gives the places back.
 func (q *Quota[K]) Take(who K, n int64) Refusal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.take(who, n)
 }
 
-// Wait is Take, but waits until ctx ends for what is taken now. Callers take turns, and a caller's own calls are served
-// in order of arrival. A caller can have 128 calls that wait.
+// Wait is Take, but waits for places that are taken until ctx ends. Callers take turns, and the calls of one caller are
+// served in order of arrival. A caller can have 128 waiting calls.
 func (q *Quota[K]) Wait(ctx context.Context, who K, n int64) Refusal {
 	q.mu.Lock()
 	calls := q.waiting[who]
@@ -136,7 +136,7 @@ func (q *Quota[K]) serve() {
 	}
 }
 
-// endTurn removes the i-th caller, none of whose calls wait any more.
+// endTurn removes the i-th caller after the last of its waiting calls.
 func (q *Quota[K]) endTurn(i int) {
 	delete(q.waiting, q.turns[i])
 	q.turns = slices.Delete(q.turns, i, i+1)

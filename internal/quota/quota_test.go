@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/internal/quota"
 )
 
-// hold takes places one by one until the quota refuses, and returns how many those were.
+// hold takes places one by one until the quota refuses, and returns their number.
 func hold(q *quota.Quota[string], who string) (n int64, why quota.Refusal) {
 	for ; ; n++ {
 		if why = q.Take(who, 1); why != quota.None {

@@ -18,8 +18,8 @@ const firstPort, lastPort = 15000, 31999
 const portTries = 20
 
 // claimedPort is a port that no other Server takes, in any process, until it is released or this process ends. While a
-// server is down its port is free, and its clients and replicas would follow whoever listens there. A replica would
-// even discard its data.
+// server is down its port is free. Its clients and replicas would connect to another server at that port, and a replica
+// would even discard its data.
 type claimedPort struct {
 	number int
 	lock   *os.File

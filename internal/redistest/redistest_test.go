@@ -161,7 +161,7 @@ func TestClusterNodeComesBack(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t)
 	node := c.Node(t, "key")
-	// Otherwise the server may lose what it answered while an fsync was in progress.
+	// By default the server may lose writes that it acknowledged while an fsync was in progress.
 	if err := node.Client(t).ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestABudgetServesInOrder(t *testing.T) {
 		if len(served) != 1 || b.free != 2 {
 			t.Errorf("%v are served and %d is free: 9 does not fit, and 3 and 2 come after it", served, b.free)
 		}
-		waiting.Go(func() { // it would fit, and those before it have waited for longer
+		waiting.Go(func() { // it would fit, but the calls before it go first
 			if _, err := b.take(t.Context(), 1); err != nil {
 				t.Error(err)
 			}

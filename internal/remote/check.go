@@ -2,7 +2,7 @@ package remote
 
 import "github.com/laterq/later/store"
 
-// A server checks its input as every caller of a store does, since it does not know who sends it.
+// A server checks its input as every caller of a store does, since any program can be the sender.
 
 // checked is implemented by arguments that a server checks. It returns an ErrInvalid or ErrTooLarge.
 type checked interface{ check() error }

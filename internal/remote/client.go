@@ -86,7 +86,7 @@ func (c *Client) begin(ctx context.Context) error {
 	return nil
 }
 
-// lostError is why a call has no reply. A repetition may have one.
+// lostError is the cause that a call has no reply. A repetition of the call may have one.
 type lostError struct {
 	cause  error
 	unsent bool // the server has certainly not executed the call

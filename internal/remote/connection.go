@@ -238,7 +238,7 @@ func (cs *connections) call(ctx context.Context, name string, body []byte, buffe
 	return answer, nil
 }
 
-// lost returns the error of a call that has no reply. If the server has been silent it says so.
+// lost returns the error of a call without a reply. It says so if the server has been silent.
 func (cs *connections) lost(ctx context.Context, err error, unsent bool) *lostError {
 	if ctx.Err() == nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = cs.silent(errSilent)
@@ -275,7 +275,7 @@ func (c *connection) call(name string, body []byte, buffer *[]byte) (status int,
 	return status, answer, true, err
 }
 
-// receive returns the status and the body of the next frame that is no beat.
+// receive returns the status and the body of the next frame that is not a beat.
 func (c *connection) receive(buffer *[]byte) (status int, body []byte, err error) {
 	for *buffer = (*buffer)[:0]; len(*buffer) == 0; {
 		if *buffer, err = readFrame(c.r, *buffer, maxReply); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-// scripted is a connection whose client has sent everything, and takes everything.
+// scripted is a connection to a client that has sent all its data, and takes all replies.
 type scripted struct {
 	net.Conn // for other methods; nil
 	from     *bytes.Reader

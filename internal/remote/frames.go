@@ -169,7 +169,7 @@ func (t *Target) postForFrames(ctx context.Context, name string, body []byte) (*
 	return &frameReader{ctx, resp, bufio.NewReader(&watchedReader{resp.Body, dog}), end}, nil
 }
 
-// next appends the content of the next frame that is no beat to b. Its error is a lostError.
+// next appends to b the content of the next frame that is not a beat. Its error is a lostError.
 func (f *frameReader) next(b []byte) ([]byte, error) {
 	for {
 		frame, err := readFrame(f.body, b, maxReply)

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write testdata/layout.txt")
 
-// layout describes what is sent of a type and of the structs in it, each in a line of its own.
+// layout describes the encoded fields of a type and of the structs in it, each type in a line of its own.
 func layout(t reflect.Type, lines map[string]string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:

@@ -15,8 +15,9 @@
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
-// effect, and passes the Request on to the store, which may remember it longer than the server lives. A Claim is not
-// executed if its caller has gone, and undone if its reply cannot be delivered: its messages are released.
+// effect. The server also passes the Request on to the store, which may remember it after the server has ended. A Claim
+// is not executed if its caller has gone. It is undone if its reply cannot be delivered: the server releases its
+// messages.
 //
 // The bytes of large calls that a server handles at a time are limited (budget.go).
 package remote

@@ -18,8 +18,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// network carries the connections between a client and a server in this process. It can fall silent: what is open then
-// passes nothing on any more, not even its end.
+// network carries the connections between a client and a server in this process. It can fall silent: then open
+// connections pass nothing on, not even their end.
 type network struct {
 	dialed  chan net.Conn
 	closed  chan struct{}
@@ -101,7 +101,7 @@ func (c *cable) Close() error {
 	return nil
 }
 
-// withNetwork runs a test whose time passes only while all wait, with a client of a server of a store in memory.
+// withNetwork runs a test with a client of a server of a store in memory, in a bubble of synctest.
 func withNetwork(t *testing.T, test func(t *testing.T, n *network, server *Server, c *Client)) {
 	within(t, false, test)
 }
@@ -165,7 +165,7 @@ func TestAWaitOnASilentConnectionEndsSoon(t *testing.T) {
 		}
 		n.fallSilent()
 		began := time.Now()
-		sendTo(t, s) // announced to the Wait, whose reply is lost
+		sendTo(t, s) // announced to the Wait, but its reply is lost
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}

@@ -311,7 +311,7 @@ func TestAClaimOverHTTPWhoseReplyCannotBeDeliveredIsReleased(t *testing.T) {
 	})
 }
 
-// nopWriter is a response that nobody reads.
+// nopWriter is a response without a reader.
 type nopWriter struct{ header http.Header }
 
 func (w nopWriter) Header() http.Header            { return w.header }
@@ -319,7 +319,7 @@ func (nopWriter) WriteHeader(int)                  {}
 func (nopWriter) Write(b []byte) (int, error)      { return len(b), nil }
 func (nopWriter) SetWriteDeadline(time.Time) error { return nil }
 
-// leavingWriter is a response whose client leaves when it is written.
+// leavingWriter is a response to a client that leaves when it is written.
 type leavingWriter struct {
 	http.ResponseWriter
 	leave func()

@@ -49,7 +49,7 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 		return frames.send(codec.Append(nil, &reply[part[R]]{Result: part[R]{result, true}}))
 	}, cancel)
 	if ctx.Err() != nil {
-		return nil // the client sees that the stream has no end, and asks again
+		return nil // the stream ends without its last frame, so the client asks again
 	}
 	return frames.sendLast(codec.Append(nil, &reply[part[R]]{Err: err}))
 }

@@ -62,7 +62,7 @@ func encode(process Process, events []Event, missed int) (encoded []byte, number
 	if number == 0 {
 		return nil, 0
 	}
-	const overhead = 1024 // for what follows the events
+	const overhead = 1024 // for the fields after the events
 	encoded = append(encoded, `{"events":[`...)
 	for i := range events {
 		one, err := json.Marshal(wireEvent(&events[i]))

@@ -134,7 +134,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// BenchmarkEncode encodes and decodes what a process reports every 10 ms at most.
+// BenchmarkEncode encodes and decodes a report of the size that a process sends every 10 ms at most.
 func BenchmarkEncode(b *testing.B) {
 	events := make([]Event, MaxDetails)
 	for i := range events {

@@ -23,9 +23,9 @@ const (
 	reportGrace = 100 * time.Millisecond
 	// reportPart is how many queues are reported in a call.
 	reportPart = 500
-	// MaxDetails is how many events of a queue are kept between two reports, and maxCommonDetails those of the most
-	// common kinds among them, so that a flood of these leaves room for the others. More would cost the
-	// process more: encoding so many takes about 3 % of a core, see BenchmarkEvents.
+	// MaxDetails is the number of events of a queue that are kept between two reports. At most maxCommonDetails of them
+	// are of the most common kinds, which leaves room for other kinds in a flood. More would cost the process more:
+	// encoding so many takes about 3 % of a core, see BenchmarkEvents.
 	MaxDetails       = 125
 	maxCommonDetails = 100
 )
@@ -79,10 +79,10 @@ type Queue struct {
 	detailed atomic.Bool // details are collected
 
 	mu       sync.Mutex
-	watched  bool // the last report said that somebody watches
+	watched  bool // the last report said that there is a watcher
 	expected int  // calls of ExpectWatcher
 	details  []Event
-	missed   int // events whose details found no room
+	missed   int // events without room for their details
 }
 
 // Count counts n events.

@@ -1,5 +1,5 @@
-// Package reserved has the names of the queues that Later keeps for itself, and the one check of what a program may do
-// with each of them.
+// Package reserved has the names of the queues that Later keeps for itself, and the one check of a program's calls on
+// them.
 //
 // The contract, the Go API, the server and the command ask this package. It imports nothing of the module, because
 // package store imports it. Start reading at Check.
@@ -25,8 +25,8 @@ const TopicIndex = Topic
 // Prefixes has all of them.
 var Prefixes = [...]string{Topic, History, Schedules, Logouts, Worker}
 
-// Cut returns the prefix with which the name of one of Later's own queues begins, and the rest of the name. It returns
-// "" and the whole name for any other queue.
+// Cut splits the name of one of Later's own queues into its prefix and the rest. It returns "" and the whole name for
+// any other queue.
 func Cut(queue string) (prefix, rest string) {
 	for _, prefix := range Prefixes {
 		if rest, ok := strings.CutPrefix(queue, prefix); ok {

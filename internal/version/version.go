@@ -1,5 +1,5 @@
-// Package version has changes on the condition that nobody else has changed the same thing. It imports package store
-// only.
+// Package version makes changes on the condition that the changed thing still has the version that the caller has read.
+// It imports package store only.
 package version
 
 import (
@@ -11,13 +11,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Of returns the version of what has a text: a short one that is different for another text.
+// Of returns the version of a thing from its text: a short text that differs for another text.
 func Of(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:12])
 }
 
-// ErrOther ends a change that its condition does not allow. It is no ErrConflict, after which a change is tried again.
+// ErrOther ends a change that its condition does not allow. It is not an ErrConflict, because Replace repeats a change
+// after one.
 var ErrOther = errors.New("another version")
 
 // Conflict returns the ErrConflict for ErrOther.
@@ -30,7 +31,7 @@ type conflict struct{ text string }
 func (c *conflict) Error() string { return c.text }
 func (c *conflict) Unwrap() error { return store.ErrConflict }
 
-// Replace tries to replace what has a name until nobody else changes it between the reading and the change.
+// Replace calls try until no other client changes the named thing between the reading and the change.
 func Replace(what, name string, try func() error) error {
 	for {
 		err := try()

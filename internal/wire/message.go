@@ -1,7 +1,7 @@
 // Package wire is the JSON of messages, counts, check results and errors, as files and programs exchange it, and the
-// text of receipts. It may import package store, and internal packages about text. Start with result.go for what the
-// command shows; AppendMessage and DecodeMessage are for messages that another store takes over, which package migrate
-// writes one object a line.
+// text of receipts. It may import package store, and internal packages about text. Start with result.go for the results
+// that the command prints. AppendMessage and DecodeMessage are for messages that another store takes over; package
+// migrate writes one object a line.
 package wire
 
 import (
@@ -50,8 +50,8 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 	return jsontext.Append(dst, m)
 }
 
-// DecodeMessage returns the message whose JSON is line, and its queue. It accepts only messages that a store accepts:
-// they pass Info.Check. It returns the errors of jsonfields.Decode, and ErrInvalid or ErrTooLarge for a value over its
+// DecodeMessage returns the message with this JSON, and its queue. It accepts only messages that a store accepts: they
+// pass Info.Check. It returns the errors of jsonfields.Decode, and ErrInvalid or ErrTooLarge for a value over its
 // limit. The error names the field.
 func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 	if len(line) > MaxMessage {

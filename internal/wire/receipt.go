@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Receipt is what any process needs to settle and extend a message. Its text has at most store.MaxReceipt bytes of
-// letters, digits, - and _.
+// Receipt is the data with which any process can settle and extend a message. Its text has at most store.MaxReceipt
+// bytes of letters, digits, - and _.
 type Receipt struct {
 	Queue string
 	store.Receipt
@@ -32,7 +32,7 @@ type Receipt struct {
 //	deadline               uvarint, in milliseconds since 1970
 //	checksum               4 bytes, CRC-32C of all before it, little-endian
 //
-// The checksum finds texts that were cut or mistyped. It is no signature.
+// The checksum finds texts that were cut or mistyped. It does not protect against forgery.
 const (
 	receiptVersion = 1
 	groupedVersion = 2

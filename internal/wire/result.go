@@ -7,9 +7,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The JSON of what programs show of a store. Names are in snake case. Times are RFC 3339 in UTC with milliseconds;
-// durations are texts such as 1h30m0s. A field that is always known is always there; others are left out if they
-// are not set.
+// The JSON of results that programs print and serve. Names are in snake case. Times are RFC 3339 in UTC with
+// milliseconds; durations are texts such as 1h30m0s. A field that is always known is always there; others are left out
+// if they are not set.
 
 // Info is a live message as it is now.
 type Info struct {
@@ -80,7 +80,7 @@ type Edited struct {
 	Queue string `json:"queue"`
 }
 
-// RescheduledGroup counts the messages of a group that have a new due time, and those that were left as they were.
+// RescheduledGroup counts the messages of a group that were rescheduled, and the messages that were left as they were.
 type RescheduledGroup struct {
 	Queue       string `json:"queue"`
 	Group       string `json:"group"`
@@ -101,7 +101,7 @@ type CancelledGroup struct {
 	Dead      int    `json:"dead"`
 }
 
-// SentSeries counts the messages of a series by what became of their send.
+// SentSeries counts the messages of a series by the outcome of their send.
 type SentSeries struct {
 	Queue      string `json:"queue"`
 	Series     string `json:"series"`
@@ -124,7 +124,7 @@ type SeriesMessage struct {
 	Count  int         `json:"count"`
 }
 
-// MovedSeries counts the messages of a series that was moved, by what became of them.
+// MovedSeries counts the messages of a series that was moved, by their outcome.
 type MovedSeries struct {
 	Queue   string `json:"queue"`
 	Series  string `json:"series"`
@@ -161,7 +161,8 @@ type Stats struct {
 	Retention
 }
 
-// Retention limits the dead messages of a queue, where it is limited, and counts those dropped because of it.
+// Retention is the limits of a queue's dead messages, if it has some, and the number of messages that were dropped
+// because of them.
 type Retention struct {
 	MaxAge   Duration `json:"dead_max_age,omitempty"`
 	MaxCount int64    `json:"dead_max_count,omitempty"`
@@ -189,7 +190,8 @@ func NewStats(queue string, s store.Stats) Stats {
 	}
 }
 
-// Explanation is why a message has not been handled yet: a reason, the same as a sentence, and what it follows from.
+// Explanation is the reason why a message has not been handled yet, as a word and as a sentence, with the facts behind
+// it.
 type Explanation struct {
 	Queue         string           `json:"queue"`
 	ID            string           `json:"id"`
@@ -223,7 +225,7 @@ type DeadErrors struct {
 	Reason    store.DeadReason `json:"reason"`
 }
 
-// Event is what happened to a message or a queue.
+// Event is a change of a message or a queue.
 type Event struct {
 	Time     string          `json:"time,omitempty"`
 	Kind     store.EventKind `json:"kind"`
@@ -328,7 +330,7 @@ type Run struct {
 	Cause    string `json:"cause,omitempty" enum:"due,missed,buffered,triggered,backfilled"`
 }
 
-// ScheduleStatus is what became of a schedule. In its JSON these fields are next to those of the schedule.
+// ScheduleStatus is the state of a schedule. In its JSON these fields are next to the fields of the schedule.
 type ScheduleStatus struct {
 	Created       string `json:"created"`
 	Changed       string `json:"changed"`
@@ -349,7 +351,7 @@ type ScheduleStatus struct {
 	Buffered      string `json:"buffered,omitempty"`     // nominal time
 }
 
-// ScheduleResult is what a change did with a schedule: created, changed, unchanged, deleted, paused or resumed.
+// ScheduleResult is the effect of a change on a schedule: created, changed, unchanged, deleted, paused or resumed.
 type ScheduleResult struct {
 	Schedule string        `json:"schedule"`
 	Result   string        `json:"result" enum:"created,changed,unchanged,deleted,paused,resumed"`
@@ -383,7 +385,7 @@ type Token struct {
 	HidePayloads bool     `json:"hide_payloads,omitempty"`
 }
 
-// Failure is an error that ended what was asked for, or a part of it.
+// Failure is an error that ended a request, or a part of it.
 type Failure struct {
 	Error Error `json:"error"`
 }
@@ -399,7 +401,7 @@ func NewFailure(err error) Failure {
 	return Failure{Error{string(store.CodeOf(err)), err.Error()}}
 }
 
-// Note is something worth knowing that is no error.
+// Note is a hint that is not an error.
 type Note struct {
 	Note string `json:"note"`
 }

@@ -44,7 +44,7 @@ type Subscription struct {
 	Where string `json:"where,omitempty"`
 }
 
-// Subscribed is a queue that was subscribed to a topic, or whose subscription was ended.
+// Subscribed is a queue that was subscribed to a topic or unsubscribed from it.
 type Subscribed struct {
 	Topic      string `json:"topic"`
 	Queue      string `json:"queue"`

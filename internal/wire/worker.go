@@ -26,7 +26,7 @@ type Worker struct {
 	Now       string      `json:"now"`
 }
 
-// Forwarded is a queue whose messages a worker moves to a destination.
+// Forwarded is a queue with the destination to which a worker moves its messages.
 type Forwarded struct {
 	Queue string `json:"queue"`
 	To    string `json:"to"`
@@ -55,11 +55,11 @@ func NewHeld(queue, id string, attempt int, since, now time.Time) Held {
 		HeldFor: Measured(max(0, now.Sub(since)))}
 }
 
-// Commanded is a worker that was told what to do.
+// Commanded is a worker that received a command.
 type Commanded struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"`
 	Command string `json:"command"`
-	// Done is false if nobody waited until it was done.
+	// Done is false if the caller did not wait for the end of the command.
 	Done bool `json:"done"`
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// interrupts handles SIGINT and SIGTERM from a user or supervisor who stops the command.
+// interrupts handles SIGINT and SIGTERM, which a user or a supervisor sends to stop the command.
 type interrupts struct {
 	first  chan struct{}   // closed by the first signal
 	ctx    context.Context // cancelled by the second signal
