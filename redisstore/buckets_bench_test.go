@@ -179,7 +179,7 @@ func (x *bucketBench) number(b *testing.B, section, field string) float64 {
 	}
 	_, rest, known := strings.Cut(info, "\n"+field+":")
 	if !known {
-		return 0 // there is no append-only file
+		return 0 // without an append-only file
 	}
 	text, _, _ := strings.Cut(rest, "\r")
 	v, err := strconv.ParseFloat(text, 64)

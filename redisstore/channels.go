@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A Redis user has no channels unless it is given some (ACL SETUSER). A process that may not listen claims often. One
+// A Redis user has no channels unless ACL SETUSER gives it some. A process that may not listen claims often. A process
 // that may not publish cannot notify others, so it leaves a mark beside their beats, which tells them to claim often
 // too.
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Messages that move meanwhile are not reported as lost or inconsistent, and a repair does not touch them.
+// Messages that move during a check are not reported as lost or inconsistent, and a repair does not touch them.
 func TestCheckOfBusyQueueFindsNoIssues(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
@@ -155,8 +155,9 @@ func TestCheckNamesModeOfServer(t *testing.T) {
 	}
 }
 
-// A lost message is found among many leased ones in short calls. Whether it is repaired depends on how much a single
-// call would have to read, and on nothing else: ids that begin with the id of the lost message are no lines of it.
+// A lost message is found among many leased ones in short calls. The number of messages that a single call would have
+// to read decides alone whether it is repaired: ids that begin with the id of the lost message are not counted as lines
+// of it.
 func TestLostMessageIsFoundAmongManyLeases(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// findIssues returns the issues that a check finds in queues, without those of the server.
+// findIssues returns the issues that a check finds in queues, without issues of the server.
 func findIssues(t *testing.T, s *Store, repair bool) (wrong []store.CheckResult) {
 	t.Helper()
 	err := s.Check(t.Context(), store.CheckOptions{Repair: repair}, func(f store.CheckResult) {
@@ -99,7 +99,7 @@ func (d *damaged) sendPacked(ids ...string) string {
 	return names[0]
 }
 
-// addPacked adds to all counts of packed messages, of which one bucket has one message or more.
+// addPacked adds n to all counts of packed messages. One bucket must have one message or more.
 func (d *damaged) addPacked(n int) {
 	d.Helper()
 	d.do("HINCRBY", d.key("meta"), "packed_messages", n)
@@ -107,14 +107,14 @@ func (d *damaged) addPacked(n int) {
 	if err != nil || len(blocks) != 3 {
 		d.Fatal(blocks, err)
 	}
-	for name, text := range blocks { // of counts of one byte each, of which only the last one is not 0
+	for name, text := range blocks { // of counts of one byte each, only the last of them above 0
 		d.do("HSET", d.key("bucket_counts"), name, text[:len(text)-1]+string([]byte{text[len(text)-1] + byte(n)}))
 	}
 }
 
-// damages lists manual changes. For each it states what a check finds, the number of messages in each state after the
-// repair (scheduled, ready, leased, dead), and what the repair finds if that differs, because repairing one key can
-// fix or reveal issues in the next.
+// damages lists manual changes. For each it states the issues that a check finds, the number of messages in each state
+// after the repair (scheduled, ready, leased, dead), and the issues that the repair finds if they differ, because
+// repairing one key can fix or reveal issues in the next.
 var damages = []struct {
 	name         string
 	do           func(d *damaged)

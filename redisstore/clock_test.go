@@ -36,7 +36,7 @@ end
 
 ` + strings.Replace(renderer{texts: map[string]string{}}.text("_clock.lua"), "redis.call('TIME')", "server_time()", 1)
 
-// newFrozenClock returns a store whose clock tests can move.
+// newFrozenClock returns a store with a clock that tests can move.
 func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
 	return newWith(t, frozenClockScripts, rdb, opts...)
 }

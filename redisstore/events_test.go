@@ -146,7 +146,7 @@ func TestWatchByAUserWithoutChannelsIsRefused(t *testing.T) {
 	}
 }
 
-// A watcher whose connection breaks reports a gap and hears again.
+// A watcher reports a gap when its connection breaks, and then receives events again.
 func TestWatcherReconnects(t *testing.T) {
 	for _, e := range []struct {
 		name  string

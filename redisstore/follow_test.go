@@ -80,8 +80,8 @@ func followMutations(
 	}
 }
 
-// A claim that is repeated, or whose first attempt arrives late, settles nothing of the lease: not a message that is
-// gone, and not one that this process cannot read and another one perhaps can.
+// A repeated claim, and one with a late first attempt, settle nothing of the lease: neither a message that is gone, nor
+// one that this process cannot read, because another process perhaps can.
 func TestRepeatedClaimSettlesNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for name, damage := range map[string]func(messages, id string) error{
@@ -116,8 +116,8 @@ func TestRepeatedClaimSettlesNothing(t *testing.T) {
 	}
 }
 
-// While no lease lists a cancelled or followed message, acks look up no records. That is known by a count, which is
-// right in whatever way a hold ends. A successor that is live has no record, so it is acked like any other message.
+// While no lease lists a cancelled or followed message, acks look up no records. A count tells them, and it stays right
+// however a hold ends. A live successor has no record, so it is acked like any other message.
 func TestFollowedMessagesOfLeasesAreCounted(t *testing.T) {
 	rdb := redistest.Start(t).Client(t) // the check reads all queues
 	s := newFrozenClock(t, rdb)

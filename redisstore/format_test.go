@@ -131,9 +131,9 @@ func TestScriptsRaiseThePreviousFormat(t *testing.T) {
 	}
 }
 
-// The fixture is a queue that the last version with format 10 left, at the start of 2026: dead and failed messages, one
-// that was acked and has a dedup window, a lease of session s:1, request 7, of which "followed" has a successor that
-// is due after 30 s and "cancelled" was cancelled, a packed message, and a ready one in a group.
+// The fixture is a queue that the last version with format 10 left, at the start of 2026. It has dead and failed
+// messages, an acked one in its dedup window, a packed message, a ready one in a group, and the lease of session s:1,
+// request 7. Of that lease, "followed" has a successor that is due after 30 s, and "cancelled" was cancelled.
 func TestFormat10IsMigrated(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	text, err := os.ReadFile("testdata/format10.json")
@@ -157,7 +157,8 @@ func TestFormat10IsMigrated(t *testing.T) {
 		t.Fatalf("format %s after reads", format)
 	}
 
-	// A repeated claim returns what it can: nobody kept the message before its successor. It settles nothing.
+	// A repeated claim returns the messages that are still there. The old version did not keep the one before its
+	// successor. The claim settles nothing.
 	repeated := store.WithRequest(t.Context(), store.Request{Session: "s:1", Number: 7})
 	lease := store.ClaimRequest{Max: 3, Lease: time.Minute}
 	c, err := s.Claim(repeated, o.queue, lease)

@@ -274,7 +274,7 @@ func TestForwardBuriesUnreadableMessages(t *testing.T) {
 	}
 }
 
-// What another program deleted is forgotten.
+// Entries of messages that another program deleted are removed.
 func TestForwardSkipsMissingMessages(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
@@ -477,7 +477,7 @@ func TestForwardsToRefusesOwnKeys(t *testing.T) {
 	}
 }
 
-// A message that is moved starts its dedup window and leaves its group, whatever the destination.
+// A message that is moved starts its dedup window and leaves its group, at every kind of destination.
 func TestForwardStartsDedupWindowAndLeavesGroup(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
@@ -521,7 +521,7 @@ func TestDroppedMessageLeavesGroup(t *testing.T) {
 	}
 }
 
-// Ids that are listed alone are those of the group, and not of another one whose name has the same number.
+// When ids are listed without their messages, ids of another group whose name has the same number are left out.
 func TestIDsOfGroupAreComparedByName(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

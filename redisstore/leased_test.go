@@ -27,7 +27,7 @@ func openLeases(t testing.TB, s *Store, queue string, n int) {
 	}
 }
 
-// A get of a leased message makes few calls, each of which reads a bounded part of the leases.
+// A get of a leased message makes few calls. Each of them reads a bounded part of the leases.
 func TestGetOfLeasedMessageSearchesManyLeasesPerCall(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))

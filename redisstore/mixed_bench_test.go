@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkMixed measures what a claim and its ack cost the server in queues that differ in what else they hold: µs
-// per message, the tenth with the least disturbance, by INFO commandstats. The queues take turns, so their ratios are
+// BenchmarkMixed measures the cost of a claim and its ack for the server in queues with various other contents: µs per
+// message, the tenth with the least disturbance, by INFO commandstats. The queues take turns, so their ratios are
 // comparable even on a busy machine.
 //
 //	go test ./redisstore -run '^$' -bench Mixed -benchtime 300x

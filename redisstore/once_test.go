@@ -35,7 +35,7 @@ func TestSendsWithKeysAreForgottenWithoutASearch(t *testing.T) {
 	}
 }
 
-// BenchmarkOnceMemory measures what the server keeps of a send with a key beyond the id of its message.
+// BenchmarkOnceMemory measures the memory of the server for the key of a send, beyond the id of its message.
 func BenchmarkOnceMemory(b *testing.B) {
 	rdb := redistest.Shared(b).Client(b)
 	s := newStore(b, rdb)

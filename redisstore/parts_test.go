@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A script that stops early replies for the first ids or leases, and the store calls again for the others, also if the
-// first reply is lost: the repetition must not reply for what the first attempt left.
+// A script that stops early replies for the first ids or leases, and the store calls again for the others. If the first
+// reply is lost, the repetition must not reply for the ones that the first attempt did not reach.
 func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	constants := maps.Clone(luaConstants)
@@ -75,7 +75,7 @@ func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 			t.Errorf("lost=%v: %d ids are kept, want 4", lost, n)
 		}
 
-		// A forward leaves what it has no time for, in order, and says that there is more.
+		// A forward leaves the messages that it has no time for, in order, and says that there are more.
 		for i := range 3 {
 			send(t, other, queue, fmt.Sprint("ready", i), store.Due{})
 		}
@@ -93,8 +93,8 @@ func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 	}
 }
 
-// An extend that only asks, and is repeated by another server, reports what the calls after its first one reported,
-// although leases have become shorter meanwhile.
+// An extend that only asks, and is repeated by another server, reports the same as the calls after its first one,
+// although leases have become shorter since.
 func TestRepeatedPartialExtendReportsTheSame(t *testing.T) {
 	rdb, queue := redistest.Shared(t).Client(t), "asked-in-parts"
 	constants := maps.Clone(luaConstants)

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A claim with messages of every kind returns those that can be delivered, in order, and ends the others.
+// A claim with messages of every kind returns the deliverable ones, in order, and ends the others.
 func TestClaimOfMixedMessages(t *testing.T) {
 	rdb := redistest.Start(t).Client(t) // the check reads all queues
 	s := newFrozenClock(t, rdb)
@@ -54,7 +54,7 @@ func TestClaimOfMixedMessages(t *testing.T) {
 	if !slices.Equal(c.Died, []string{"bad", "late"}) || !slices.Equal(c.Expired, []string{"late"}) {
 		t.Errorf("died %q, expired %q", c.Died, c.Expired)
 	}
-	// A lease's end kills what had its last attempt, so the lease lists the maximum of each.
+	// The end of a lease kills messages after their last attempt, so the lease lists the maximum of each.
 	for range 2 {
 		advance(rdb)(t, queue, time.Hour)
 		c = claim(t, s, queue, 10, time.Minute)
@@ -143,8 +143,8 @@ func TestEmptyQueueForgetsWhatItsMessagesRequired(t *testing.T) {
 	}
 }
 
-// While no lease lists a cancelled message, acks look up no records. That is known by a count, which is right in
-// whatever way a lease drops the message.
+// While no lease lists a cancelled message, acks look up no records. A count tells them, and it stays right however a
+// lease drops the message.
 func TestCancelledMessagesOfLeasesAreCounted(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newFrozenClock(t, rdb)

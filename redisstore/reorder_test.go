@@ -13,7 +13,8 @@ import (
 )
 
 // delayFirstCall holds back one call, the first after skip others, as a network that lost a packet does. The store
-// takes it for lost and repeats it, and it arrives after its repetition and after whatever was done in between.
+// takes it for lost and repeats it. The call arrives after its repetition, and after all calls that were made in
+// between.
 type delayFirstCall struct {
 	redis.UniversalClient
 	skip, calls int
@@ -37,7 +38,7 @@ func (l *delayFirstCall) deliver(t *testing.T) {
 	}
 }
 
-// newDelayedStore returns a store whose first call is delayed.
+// newDelayedStore returns a store that delays its first call.
 func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstCall) {
 	t.Helper()
 	if err := s.ready(t.Context()); err != nil {
@@ -55,12 +56,12 @@ func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstC
 	return other, l
 }
 
-// A late attempt of a claim finds what its repetition claimed, acked or not, and claims nothing else: nobody would
-// receive that, and a message with one attempt would die without a delivery.
+// A late attempt of a claim finds the messages that its repetition claimed, acked or not, and claims no others: no
+// worker would receive them, and a message with one attempt would die without a delivery.
 func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		before           int // messages sent before the claim, of which it takes one; another one is sent after it
+		before           int // messages sent before the claim, which takes one; another one is sent after it
 		acked, replyLost bool
 		leased, left     int // messages after the late attempt
 	}{
@@ -98,7 +99,7 @@ func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
 			if err != nil || len(got.Messages) != min(1, c.before) {
 				t.Fatalf("Claim = %+v, %v", got, err)
 			}
-			if c.acked { // in another session, whose number protects no claim
+			if c.acked { // in another session, so its number does not protect the claim
 				results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: got.Messages[0].Receipt, Action: store.Ack}})
 				if err != nil || results[0].Err != nil {
 					t.Fatalf("ack = %+v, %v", results, err)
@@ -191,7 +192,7 @@ func TestTamperedReceiptSettlesNothing(t *testing.T) {
 	}
 }
 
-// A cancel is reported once. A late extend, whose reply reaches nobody, must not report it.
+// A cancel is reported once. A late extend must not report it, because its reply reaches no caller.
 func TestExtendArrivingAfterItsRepetitionReportsNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

@@ -119,8 +119,8 @@ func (o otherClient) state() string {
 	return text
 }
 
-// mutation is a call that changes a queue: the initial state, the call with its reply as text, and what other clients
-// do between its first and second attempt.
+// mutation is a call that changes a queue: the initial state, the call with its reply as text, and the calls of other
+// clients between its first and second attempt.
 type mutation struct {
 	name    string
 	before  func(o otherClient)
@@ -505,7 +505,7 @@ func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, l
 	}
 }
 
-// A repeated call returns what the first attempt did and changes nothing, although other clients have since sent,
+// A repeated call returns the result of the first attempt and changes nothing, although other clients have since sent,
 // moved or claimed the same messages.
 func TestRepeatedCallReturnsSameReplyAndChangesNothing(t *testing.T) {
 	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
@@ -520,8 +520,8 @@ func TestRepeatedCallReturnsSameReplyAndChangesNothing(t *testing.T) {
 	})
 }
 
-// A first attempt that arrives late changes nothing. Its session has made a later request meanwhile, whose number it
-// must not replace by its own: that would let late attempts of other requests through.
+// A first attempt that arrives late changes nothing. Its session has made a later request by then. The attempt must not
+// replace the number of that request by its own: late attempts of other requests would then take effect.
 func TestCallArrivingAfterItsRepetitionChangesNothing(t *testing.T) {
 	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
 		s, l := newDelayedStore(o.T, o.s, o.queue)

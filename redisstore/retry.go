@@ -88,8 +88,8 @@ func wrap(kind *store.Error, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// mayHaveExecuted reports whether the server may have executed a call that returned err: the call was sent, and there
-// was no reply.
+// mayHaveExecuted reports whether the server may have executed a call that returned err: the call was sent, and got no
+// reply.
 func mayHaveExecuted(err error) bool {
 	if _, refused := errors.AsType[*store.Error](err); refused {
 		return false

@@ -57,7 +57,8 @@ func TestCloseReportsCallThatWasNeverSentAsClosed(t *testing.T) {
 	}
 }
 
-// The server forgets requests, so a call that it may have executed is not repeated for long, whatever RetryFor is.
+// The server forgets requests, so a call that it may have executed is repeated for minutes at most, even with a longer
+// RetryFor.
 func TestCallThatMayHaveBeenExecutedIsRepeatedForMinutes(t *testing.T) {
 	for _, c := range []struct {
 		err error

@@ -14,9 +14,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkScripts measures what the most frequent calls cost the server: µs of one script, without network, by INFO
-// commandstats, from the tenth of the calls with the least disturbance. To compare two commits on a busy machine, build
-// a test binary of each with go test -c and run them alternately.
+// BenchmarkScripts measures the cost of the most frequent calls for the server: µs of one script, without network, by
+// INFO commandstats, from the tenth of the calls with the least disturbance. To compare two commits on a busy machine,
+// build a test binary of each with go test -c and run them alternately.
 //
 //	go test ./redisstore -run '^$' -bench Scripts -benchtime 2000x
 func BenchmarkScripts(b *testing.B) {

@@ -36,8 +36,8 @@ func TestScriptsHaveFileAndUse(t *testing.T) {
 	}
 }
 
-// An include has no effect where it stands: it only defines functions, which take what they need as parameters. The
-// keys are the only constants.
+// An include has no effect where it stands: it only defines functions, and they take their data as parameters. The keys
+// are the only constants.
 func TestIncludesOnlyDefineFunctions(t *testing.T) {
 	files, err := filepath.Glob("lua/*.lua")
 	if err != nil || len(files) == 0 {

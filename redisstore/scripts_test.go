@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/snapshots")
 
-// TestSnapshots shows in reviews what is sent to the server, with includes and constants in place.
+// TestSnapshots shows in reviews the scripts as they are sent to the server, with includes and constants in place.
 func TestSnapshots(t *testing.T) {
 	for name, script := range production() {
 		file := filepath.Join("testdata", "snapshots", name+".txt")
@@ -53,7 +53,7 @@ func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 	}
 }
 
-// populatedQueue is a queue with a message in every state, and what is needed to change each of them.
+// populatedQueue is a queue with a message in every state, and the receipts and ids with which to change each of them.
 type populatedQueue struct {
 	s     *Store
 	queue string
@@ -398,8 +398,8 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 }
 
 // newPopulatedQueue returns a queue in which every script finds something to do: three held messages, one of them with
-// a successor, a cancelled one that its lease still lists, an expired lease, also of a message with a successor, a dead
-// and a ready message, an id in its dedup window, two packed messages, one of them overdue, and sends with keys in both
+// a successor; a cancelled one that its lease still lists; an expired lease, also of a message with a successor; a dead
+// and a ready message; an id in its dedup window; two packed messages, one of them overdue; and sends with keys in both
 // hashes of them. One message in each state is in a group.
 func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()

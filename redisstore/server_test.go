@@ -430,7 +430,7 @@ func TestListOrderIgnoresServerLocale(t *testing.T) {
 	}
 }
 
-// The lease lists a message that was cancelled, whose id was sent again with a delay.
+// The lease lists a cancelled message, and its id was sent again with a delay.
 func TestRepeatedClaimReturnsNothingSentSince(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

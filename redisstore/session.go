@@ -20,12 +20,11 @@ const (
 	maxRetry         = 5 * time.Minute
 )
 
-// sessions hands out sessions, under which each call that changes something is executed once, however often it is
-// repeated and in whatever order its attempts arrive. A script cannot infer that from the current state: since the
-// first attempt, a sent message may have been acked, a nacked one claimed by another worker, a cancelled one sent
-// again, or a paused queue resumed. A session makes one call at a time with increasing request numbers, so the server
-// keeps one number per session (lua/_session.lua), and a process has as many sessions as it ever had calls in
-// progress at once.
+// sessions hands out sessions. A call that changes something is executed once in its session, even if it is repeated
+// and its attempts arrive in any order. A script cannot infer that from the current state: since the first attempt, a
+// sent message may have been acked, a nacked one claimed by another worker, a cancelled one sent again, or a paused
+// queue resumed. A session makes one call at a time with increasing request numbers, so the server keeps one number per
+// session (lua/_session.lua), and a process has as many sessions as it ever had calls in progress at once.
 //
 // A server that calls on behalf of others names their sessions and requests by store.WithRequest. Then a call that is
 // repeated through another server on the same Redis is executed once, too.
@@ -72,7 +71,7 @@ func (s *sessions) release(sess *session) {
 	s.free = append(s.free, sess)
 }
 
-// requestPrefix precedes the session of a store.Request, whatever its name is.
+// requestPrefix precedes the session of a store.Request, so that no such session has the name of one of ours.
 const requestPrefix = ">"
 
 // part returns the context of one of the calls into which a call of the store is divided, so that each is a request of

@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkSessionMemory measures what the server keeps of the sessions of a queue, while it is used and when it is
+// BenchmarkSessionMemory measures the memory of the server for the sessions of a queue, while it is used and when it is
 // idle.
 func BenchmarkSessionMemory(b *testing.B) {
 	rdb := redistest.Shared(b).Client(b)

@@ -16,7 +16,8 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-// afterLostReply returns a store whose first successful call loses its reply; do is called before the call is repeated.
+// afterLostReply returns a store that loses the reply of its first successful call; do is called before the call is
+// repeated.
 func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
 	t.Helper()
 	s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: do})
@@ -24,8 +25,8 @@ func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
 	return s
 }
 
-// An ack that succeeded for some messages and was refused for others returns the same results again, whatever was
-// sent since.
+// An ack that succeeded for some messages and was refused for others returns the same results again, even if ids were
+// sent again since.
 func TestRepeatedAckRefusesTheSameMessages(t *testing.T) {
 	for _, taken := range []bool{false, true} { // by runs of adjacent messages, and one by one
 		rdb := redistest.Shared(t).Client(t)
@@ -87,7 +88,7 @@ func TestRepeatedAckRefusesCancelledMessage(t *testing.T) {
 	}
 }
 
-// A cancel is reported to its holder by only one extend, whose reply may be lost.
+// Only one extend reports a cancel to the holder, and its reply may be lost.
 func TestRepeatedExtendReportsCancelsAgain(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
@@ -121,7 +122,7 @@ func TestRepeatedExtendReportsCancelsAgain(t *testing.T) {
 	}
 }
 
-// What a session has done is forgotten after rememberRequests, but not before, however often others make requests.
+// The last request of a session is forgotten after rememberRequests, but not before, however many requests others make.
 func TestSessionIsRememberedAndThenForgotten(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	ctx, queue := t.Context(), "forgotten"
@@ -361,10 +362,10 @@ func TestServerClockStepIsLogged(t *testing.T) {
 	}
 }
 
-// A call that a client repeats through another server, whose store is another process's, is executed once.
+// A call that a client repeats through another server, with a store of its own process, is executed once.
 func TestRequestIsExecutedOnceByAllProcesses(t *testing.T) {
 	srv := redistest.Start(t)
-	// What is left of a queue after its removal remembers nothing, and a removal of messages compares them first.
+	// The traces of a removed queue remember nothing, and a removal of messages compares them first.
 	storetest.RunRequests(t, func(t *testing.T) (store.Store, func() []store.Store) {
 		rdb := srv.Client(t)
 		if err := rdb.FlushAll(t.Context()).Err(); err != nil {

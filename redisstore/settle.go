@@ -25,7 +25,7 @@ func token(r *store.Receipt) string {
 const (
 	maxLeaseLines = 1_000
 	maxExtensions = store.MaxBatch
-	maxOthers     = store.MaxBatch / 5 // settlements that are no acks, because they rewrite records
+	maxOthers     = store.MaxBatch / 5 // settlements other than acks, because they rewrite records
 )
 
 // Settle implements store.Store. It makes one call for acks, one for acks with follow-ups and one for the rest, or more

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestKeysInUseDoNotExpire checks that whoever uses a key that expires renews it, also when there is nothing to add.
+// TestKeysInUseDoNotExpire checks that each call that uses a key with a TTL renews the TTL, even if it adds nothing.
 // Redis' own clock decides when a key expires, so the test shortens the time that is left.
 func TestKeysInUseDoNotExpire(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)

@@ -82,7 +82,7 @@ func (x *sleeper) promised() {
 	})
 }
 
-// A waiting process whose connection was killed gets a message that was sent before it has another one.
+// A waiting process gets a message that was sent after its connection was killed and before it has a new one.
 func TestKilledConnectionDelaysBySecondsOnly(t *testing.T) {
 	srv := redistest.Start(t)
 	x := newSleeper(t, newStore(t, srv.Client(t)), "q")
@@ -112,7 +112,7 @@ func TestDeafConnectionIsReplaced(t *testing.T) {
 	x.receives("m")
 }
 
-// The server has forgotten who waits.
+// The server has forgotten the waiting processes.
 func TestWaitSurvivesFlushAll(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
@@ -217,7 +217,7 @@ func TestFullClaimNotifiesNextProcess(t *testing.T) {
 	second.receives("b")
 }
 
-// syncLog collects what is logged.
+// syncLog collects the lines of a log.
 type syncLog struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -235,7 +235,7 @@ func (l *syncLog) contains(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// limitedUser returns a client whose user has no channels.
+// limitedUser returns a client of a user without channels.
 func limitedUser(t *testing.T, srv *redistest.Server, rules ...any) *redis.Client {
 	t.Helper()
 	rdb := srv.Client(t)

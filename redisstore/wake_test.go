@@ -22,7 +22,7 @@ type listener struct {
 	channel string
 }
 
-// newListener lists a process with a score, which is its promise.
+// newListener lists a process with a score: the time until which it promises to listen.
 func newListener(t *testing.T, rdb *redis.Client, queue string, score float64) *listener {
 	t.Helper()
 	p := &listener{t: t, channel: "later:wake:" + newLease()}

@@ -81,7 +81,7 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 	return w, nil
 }
 
-// watchers are the open watchers of a store, which its Close closes.
+// watchers are the open watchers of a store. Close of the store closes them.
 type watchers struct {
 	mu     sync.Mutex
 	closed bool

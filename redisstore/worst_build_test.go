@@ -113,7 +113,7 @@ func (w *worst) fail(n, size int, action store.Action) {
 	}
 }
 
-// receipts forgets what makes settling cheap, as another process does.
+// receipts drops the hints that make settling cheap, as happens when another process settles.
 func receipts(c store.Claim) []store.Receipt {
 	var list []store.Receipt
 	for _, m := range c.Messages {

@@ -87,7 +87,7 @@ var mostWork = map[string][2]int64{
 	"send/500 duplicates of 8 KiB":           {600, 200},
 }
 
-// TestWorstCasesAreBounded checks what the longest calls do, because their time depends on the machine.
+// TestWorstCasesAreBounded counts the work of the longest calls, because their time depends on the machine.
 func TestWorstCasesAreBounded(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newWith(t, metered(), rdb)

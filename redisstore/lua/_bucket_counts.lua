@@ -8,7 +8,7 @@
 -- further block, and fine blocks exist only where messages are dense.
 --
 -- A block's name is the letter of its level and its number on the grid of such blocks. Its text is a byte, which is the
--- width of a count in bytes, and the counts; cells after the end have none. A block without messages has no field.
+-- width of a count in bytes, and the counts up to the last non-zero one. A block without messages has no field.
 --
 -- open_bucket_counts returns the counts as a script sees them; none is read yet.
 local function open_bucket_counts()

@@ -8,7 +8,7 @@ local function reads(format)
 end
 
 -- writes is reads for a script that changes the queue. It may write before the script has read all keys, because the
--- new format is right whatever the script does then.
+-- new format is right for any later step of the script, even if it then changes nothing.
 local function writes(format)
   if format ~= PREVIOUS_FORMAT then return not format or format == FORMAT end
   redis.call('HSET', META, 'format', FORMAT)

@@ -1,6 +1,6 @@
 -- GROUPS holds the ids of all messages in a group, with the number of the group as their score. So the ids of a group
 -- are adjacent and in order, and an id is removed without reading its message. Two names hardly ever have the same
--- number; who lists a group compares the names.
+-- number; a script that lists a group compares the names.
 
 -- group_number returns 48 bits of a hash of a group's name.
 local function group_number(name)

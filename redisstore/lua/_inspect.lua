@@ -3,7 +3,7 @@
 -- inspect_all looks for exceptions among the queue's first messages: an epoch, own attempts, an expiry, or an
 -- unreadable envelope. It returns the lines of all messages for the text of a lease, and of messages that die position,
 -- due time, reason and error text. values or records may be nil; then none of the messages has its own limits or a
--- record. Most messages are no exceptions, so it parses only the few that are.
+-- record. Most messages have no exception, so it parses only the few with one.
 local function inspect_all(ids, values, records, now)
   local lines, dead, dues, first_due = { unpack(ids) }, {}, nil, nil
 
