@@ -93,7 +93,7 @@ func markdown(r *results, plots string) (string, error) {
 	return wrapProse(page.String()), err
 }
 
-// wrapProse breaks lines of more than 120 bytes that are no table, image or code, and drops repeated empty lines.
+// wrapProse breaks lines of more than 120 bytes, except in tables, images and code, and drops repeated empty lines.
 func wrapProse(page string) string {
 	var b strings.Builder
 	last := ""

@@ -53,7 +53,7 @@ func Check(ctx context.Context, client *later.Client, cfg Config, report func(Re
 	return checkSchedules(ctx, client, report)
 }
 
-// checkSchedules reports the schedules that cannot be read, which do not run.
+// checkSchedules reports schedules that cannot be read. They do not run.
 func checkSchedules(ctx context.Context, client *later.Client, report func(Result)) error {
 	for cursor := ""; ; {
 		page, err := client.Schedules().List(ctx, cursor, store.MaxBatch)

@@ -26,7 +26,7 @@ func newClient(t *testing.T, s store.Store) *later.Client {
 	return c
 }
 
-// checked is a store whose check has one issue, until it is repaired.
+// checked is a store with one issue, until it is repaired.
 type checked struct {
 	store.Store
 	repaired bool

@@ -17,7 +17,7 @@ type engine struct {
 	waiting *propertyWaiters
 }
 
-// propertyWaiters are who waits for changes of properties.
+// propertyWaiters are the calls that wait for changes of properties.
 type propertyWaiters struct {
 	mu      sync.Mutex
 	byQueue map[string]chan struct{}
@@ -82,7 +82,7 @@ type clock struct {
 	patience time.Duration
 }
 
-// bubbleClock is the clock of a bubble, which cannot be set.
+// bubbleClock is the clock of a bubble. It cannot be set.
 type bubbleClock struct{}
 
 func (bubbleClock) Now() time.Time { return time.Now() }

@@ -39,7 +39,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failure runs a test that should fail, with its cleanup, and returns what it says.
+// failure runs a test that should fail, with its cleanup, and returns its failures.
 func failure(f func(tb latertest.TB)) string {
 	r := &recorder{}
 	done := make(chan struct{})
@@ -74,7 +74,7 @@ func send(t *testing.T, q *later.Queue, payload string, opts ...later.SendOption
 	}
 }
 
-// log records what handlers did, and when.
+// log records the calls of handlers, with their times.
 type log struct {
 	lt    *latertest.Harness
 	start time.Time

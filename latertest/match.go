@@ -31,7 +31,7 @@ func Payload[T ~string | ~[]byte](payload T) Match {
 	}}
 }
 
-// JSON matches messages with the JSON of value as payload, whatever its spaces and the order of its fields.
+// JSON matches messages with the JSON of value as payload. Spaces and the order of fields do not matter.
 func JSON(value any) Match {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -79,7 +79,7 @@ func Before(t time.Time) Match {
 	return Match{"due", "before " + stamp(t), func(i *later.Info, _ time.Time) bool { return i.Due.Before(t) }}
 }
 
-// Where matches messages if holds returns true for them. Failures describe the messages by the text what.
+// Where matches messages if holds returns true for them. Failures use the text what to describe the messages.
 func Where(what string, holds func(*later.Info) bool) Match {
 	return Match{"message", what, func(i *later.Info, _ time.Time) bool { return holds(i) }}
 }

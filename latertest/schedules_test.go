@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/recurrence"
 )
 
-// newAtMidnight returns a harness whose clock begins at midnight, as that of a bubble does.
+// newAtMidnight returns a harness with a clock that begins at midnight, like the clock of a bubble.
 func newAtMidnight(t *testing.T, opts ...later.Option) *latertest.Harness {
 	return latertest.NewAt(t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), opts...)
 }
@@ -96,7 +96,7 @@ func TestAdvanceKeepsTheOrderOfSchedulesAndOtherMessages(t *testing.T) {
 	})
 }
 
-// topicSend publishes to a topic that nobody is subscribed to.
+// topicSend publishes to a topic without subscriptions.
 func topicSend(ctx context.Context, topic *later.Topic) error {
 	_, err := topic.Publish(ctx, []byte("news"))
 	return err
@@ -126,7 +126,7 @@ func TestStepsWithoutARunAreAwaited(t *testing.T) {
 	})
 }
 
-// TestSchedulesNeedAHandler advances the clock while nobody is there to send runs, as in an outage.
+// TestSchedulesNeedAHandler advances the clock without a worker that sends runs, as in an outage.
 func TestSchedulesNeedAHandler(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, func(*testing.T)){"": plain, "bubble": inBubble} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/lock"
 )
 
-// Payments of one customer are handled one at a time, those of different customers at once.
+// Payments of one customer are handled one at a time, payments of different customers at once.
 func ExamplePerKey() {
 	ctx := context.Background()
 	client, err := later.Open(ctx, "mem://")

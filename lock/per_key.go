@@ -41,7 +41,7 @@ func TTL(d time.Duration) Option { return func(m *middleware) { m.ttl = max(d, m
 // keyOf or an option is nil.
 //
 // A handler's context ends with ErrLost when its lock is lost, because it expired or because the lock server lost it.
-// Whatever the handler then returns, even nil, is a failed attempt, because it may have run beside another one.
+// The attempt then fails even if the handler returns nil, because it may have run beside another one.
 //
 // When the handler is done, the message waits half a second at most for the lock to be released. A locker with calls
 // that take longer, because they ignore the end of their context, can outlive Worker.Run; the lock expires anyway.
@@ -171,7 +171,7 @@ func (m *middleware) failed(key string, waited time.Duration, err error) error {
 	return fmt.Errorf("after %v: %w", waited.Round(time.Millisecond), heldError(key, err))
 }
 
-// heldError describes why there is no lock: it is held, or the lock server failed.
+// heldError describes why the lock was not acquired: it is held, or the lock server failed.
 func heldError(key string, err error) error { return fmt.Errorf("lock %q: %w", key, err) }
 
 // hold runs the handler while it extends the lock, and then unlocks.

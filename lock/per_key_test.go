@@ -120,7 +120,7 @@ func TestPanicUnlocks(t *testing.T) {
 	})
 }
 
-// failing is a Locker whose locks cannot be extended, for the reason in err.
+// failing is a Locker of locks that cannot be extended, for the reason in err.
 type failing struct {
 	Locker
 	err error
@@ -174,7 +174,7 @@ func TestLostLockEndsTheHandlersContext(t *testing.T) {
 	}
 }
 
-// hanging is a Locker whose server does not answer for a time, whatever the context of the call.
+// hanging is a Locker with a server that does not answer for a time, and ignores the context of the call.
 type hanging struct {
 	Locker
 	take, extend, unlock time.Duration
@@ -264,7 +264,7 @@ func TestLockThatIsGrantedTooLateIsNotUsed(t *testing.T) {
 	})
 }
 
-// unreachable is a Locker whose server is gone.
+// unreachable is a Locker without connection to its server.
 type unreachable struct{ calls atomic.Int32 }
 
 func (u *unreachable) TryLock(context.Context, string, string, time.Duration) (Lock, error) {

@@ -29,12 +29,13 @@ func Fail() Policy { return Policy{} }
 // after max.
 //
 // So that waiting for one key does not delay other messages, at most one message of a key waits in a handler, and at
-// most half of the worker's handlers wait. Further messages are snoozed until their turn is near, which is no attempt;
-// the time counts towards max.
+// most half of the worker's handlers wait. Further messages are snoozed until their turn is near, which does not count
+// as an attempt; the time counts towards max.
 func Wait(max time.Duration) Policy { return Policy{kind: wait, limit: max} }
 
-// Later returns the policy that snoozes the message for delay, which is no attempt. A delay below 10 ms means 10 ms. A
-// message that has waited for an hour fails the attempt, and then waits again; Policy.For sets another limit.
+// Later returns the policy that snoozes the message for delay, which does not count as an attempt. A delay below 10 ms
+// means 10 ms. A message that has waited for an hour fails the attempt, and then waits again; Policy.For sets another
+// limit.
 func Later(delay time.Duration) Policy {
 	return Policy{kind: requeue, delay: max(delay, minDelay), limit: defaultLimit}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open returns a store whose clock the tests move.
+// open returns a store with a clock that tests move.
 func open(t *testing.T) storetest.Harness {
 	clock := memstore.NewManualClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	s := memstore.New(memstore.WithClock(clock))

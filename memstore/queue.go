@@ -190,7 +190,7 @@ func (q *queue) taken(now int64, id string) bool {
 	return q.messages[id] != nil || q.dedup[id] > now
 }
 
-// startDedup starts the dedup window of an id, which ends at until.
+// startDedup starts a dedup window of an id until a time.
 func (q *queue) startDedup(id string, until int64) {
 	q.dedupEnds.remove(q.dedup[id], id)
 	q.dedup[id] = until

@@ -19,7 +19,7 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-// serve returns the function that opens a store in memory behind a server, which begin starts.
+// serve returns the function that opens a store in memory behind the server that begin starts.
 func serve(begin func(h http.Handler) *httptest.Server) func(t *testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		h := open(t)

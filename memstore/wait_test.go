@@ -42,7 +42,7 @@ func TestWaitSeesWithinSecondsThatTheClockWasSet(t *testing.T) {
 	})
 }
 
-// countingClock is a clock that nobody sets, and counts its alarms.
+// countingClock is a clock that cannot be set, and counts its alarms.
 type countingClock struct{ alarms int }
 
 func (c *countingClock) Now() time.Time { return time.Now() }

@@ -36,7 +36,7 @@ func TestGaugesAreTheStateOfTheQueues(t *testing.T) {
 		for _, d := range []time.Duration{0, 0, 50 * time.Second, 55 * time.Minute, 23 * time.Hour, 800 * time.Hour} {
 			send(t, q, later.In(d))
 		}
-		for range 2 { // of those due at once
+		for range 2 { // of the messages that are due at once
 			got, err := q.Receive(t.Context(), 1)
 			if err != nil {
 				t.Fatal(err)

@@ -114,7 +114,7 @@ func (s scraped) want(t testing.TB, want scraped) {
 	}
 }
 
-// count returns the number of samples whose name begins with prefix.
+// count returns the number of samples with names that begin with prefix.
 func (s scraped) count(prefix string) (n int) {
 	for name := range s {
 		if strings.HasPrefix(name, prefix) {

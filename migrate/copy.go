@@ -170,9 +170,9 @@ func (s side) sync(ctx context.Context) error {
 	return nil
 }
 
-// checkDistinct returns an error if both clients use one store, whatever their URLs: a queue created in the target must
-// not appear in the source. Otherwise a Move would remove every message, because the target has it. It also returns an
-// error if a client is closed.
+// checkDistinct returns an error if both clients use one store, even under different URLs: a queue created in the
+// target must not appear in the source. Otherwise a Move would remove every message, because the target has it. It also
+// returns an error if a client is closed.
 func checkDistinct(ctx context.Context, to, from *later.Client) error {
 	same := store.Invalid("source and target are the same store: give two")
 	if from == to || from.Store() == to.Store() {

@@ -31,7 +31,7 @@ func TestCopyMoveEmptiesTheSource(t *testing.T) {
 		if !mustStats(t, from.Queue("q")).Paused {
 			t.Error("the source is not paused")
 		}
-		time.Sleep(time.Hour) // the leases expire, and nobody claims from a paused queue
+		time.Sleep(time.Hour) // the leases expire, and a paused queue delivers nothing
 		got := mustCopy(t, to, from, CopyConfig{Move: true})
 		if want := []QueueCopy{{Queue: "q", Total: 2, Copied: 2, Paused: true}}; !slices.Equal(got, want) {
 			t.Errorf("moved again: %+v", got)

@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// unwatched saves the time of watching a source that nobody uses.
+// unwatched saves the time of watching an unused source.
 var unwatched = FromConfig{Watch: -1}
 
 // newSource returns an empty Redis, or one with the keys of a fixture.
@@ -248,7 +248,7 @@ func TestMigrationSourceThatChangesIsInUse(t *testing.T) {
 		len(result.Queues) > 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
-	// While it is copied: what was found is copied, and the error says so.
+	// During a copy: the messages that were found are copied, and the error says so.
 	cfg := ZSetConfig{FromConfig: FromConfig{Watch: -1, Progress: func(FromQueue) {
 		rdb.ZRem(context.Background(), "jobs", "m0")
 	}}}

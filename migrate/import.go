@@ -11,7 +11,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// ErrIncomplete is returned by Import for an export that has no end, or fewer or more messages than its end says.
+// ErrIncomplete is returned by Import for an export without an end, or with another number of messages than its end
+// states.
 var ErrIncomplete = errors.New("the export is incomplete")
 
 // ImportConfig configures Import. The zero value imports everything.

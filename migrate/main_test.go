@@ -145,7 +145,7 @@ func imported(t failer, c *later.Client, r io.Reader) ImportResult {
 	return result
 }
 
-// hooked is a store whose calls a test can replace or observe.
+// hooked is a store with calls that a test can replace or observe.
 type hooked struct {
 	store.Store
 	list     func(queue string, req store.ListRequest) (store.Page, error)

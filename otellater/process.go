@@ -16,7 +16,7 @@ import (
 // message, or its child with Config.Parent. A failed attempt and a bury are errors of the span, and a snooze is none.
 // It also serves for messages of Receive: t.Process(handler)(ctx, delivery.Message).
 //
-// A worker's Middleware is not for handlers of batches, which have no span.
+// A worker's Middleware does not apply to handlers of batches, so they have no span.
 func (t *Telemetry) Process(next later.HandlerFunc) later.HandlerFunc {
 	return func(ctx context.Context, m *later.Message) error {
 		ctx, span := t.startProcess(ctx, m)

@@ -15,7 +15,7 @@
 //	RRULE by the day, week, month or year   moves, so 02:30 becomes 03:30          both: at both
 //	                                        skip: not at all
 //	cron with *, */n or all of the hours    as above, if it does not have all      at both
-//	or with * or */n for minutes            hours; else only what the clock shows
+//	or with * or */n for minutes            hours; else only times the clock shows
 //	interval, series, RRULE by the hour,    elapsed time: the change has no        elapsed time
 //	minute or second
 //	list of times                           exact times                            exact times
@@ -25,15 +25,15 @@
 // distance from midnight and from other jobs. Vixie cron starts all skipped jobs right after the gap instead.
 //
 // So a daily job runs once for each day. If the clock skips the last hour of a day, as in Nuuk in 2024, a time in that
-// hour moves past midnight. If it skips a whole day, as in Samoa on 30 December 2011, the shifted time of that day is
-// the time of the next day, and they are one: a day that does not exist has no run. A weekly job that is due on that
-// day runs on the next one.
+// hour moves past midnight. If it skips a whole day, as in Samoa on 30 December 2011, the day has no run of its own:
+// its shifted time is the time of the next day, and they are one. A weekly job that is due on that day runs on the next
+// one.
 //
 // # Bounds
 //
 // Start is inclusive and End exclusive. Times are whole milliseconds, in cron expressions and RRULEs whole seconds,
 // from the year 1 to 9999. A cron expression or RRULE that never runs is refused.
 //
-// Zone data comes from the machine or, where it has none, from this package, which embeds it. Processes with zone data
-// of different years can disagree about future times in zones with rules that changed in between.
+// Zone data comes from the machine or, if it has none, from this package, which embeds it. Processes with zone data of
+// different years can disagree about future times in zones with rules that changed in between.
 package recurrence

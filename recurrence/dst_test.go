@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestClockChanges has the table of the package comment, and what is special about some zones.
+// TestClockChanges has the table of the package comment, and the peculiarities of some zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -92,7 +92,7 @@ func TestZonesAreCheckedByName(t *testing.T) {
 	}
 }
 
-// TestLastDayOfLeapYears crosses a day for which package time returns a period that has ended.
+// TestLastDayOfLeapYears crosses a day where package time returns a period that has ended.
 func TestLastDayOfLeapYears(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	rule := mustCompile(t, Spec{Cron: "30 2 * * *", TimeZone: "Europe/Berlin"})

@@ -31,7 +31,7 @@ func ExampleCompile() {
 	// 2026-03-30 02:30:00 +0200 CEST
 }
 
-// Errors say where something is wrong, and what would be right.
+// Errors name the position of a mistake, and suggest a correction.
 func ExampleCompile_error() {
 	for _, spec := range []recurrence.Spec{
 		{Cron: "61 * * * *"},

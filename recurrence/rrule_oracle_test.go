@@ -111,7 +111,7 @@ func randomRRule(r *rand.Rand) string {
 func definition(r *recurrenceRule, start, end time.Time) []time.Time {
 	var times []time.Time
 	periods := map[int][]time.Time{}
-	o := newLocalRule(r, time.UTC, start.Unix()).rule // for what DTSTART supplies
+	o := newLocalRule(r, time.UTC, start.Unix()).rule // with the fields that DTSTART supplies
 	first := time.Date(start.Year(), 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -7)
 	for day := first; day.Before(end.AddDate(1, 0, 0)); day = day.AddDate(0, 0, 1) {
 		if period := periodOf(&o, start, day); period >= 0 && period%o.Interval == 0 && selects(&o, r, day) {
@@ -169,7 +169,7 @@ func selects(o *rrule.ROption, r *recurrenceRule, day time.Time) bool {
 	if len(o.Byweekday) == 0 {
 		return true
 	}
-	// The position of the day among those of its weekday, from the front and from the back.
+	// The position of the day among the days with its weekday, from the front and from the back.
 	index, length := day.YearDay()-1, yearDays
 	if o.Freq == rrule.MONTHLY || len(r.Bymonth) > 0 {
 		index, length = day.Day()-1, monthDays

@@ -207,7 +207,7 @@ func TestRRuleErrorsNamePartPositionAndValue(t *testing.T) {
 		{"FREQ=DAILY\nFREQ=DAILY", "has several lines: give one rule"},
 		{"  ", `"" at position 0`},
 		{"FREQ=DAILY;BYHOUR=" + strings.Repeat("1,", 600), "has 1218 bytes: the limit is 1024"},
-		// Rules that never run, for some of which the library never returns.
+		// Rules that never run. For some of them the library never returns.
 		{"FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30", "never runs"},
 		{"FREQ=DAILY;BYMONTH=2,4;BYMONTHDAY=31", "never runs"},
 		{"FREQ=HOURLY;INTERVAL=2;BYHOUR=1", "never runs"},
@@ -309,7 +309,7 @@ func randomSubDaily(r *rand.Rand, start time.Time) (string, func(time.Time) bool
 	hours, minutes, seconds := list("BYHOUR", 3, 24), list("BYMINUTE", 2, 60), list("BYSECOND", 3, 60)
 	in := func(list []int, value int) bool { return len(list) == 0 || slices.Contains(list, value) }
 	origin := start.Unix()
-	switch { // the beginning of the hour or minute whose minutes or seconds are listed
+	switch { // with listed minutes or seconds, from the beginning of the hour or minute
 	case freq == 0 && minutes != nil:
 		origin -= int64(start.Minute()*60 + start.Second())
 	case freq < 2 && seconds != nil:

@@ -37,7 +37,8 @@ type Spec struct {
 	// Jitter is the longest delay of a time, to spread the times of several schedules. It is at most 24 hours. The
 	// delay depends on the name and the time alone. It never reaches the following time.
 	Jitter time.Duration
-	// MaxRuns is the number of runs until a schedule has finished; zero means no limit. Who runs it counts them.
+	// MaxRuns is the number of runs until a schedule has finished; zero means no limit. Rule.Next ignores it; see
+	// Rule.Finished.
 	MaxRuns int
 	// Gap is the policy for a local time that the clock skips. Empty means GapShift.
 	Gap Gap

@@ -81,9 +81,9 @@ var changingZones = sync.OnceValue(func() []changingZone {
 	return zones
 })
 
-// TestDailyJobRunsOncePerDay is the property that users rely on: whatever the clock does, a daily job runs once for
-// each day of the local calendar. A time that is skipped runs after the gap, a time that is repeated runs at first, and
-// a day that does not exist has no run.
+// TestDailyJobRunsOncePerDay is the property that users rely on: across all changes of the clock, a daily job runs once
+// for each day of the local calendar. A skipped time runs after the gap, a repeated time runs at first, and a day that
+// does not exist has no run.
 func TestDailyJobRunsOncePerDay(t *testing.T) {
 	random, tries := rand.New(rand.NewPCG(17, 42)), 2
 	if long() {

@@ -129,8 +129,8 @@ func (r router) Close() error {
 	return nil
 }
 
-// Handler serves a store to Stores in other processes. Mount it at Path. It is for programs that may do everything with
-// the store: who can reach it needs no further permission. Middleware around it must pass on Flush.
+// Handler serves a store to Stores in other processes. Mount it at Path. It is for trusted programs: a client that can
+// reach it may do everything with the store. Middleware around it must pass on Flush.
 type Handler struct{ *remote.Server }
 
 // Change is an administrative change of a client: a purge, replay, import or removal of messages, or a pause, resume,

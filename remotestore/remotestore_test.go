@@ -117,7 +117,8 @@ func TestCallWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	wantEffectsOnce(t, open(t, serve(t, losing)))
 }
 
-// A server may be behind a balancer, or be started again: its Redis knows what the one before it executed.
+// A server may be behind a balancer, or be started again: its Redis remembers the calls that the server before it
+// executed.
 func TestCallWhoseReplyIsLostWithTheServerTakesEffectOnce(t *testing.T) {
 	rdb := redistest.Start(t)
 	opened := func() http.Handler { return handler(t, redisstore.New(rdb.Client(t), redisstore.WithLogger(silent))) }
@@ -470,7 +471,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzHandler sends bodies to all operations but those that wait. None may crash the server.
+// FuzzHandler sends bodies to all operations that do not wait. None may crash the server.
 func FuzzHandler(f *testing.F) {
 	s := memstore.New()
 	f.Cleanup(func() { s.Close() })

@@ -17,7 +17,7 @@ type Failure struct {
 	Attempt int
 	// Duration is how long the attempt took, in whole milliseconds, or 0 if unknown.
 	Duration time.Duration
-	// Worker names who held the message, or is "" if unknown.
+	// Worker is the name of the worker that held the message, or "" if unknown.
 	Worker string
 	// Error is the first line of the error, cut to MaxFailureText bytes.
 	Error string

@@ -79,9 +79,10 @@ func CheckNewQueue(name string) error {
 	return CheckNew(field, rest)
 }
 
-// CheckNew returns an ErrInvalid if a name is . or .., which nothing new may have: HTTP clients and proxies take these
-// out of the paths of URLs, so that a request for a message would be one for its queue. It names the field. What has
-// such a name already can be listed, settled, cancelled, exported and deleted.
+// CheckNew returns an ErrInvalid if a name is . or .., which no new queue, message or group may have: HTTP clients and
+// proxies remove these from the paths of URLs, so that a request for a message would be one for its queue. The error
+// names the field. Existing queues and messages with such a name can be listed, settled, cancelled, exported and
+// deleted.
 func CheckNew(field, name string) error {
 	if name == "." || name == ".." {
 		return Invalid("%s is %q, which URLs cannot have in their paths: give another one", field, name)
@@ -97,7 +98,7 @@ func NewName(name string) string {
 	return name
 }
 
-// NewQueueName is NewName for queues: CheckNewQueue accepts what it returns of a name that CheckQueue accepts.
+// NewQueueName is NewName for queues: if CheckQueue accepts a name, CheckNewQueue accepts the returned one.
 func NewQueueName(name string) string {
 	prefix, rest := reserved.Cut(name)
 	return prefix + NewName(rest)
@@ -136,7 +137,7 @@ func checkText(field, s string, limit int) error {
 	return nil
 }
 
-// Check returns an error if the message exceeds a limit. The error names the field, the limit and what to do.
+// Check returns an error if the message exceeds a limit. The error names the field, the limit and the remedy.
 func (m *Outgoing) Check() error {
 	if err := m.Message.checkNew(); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (m *Outgoing) check() error {
 	return Field("on_duplicate", m.OnDuplicate.check(m.Due))
 }
 
-// Asked reports whether d asks for more than what the engine always guarantees.
+// Asked reports whether d asks for more than the engine always guarantees.
 func (d Durability) Asked() bool { return d != Durability{} }
 
 // Check returns an ErrInvalid if Replicas or Timeout is out of range. The zero Durability is valid.
@@ -269,7 +270,7 @@ func CheckBounds(bounds []time.Time) error {
 	return nil
 }
 
-// CheckHistogram returns an ErrInvalid unless CheckBounds accepts what HistogramBounds returns.
+// CheckHistogram returns an ErrInvalid unless CheckBounds accepts the result of HistogramBounds.
 //
 // There must be 1 to MaxBuckets buckets, and the range must last at least a millisecond for each.
 func CheckHistogram(from, to time.Time, buckets int) error {

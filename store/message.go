@@ -30,7 +30,7 @@ type Message struct {
 	SentAt time.Time
 }
 
-// checkNew refuses what no new message may have.
+// checkNew refuses names that no new message may have.
 func (m *Message) checkNew() error {
 	if err := Field("id", CheckNew("id", m.ID)); err != nil {
 		return err

@@ -12,20 +12,20 @@ const (
 	OnceSize = 16
 )
 
-// Once makes a request that sends a message safe to repeat, under whatever id each attempt sends it.
+// Once makes a request that sends a message safe to repeat, even if each attempt sends it under another id.
 //
 // A Send that adds a message, replaces one or makes it follow another stores its Once in the same step. The queue
-// remembers it for OnceWindow, whatever becomes of the message: acked, cancelled, purged or dead. A Send with the same
+// remembers it for OnceWindow, even if the message is acked, cancelled, purged or dead by then. A Send with the same
 // Key and Fingerprint in that time changes nothing: its result is Duplicate, with the first send in SendResult.First.
 // With another Fingerprint it changes nothing either, and ErrConflict is in its result. Both come before everything
 // else that a Send checks about its message. A Send that is refused, because its id is a duplicate or because of the
 // live message, stores nothing.
 //
-// Delete forgets them, and an export or a Restore does not have them. Keys are a namespace of their own: they never
-// equal an id. An engine forgets ended ones a bounded number at a time, or all at once at no cost. Each takes about 100
-// bytes and the id.
+// Delete forgets the keys of a queue, and an export or a Restore does not have them. Keys are a namespace of their own:
+// they never equal an id. An engine forgets ended keys a bounded number at a time, or all at once at no cost. Each key
+// takes about 100 bytes and the id.
 type Once struct {
-	Key         string // which request it is
+	Key         string // names the request
 	Fingerprint string // of its request
 }
 

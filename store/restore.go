@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CheckNew returns an error if Restore cannot add the message: that of Check, or ErrInvalid for an id or group that
-// CheckNew refuses. The error names the field, the limit and what to do.
+// CheckNew returns an error if Restore cannot add the message: the error of Check, or ErrInvalid for an id or group
+// that CheckNew refuses. The error names the field, the limit and the remedy.
 func (i *Info) CheckNew() error {
 	if err := i.Message.checkNew(); err != nil {
 		return err
@@ -14,8 +14,8 @@ func (i *Info) CheckNew() error {
 	return i.Check()
 }
 
-// Check returns an error if i is not a message that a store can have. The error names the field, the limit and what to
-// do. A message that List or Get returned passes, unless the store holds values that no caller gave it.
+// Check returns an error if i is not a message that a store can have. The error names the field, the limit and the
+// remedy. A message that List or Get returned passes, unless the store holds values that no caller gave it.
 func (i *Info) Check() error {
 	if err := i.checkContent(); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (i *Info) checkDeath() error {
 // Size returns the number of bytes that the message counts against MaxBatchBytes.
 func (i *Info) Size() int { return i.Message.Size() + len(i.Raw) }
 
-// SameMessage reports whether i and o are the same message as it was sent, whatever has happened to it since. Times
-// are compared in whole milliseconds.
+// SameMessage reports whether i and o are the same message as it was sent. Changes of its state since do not matter.
+// Times are compared in whole milliseconds.
 func (i *Info) SameMessage(o *Info) bool {
 	return (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) && i.Message.same(&o.Message)
 }

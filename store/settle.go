@@ -35,8 +35,8 @@ type Settlement struct {
 	Reason  string        // for Nack, Bury and GiveBack: the error, which the caller cuts to MaxReason bytes with CutReason
 	// ResetAttempts, with a Snooze, sets the number of failed attempts to zero and forgets the last error.
 	ResetAttempts bool
-	// Duration and Worker are kept in the Failure of a Nack, Bury or GiveBack: how long the attempt took, and who held the
-	// message. Both may be left out.
+	// Duration and Worker are kept in the Failure of a Nack, Bury or GiveBack: the time that the attempt took, and the
+	// name of the worker that held the message. Both may be left out.
 	Duration time.Duration
 	Worker   string
 	// DedupWindow repeats Message.DedupWindow for an Ack, so that engines need not read the message again.

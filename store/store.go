@@ -24,9 +24,10 @@
 // # Retries
 //
 // An engine may itself repeat a call after its reply was lost, with the same identifiers. Together the attempts must
-// have the effect of one call, in whatever order they arrive: an attempt that finds the call already executed changes
-// nothing and returns the original result, whatever others have changed since. For a Claim that is the messages that
-// the lease still holds; see Store.Claim. A server that repeats calls for others names them with WithRequest.
+// have the effect of one call, even if they arrive in another order. An attempt that finds the call already executed
+// changes nothing and returns the original result, even if other callers have changed the messages since. For a Claim
+// that is the messages that the lease still holds; see Store.Claim. A server that repeats calls for others names them
+// with WithRequest.
 //
 // If a call returns an error, its effect is unknown unless the error says otherwise. Repeating it with the same ids is
 // safe.
@@ -239,7 +240,7 @@ const (
 // Due is when a message falls due: at At if that is not zero, otherwise Delay after the engine's now.
 //
 // A delay below zero and a time in the past both mean at once. A past At is kept as it is, so the message precedes
-// those due later.
+// messages that are due later.
 type Due struct {
 	Delay time.Duration
 	At    time.Time
@@ -252,7 +253,7 @@ type Outgoing struct {
 	// Durable is how safe the message must be before Send returns. The zero value asks for nothing beyond what
 	// the engine always guarantees.
 	Durable Durability
-	// OnDuplicate is what happens if the id is live. The zero value changes nothing.
+	// OnDuplicate is the effect if the id is live. The zero value changes nothing.
 	OnDuplicate OnDuplicate
 	// If, unless it is nil, has the message sent only while a condition on its queue is met. Otherwise ErrConflict is in
 	// its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate nor Once.
@@ -263,9 +264,9 @@ type Outgoing struct {
 
 // Durability is how safe a message must be before its Send returns.
 //
-// An engine that can never reach it refuses the whole Send with ErrUnsupported and an error text that names what is
-// missing. Otherwise the message is first written and then confirmed. A message that was written but not confirmed in
-// time stays in the queue and has ErrNotDurable in its SendResult, with a text that says how far it got.
+// An engine that can never reach it refuses the whole Send with ErrUnsupported and an error text that names the missing
+// part. Otherwise the message is first written and then confirmed. A message that was written but not confirmed in time
+// stays in the queue and has ErrNotDurable in its SendResult, with a text that says how far it got.
 //
 // For a duplicate the existing message is confirmed, with everything the engine did before. A Send that is repeated
 // with the same id after ErrNotDurable therefore confirms the first write and returns Duplicate.

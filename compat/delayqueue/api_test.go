@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// testdata/api.txt lists what v1.1.2 of the original exports, as exported writes it.
+// testdata/api.txt lists the exported API of the original v1.1.2, in the format of the function exported.
 func TestExportedAPIIsThatOfTheOriginal(t *testing.T) {
 	golden, err := os.ReadFile("testdata/api.txt")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later/compat/delayqueue"
 )
 
-// The tests in this file state what the original does as well. They use only its API, and pass with it after a change
-// of the import line.
+// The tests in this file hold for the original, too. They use only its API, and pass with it after a change of the
+// import line.
 
 var quiet = log.New(io.Discard, "", 0)
 
@@ -59,7 +59,7 @@ func consume(t *testing.T, q *delayqueue.DelayQueue) {
 	})
 }
 
-// counts are what a Monitor returns.
+// counts are the counts of a Monitor.
 type counts struct{ pending, ready, processing int64 }
 
 func countsOf(t *testing.T, q interface {

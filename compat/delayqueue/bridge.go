@@ -27,7 +27,7 @@ func bridged(cli RedisCli) redis.UniversalClient {
 	})
 }
 
-// anyCommand executes a command of Redis that RedisCli has no method for.
+// anyCommand executes a command of Redis for which RedisCli has no method.
 const anyCommand = "return redis.call(unpack(ARGV))"
 
 // execute executes a command and returns its reply as bytes of the protocol.

@@ -117,7 +117,7 @@ func TestQueueWorksThroughARedisCli(t *testing.T) {
 	}
 }
 
-// failingCli is a RedisCli whose server cannot be reached.
+// failingCli is a RedisCli without connection to its server.
 type failingCli struct{ delayqueue.RedisCli }
 
 var errDown = errors.New("ERR down for a test")

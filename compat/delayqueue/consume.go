@@ -21,7 +21,7 @@ type consumer struct {
 
 // StartConsume begins to call the callback for messages, and returns a channel that is closed when consuming has ended:
 // after StopConsume, when the callbacks that were running have returned or exceeded WithMaxConsumeDuration. It panics
-// if there is no callback. While consuming it returns the same channel again.
+// without a callback. While consuming it returns the same channel again.
 //
 // A queue name or a prefix that is not allowed ends consuming at once, and the reason is logged. A server that cannot
 // be reached or used does not: consuming begins when it can.

@@ -10,8 +10,8 @@
 //	later migrate from-delayqueue redis://localhost:6379/0 --queue NAME
 //
 // Where Later is safer, its behaviour holds. No message is deleted without having been handled: a message that is out
-// of retries or past its TTL is kept as a dead letter, and there is no TTL unless a message asks for one. No message is
-// early. Consumers learn of messages at once, so WithFetchInterval and WithScriptPreload have no or another meaning. A
+// of retries or past its TTL is kept as a dead letter, and a message without a TTL never expires. No message is early.
+// Consumers learn of messages at once, so WithScriptPreload has no effect and WithFetchInterval another meaning. A
 // server that may evict keys, or is older than Redis 7.0, is refused. docs/migrating.md lists all differences.
 //
 // Methods have no context, as in the original. A send blocks for up to ten seconds while Redis cannot be reached.

@@ -35,7 +35,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// receive returns what arrives on a channel.
+// receive returns the next value from a channel.
 func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Partner ships orders. Its errors decide about the task: asynq.SkipRetry if trying again is no use, retryIn if the
+// Partner ships orders. Its errors decide about the task: asynq.SkipRetry if trying again is of no use, retryIn if the
 // partner said when to come back, and any other error for the backoff.
 type Partner interface {
 	Ship(ctx context.Context, o Order) error

@@ -129,7 +129,7 @@ func (p *fakePartner) enter(o Order, by int) {
 	p.most = max(p.most, p.inside[o.Customer])
 }
 
-// fail sets what the partner answers.
+// fail sets the partner's next answers.
 func (p *fakePartner) fail(errs ...error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

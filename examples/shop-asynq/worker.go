@@ -148,7 +148,7 @@ func (s *Shop) cancel(ctx context.Context, placed Order) error {
 	return s.sendMail(ctx, "cancel-", o, "was cancelled")
 }
 
-// ship announces a paid order to the partner, whose answer decides the next step; see Partner.
+// ship announces a paid order to the partner. The partner's answer decides the next step; see Partner.
 func (s *Shop) ship(ctx context.Context, paid Order) error {
 	calling, end := context.WithTimeout(ctx, callLimit)
 	defer end()

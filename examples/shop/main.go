@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, getenv func(string) string) (err er
 	return shop.Run(ctx, listener)
 }
 
-// openDatabase opens the shop's own data, which is in SQLite.
+// openDatabase opens the SQLite database with the shop's own data.
 func openDatabase(dir string) (*sql.DB, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

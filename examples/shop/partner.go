@@ -13,8 +13,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// Partner ships orders. Its errors decide about the message: later.Bury if trying again is no use, later.RetryIn if the
-// partner said when to come back, and any other error for the backoff of the queue.
+// Partner ships orders. Its errors decide about the message: later.Bury if trying again is of no use, later.RetryIn if
+// the partner said when to come back, and any other error for the backoff of the queue.
 type Partner interface {
 	Ship(ctx context.Context, o Order) error
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/laterq/later/lock"
 )
 
-// shopTest is a shop whose time the test moves, with its real worker, database and outbox.
+// shopTest is a shop with its real worker, database and outbox, in time that the test moves.
 type shopTest struct {
 	*testing.T
 	*latertest.Harness
@@ -81,7 +81,7 @@ func (p *fakePartner) enter(o Order, by int) {
 	p.most = max(p.most, p.inside[o.Customer])
 }
 
-// fail sets what the partner answers.
+// fail sets the partner's next answers.
 func (p *fakePartner) fail(errs ...error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -74,7 +74,7 @@ func (s *Shop) cancel(ctx context.Context, placed Order, _ *later.Message) error
 	return sendMail(o, "was cancelled")
 }
 
-// ship announces a paid order to the partner, whose answer decides the next step; see Partner.
+// ship announces a paid order to the partner. The partner's answer decides the next step; see Partner.
 func (s *Shop) ship(ctx context.Context, paid Order, _ *later.Message) error {
 	if err := s.cfg.Partner.Ship(ctx, paid); err != nil {
 		return err

@@ -35,7 +35,7 @@ func (quiet) Warn(...any)         {}
 func (q quiet) Error(args ...any) { q.t.Log(args...) }
 func (q quiet) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// fill has asynq make tasks in every state but active, in the queues default and mail.
+// fill has asynq make tasks in every state except active, in the queues default and mail.
 func fill(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(rdb)
@@ -143,7 +143,7 @@ func TestTasksOfAsynqKeepWhatAsynqKnowsOfThem(t *testing.T) {
 	}
 }
 
-// compare compares a message with what asynq's Inspector says of its task.
+// compare compares a message with its task as asynq's Inspector shows it.
 func compare(t *testing.T, q *later.Queue, task *asynq.TaskInfo) {
 	t.Helper()
 	id := task.ID

@@ -34,7 +34,7 @@ func TestCronInUTCEqualsRobfig(t *testing.T) {
 		}
 		after := time.Unix(random.Int64N(4_000_000_000), random.Int64N(1e9)).UTC()
 		rule, err := recurrence.Compile(recurrence.Spec{Cron: text}, recurrence.Options{})
-		if err != nil { // only what never runs
+		if err != nil { // only expressions that never run
 			refused++
 			if next := peer.Next(after); !next.IsZero() || !strings.Contains(err.Error(), "never runs") {
 				t.Fatalf("%q is refused: %v; robfig/cron has %s", text, err, next)

@@ -295,7 +295,8 @@ func (e *env) activity() store.Activity {
 	return a
 }
 
-// noWatchers waits until a queue has no watcher. An engine may learn that a connection was closed a moment later.
+// noWatchers waits until the watchers of a queue have gone. An engine may learn that a connection was closed a moment
+// later.
 func (e *env) noWatchers(queue string) {
 	e.Helper()
 	deadline := time.Now().Add(hangTimeout)

@@ -300,7 +300,7 @@ func (e requestEnv) repeatClaim(again func() []store.Store) {
 	e.follow("failed", "2")
 	e.follow("followed", "1")
 	e.cancel("cancelled", "sent again")
-	e.send("sent again") // and held by another one, who has it followed
+	e.send("sent again") // and claimed under another lease, and then followed
 	other, err := e.s.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
 	if err != nil || len(other.Messages) != 1 {
 		e.t.Fatal(other, err)
