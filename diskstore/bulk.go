@@ -220,15 +220,13 @@ func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) 
 		return store.Bulk{}, err
 	}
 	b := store.Bulk{Done: int(q.due.n + q.dead.n), Before: store.Time(limit)}
-	for _, kind := range []byte{kindMessage, kindRecord, kindDue, kindDead, kindGroup} {
+	for _, kind := range []byte{kindCount, kindMessage, kindRecord, kindDue, kindDead, kindGroup} {
 		t.removeRange(appendKey(nil, q.number, kind), appendKey(nil, q.number, kind+1))
 	}
 	for _, x := range []*index{&q.due, &q.dead, &q.groups} {
 		x.n = 0
 		x.startAt(entry{at: never}, true)
 	}
-	q.cells.forget()
-	q.ready, q.mark = 0, t.now
 	t.touch(q)
 	t.emptied = true
 	return b, t.flush() // a send in this group looks for its id on the disk

@@ -2,9 +2,11 @@ package diskstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"github.com/laterq/later/store"
@@ -17,10 +19,7 @@ func (e *checker) checkQueue(name string, number uint32) error {
 	gone := false
 	prepare := func(t *tx, _ *queue) {
 		q := t.s.queues[name]
-		if gone = name != "" && (q == nil || q.number != number); !gone && q != nil && q.damage == nil {
-			q.cells.fold(q.due.n)
-			c.cells, c.counted = cellCheck{all: q.cells.all}, q.cells.known
-		}
+		gone = name != "" && (q == nil || q.number != number)
 	}
 	_, err := read(e.ctx, e.s, "", prepare, func(v *view) (struct{}, error) {
 		if c.view, v.number = v, number; gone {
@@ -62,8 +61,7 @@ type scan struct {
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
 	want, have [256]sum // by the kind of index
-	cells      cellCheck
-	counted    bool // cells are known
+	slot, due  int64    // the slot of the last due entry, and the number of entries in it
 }
 
 // sum is the number of entries of an index and the sum of their hashes.
@@ -82,7 +80,6 @@ func (c *scan) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.meta.mark = c.stored.mark
 	it, err := c.iterate(numberKey(c.number), numberKey(c.number+1))
 	if err != nil {
 		return err
@@ -108,10 +105,15 @@ func (c *scan) visit(key, value []byte) error {
 		kind, rest = key[prefixLength-1], key[prefixLength:]
 	}
 	switch kind {
+	case kindCount:
+		if n, _ := binary.Varint(value); n == 0 {
+			return nil
+		}
+		c.have[kind].add(c.seed, append(slices.Clone(rest), value...), false)
 	case kindDue, kindDead, kindForget, kindGroup:
 		c.have[kind].add(c.seed, rest, len(value) > 0)
 		if kind == kindDue && len(rest) >= timeLength {
-			c.cells.add(readTime(rest))
+			c.countDue(slotOf(readTime(rest)))
 		}
 	case kindLease:
 		c.lease(string(rest), value)
@@ -132,7 +134,7 @@ func (c *scan) visit(key, value []byte) error {
 // isSound reports whether a queue can have a key of a kind that is neither of its messages nor derived from them.
 func isSound(kind byte, rest, value []byte) bool {
 	switch kind {
-	case kindMeta, kindCells: // cells are compared as they are in memory
+	case kindMeta:
 		return len(rest) == 0
 	case kindProperty:
 		return len(rest) > 0 && len(value) > 0
@@ -140,6 +142,17 @@ func isSound(kind byte, rest, value []byte) bool {
 		return len(rest) == 0 && soundActivity(value)
 	}
 	return false
+}
+
+// countDue counts a due entry by its slot, in order, and is called at the end with another slot.
+func (c *scan) countDue(slot int64) {
+	if slot != c.slot {
+		if c.due > 0 {
+			c.want[kindCount].add(c.seed, binary.AppendVarint(appendTime(nil, c.slot), c.due), false)
+		}
+		c.slot, c.due = slot, 0
+	}
+	c.due++
 }
 
 // entry notes where a message should be.
@@ -258,7 +271,6 @@ func (c *scan) compare() {
 		}
 	}
 	counter("due", c.stored.due, c.meta.due)
-	counter("ready", c.stored.ready, c.meta.ready)
 	counter("dead", c.stored.dead, c.meta.dead)
 	counter("in groups", c.stored.grouped, c.meta.grouped)
 	counter("remembered", c.stored.remembered, c.have[kindForget].n)
@@ -269,7 +281,7 @@ func (c *scan) compare() {
 		c.note("counters", int64(len(wrong)), "counters are wrong: "+strings.Join(wrong, ", "))
 	}
 	// If the index or its counter is wrong, so are the counts.
-	if c.counted && !indexes && c.stored.due == c.meta.due && !c.cells.end() {
+	if c.countDue(-1); !indexes && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
 		c.note("counts", 1, "the counts by due time, for histograms, are wrong")
 	}
 }

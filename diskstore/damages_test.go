@@ -93,12 +93,12 @@ var damages = []struct {
 	{
 		name:   "counter of due",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.due += 5; m.ready -= 2 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.due += 5 }) },
 	},
 	{
 		name:   "counter of due is zero",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.due, m.ready = 0, 0 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.due = 0 }) },
 	},
 	{name: "counter of dead", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.dead = 0 }) }},
 	{

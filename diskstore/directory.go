@@ -34,36 +34,36 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory creates, locks and checks the directory. It returns the format, and whether the store was closed in
-// good order.
-func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
+// claimDirectory creates, locks and checks the directory. It reports whether the store is new, and whether it was closed
+// in good order.
+func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if err := s.checkUser(); err != nil {
-		return is, false, err
+		return false, false, err
 	}
 	if err := s.makeDirectory(); err != nil {
-		return is, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, s.advised(err))
+		return false, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, s.advised(err))
 	}
 	if _, err := s.readFormat(); err != nil {
-		return is, false, err // before a foreign directory gets a lock file
+		return false, false, err // before a foreign directory gets a lock file
 	}
 	if s.owned, err = s.directory.lock(); err != nil {
-		return is, false, err
+		return false, false, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.owned.close())
 		}
 	}()
-	if is, err = s.readFormat(); err != nil {
-		return is, false, err
+	if isNew, err = s.readFormat(); err != nil {
+		return false, false, err
 	}
 	if r := s.checkMode(); r.Severity == store.SeverityWarning {
 		s.logger.Warn("later: "+r.Text, "advice", r.Advice)
 	}
 	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
-		wasClosed = !is.isNew
+		wasClosed = !isNew
 	} else if err != nil {
-		return is, false, s.readError(err)
+		return false, false, s.readError(err)
 	}
 	err = s.reserve.try(func() error {
 		if err := s.writeFile(holderFile, holder()); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 		if err := s.owned.keep(&s.directory, holderFile); err != nil {
 			return err
 		}
-		if is.isNew {
+		if isNew {
 			return s.beginCreation()
 		}
 		return nil
@@ -80,7 +80,7 @@ func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 	if err == nil && s.locked != nil {
 		s.locked(s.dir)
 	}
-	return is, wasClosed, err
+	return isNew, wasClosed, err
 }
 
 // makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link

@@ -26,8 +26,8 @@
 //
 // # Memory
 //
-// Of each queue some counters, the number of messages by due time in a bounded number of cells (cells.go), and the
-// leases. Everything else is read when it is needed, so the disk bounds the number of pending messages.
+// Of each queue some counters and the leases. Everything else is read when it is needed, so the disk bounds the number
+// of pending messages. How many messages fall due when is stored (counts.go).
 //
 // # Damage
 //
@@ -53,5 +53,5 @@
 //
 // # Formats
 //
-// A change of the stored keys or values raises the format. Open migrates earlier ones (migrate.go).
+// A change of the stored keys or values raises the format, and Open refuses others (format.go).
 package diskstore

@@ -85,9 +85,9 @@ func soundActivity(value []byte) bool {
 	return err == nil
 }
 
-// storeCounts stores the activity that has changed and the cells of large queues, after the last call. Nothing depends
-// on its success, and it takes no room that is kept for claims and acks.
-func (s *Store) storeCounts() {
+// storeActivity stores the activity that has changed, after the last call. Nothing depends on its success, and it takes
+// no room that is kept for claims and acks.
+func (s *Store) storeActivity() {
 	t := &tx{reader: reader{s: s, src: s.db}}
 	if s.hasFailed() || t.checkRoom() != nil {
 		return
@@ -95,18 +95,9 @@ func (s *Store) storeCounts() {
 	t.batch = s.db.NewBatch()
 	defer func() { t.batch.Close() }()
 	for _, q := range s.queues {
-		if q.damage != nil || q.number == 0 {
-			continue
-		}
-		if q.counted {
+		if q.damage == nil && q.counted {
 			t.value = q.activity.Append(t.value[:0])
 			t.set(appendKey(t.key[:0], q.number, kindActivity), t.value)
-		}
-		if !q.cells.stored && q.due.n >= worthStoring {
-			if q.cells.fold(q.due.n); q.cells.known {
-				t.value = appendCells(t.value[:0], q.cells.all)
-				t.set(appendKey(t.key[:0], q.number, kindCells), t.value)
-			}
 		}
 	}
 	if !t.batch.Empty() {

@@ -104,6 +104,9 @@ func (s *Store) unreadable(err error) error {
 	return s.readError(err)
 }
 
+// interruptEvery is after how many keys a long read looks whether it should stop.
+const interruptEvery = 10_000
+
 // interrupted returns why a long operation should stop, nil if it should not.
 func (s *Store) interrupted(ctx context.Context) error {
 	select {

@@ -12,12 +12,12 @@ import (
 )
 
 // formatFile identifies the directory, in up to three lines: the format of the keys, Pebble's format, and
-// unfinishedLine while the store is being created, or migratingLine while it is migrated.
+// unfinishedLine while the store is being created.
 const formatFile = "LATER"
 
 const (
-	// formatVersion is the version of the keys and values in keys.go and record.go.
-	formatVersion = 8
+	// formatVersion is the version of the keys and values in keys.go and record.go. A change of them raises it.
+	formatVersion = 9
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6
@@ -28,42 +28,32 @@ const (
 // formatText is the content of formatFile.
 var formatText = fmt.Sprintf("later diskstore %d\npebble format %d\n", formatVersion, pebbleFormat)
 
-// format is the state of a directory.
-type format struct {
-	isNew bool
-	keys  int // the earliest format of stored keys and values
-}
-
-// readFormat returns the state of the directory. A directory without formatFile is new if it holds nothing but files of
-// an interrupted first open; any other content is refused with ErrUnsupported.
-func (d *directory) readFormat() (format, error) {
+// readFormat reports whether the directory is new: it holds nothing but files of an interrupted first open. A directory
+// of another format, or with any other content, is refused with ErrUnsupported.
+func (d *directory) readFormat() (isNew bool, err error) {
 	text, err := d.readFile(formatFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return format{true, formatVersion}, d.checkEmpty()
+		return true, d.checkEmpty()
 	case err != nil:
-		return format{}, d.readError(err)
+		return false, d.readError(err)
 	}
-	var keys, files, from int
-	n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n"+migratingLine, &keys, &files, &from)
-	if n == 0 || n == 1 && keys >= oldestFormat() && keys <= formatVersion {
-		return format{}, corrupt("%s of %s is %q, which names no format: restore the directory from a backup",
+	var keys, files int
+	n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n", &keys, &files)
+	switch {
+	case n == 0 || n == 1 && keys == formatVersion:
+		return false, corrupt("%s of %s is %q, which names no format: restore the directory from a backup",
 			formatFile, d.dir, text)
-	}
-	if keys > formatVersion || files > int(pebbleFormat) {
-		return format{}, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: use the version "+
+	case keys > formatVersion || files > int(pebbleFormat):
+		return false, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: use the version "+
 			"that wrote it, or a later one", store.ErrUnsupported, d.dir, oneLine(text), oneLine(formatText))
+	case keys < formatVersion:
+		return false, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: export its messages with "+
+			"the version that wrote it, later export --store %s --file FILE, and give them to a new directory with this "+
+			"one, later import --store NEWDIR < FILE", store.ErrUnsupported, d.dir, oneLine(text), oneLine(formatText),
+			d.url())
 	}
-	if n == 3 {
-		keys = from
-	}
-	if keys < oldestFormat() {
-		return format{}, fmt.Errorf("%w: %s has the format %q, and this version of Later migrates %d or later: export "+
-			"its messages with the version that wrote it, later export --store %s --file FILE, and give them to a new "+
-			"directory with this one, later import --store NEWDIR < FILE", store.ErrUnsupported, d.dir, oneLine(text),
-			oldestFormat(), d.url())
-	}
-	return format{strings.HasSuffix(text, unfinishedLine), keys}, nil
+	return strings.HasSuffix(text, unfinishedLine), nil
 }
 
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", ", ") }

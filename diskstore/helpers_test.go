@@ -53,12 +53,6 @@ func same(fs *vfs.MemFS) *vfs.MemFS {
 // synced returns a copy of a file system as a power failure leaves it in which nothing that was not synced survives.
 func synced(fs *vfs.MemFS) *vfs.MemFS { return fs.CrashClone(vfs.CrashCloneCfg{}) }
 
-// uncounted makes the cells of q unknown, as a crash does.
-func uncounted(t testing.TB, s *Store) {
-	t.Helper()
-	execute(t, s, func(*tx) { s.queues["q"].cells.forget() })
-}
-
 // wantSound checks a store by Check.
 func wantSound(t testing.TB, s *Store) {
 	t.Helper()

@@ -171,35 +171,8 @@ func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn 
 	}
 	s := scanner{it: it, queue: queue, view: x, at: from}
 	err = s.run(to, f)
-	return r.endScan(&s, err, learn)
-}
-
-// scanEdges calls f for the entries of edges, which are in order, with one iterator.
-func (r *reader) scanEdges(queue uint32, x *indexView, edges []edge, learn func(gap), f func(p *edge) error) error {
-	if len(edges) == 0 {
-		return nil
-	}
-	it, err := r.iterate(nil, nil)
-	if err != nil {
-		return err
-	}
-	s := scanner{it: it, queue: queue, view: x}
-	for i := range edges {
-		p := &edges[i]
-		to := entry{at: min(p.last, lastTime-1) + 1}
-		s.at = entry{at: p.first}
-		it.SetBounds(appendTimeKey(nil, queue, x.kind, s.at), appendTimeKey(nil, queue, x.kind, to))
-		if err = s.run(to, func(entry, []byte) (bool, error) { return true, f(p) }); err != nil {
-			break
-		}
-	}
-	return r.endScan(&s, err, learn)
-}
-
-// endScan closes the iterator of a scan that ended with err, and has its gaps learned.
-func (r *reader) endScan(s *scanner, err error, learn func(gap)) error {
 	r.s.steps.Add(int64(s.steps))
-	if err = r.end(s.it, err); err == nil {
+	if err = r.end(it, err); err == nil {
 		for _, g := range s.found {
 			learn(g)
 		}

@@ -50,7 +50,6 @@ type files struct {
 	tables    []string
 	logs      []string
 	wasClosed bool
-	format    int // of the keys
 }
 
 // mayBeTorn reports whether a crash may have left a log without a clean end.
@@ -75,9 +74,7 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 			return err
 		}
 	}
-	is, err := d.readFormat()
-	if errors.Is(err, store.ErrCorrupt) {
-		is.keys = oldestFormat() // migrations leave later formats alone
+	if _, err := d.readFormat(); errors.Is(err, store.ErrCorrupt) {
 		report(store.CheckResult{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
 	} else if err != nil {
 		return err
@@ -86,7 +83,6 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	if err != nil {
 		return err
 	}
-	all.format = is.keys
 	return f(all)
 }
 
@@ -146,7 +142,7 @@ func (d *directory) readTables(fs *readOnlyFS) (tables []string, err error) {
 		return nil, cmp.Or(err, errors.New("the manifest is missing"))
 	}
 	db, err := pebble.Open(d.dir, &pebble.Options{FS: fs, ReadOnly: true, ErrorIfNotExists: true,
-		FormatMajorVersion: desc.FormatMajorVersion, Logger: silentLogger{}})
+		FormatMajorVersion: desc.FormatMajorVersion, Merger: merger, Logger: silentLogger{}})
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +200,7 @@ func (d *directory) openTable(name string) (r *sstable.Reader, err error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	o := &pebble.Options{Logger: silentLogger{}}
+	o := &pebble.Options{Merger: merger, Logger: silentLogger{}}
 	o.EnsureDefaults()
 	if r, err = sstable.NewReader(context.Background(), readable, o.MakeReaderOptions()); err != nil {
 		return nil, errors.Join(err, readable.Close())

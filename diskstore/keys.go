@@ -14,8 +14,8 @@ import (
 // Times are six bytes of milliseconds since 1970; all numbers are big endian.
 //
 //	kindMeta        -           → counters, pause, clock   see meta in record.go
-//	kindCells       -           → counts by due time       see cells.go; only while nothing has changed since
 //	kindActivity    -           → counts of events         see events.go; as they were at the last close
+//	kindCount       slot        → how many are due         see counts.go
 //	kindMessage     id          → due as sent, envelope    every live message, written once
 //	kindRecord      id          → record                   only of what is not as it was sent, see record.go
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
@@ -32,7 +32,7 @@ import (
 // kindStamp has the stamp of the last backup.
 const (
 	kindActivity   = 'a'
-	kindCells      = 'c'
+	kindCount      = 'c'
 	kindDue        = 'd'
 	kindForget     = 'f'
 	kindGroup      = 'g'

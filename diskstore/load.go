@@ -97,9 +97,6 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 		return corrupt("it has no counters")
 	}
 	q.restore(m)
-	if err := s.loadCells(it, q); err != nil {
-		return err
-	}
 	boundTo(it, q.number, kindMessage)
 	if it.Last() {
 		q.highest = string(it.Key()[prefixLength:])

@@ -178,24 +178,24 @@ func Open(dir string, opts ...Option) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	is, wasClosed, err := s.claimDirectory()
+	isNew, wasClosed, err := s.claimDirectory()
 	if err != nil {
 		return err
 	}
-	if !is.isNew {
+	if !isNew {
 		if err := s.checkRecords(wasClosed); err != nil {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openLogged(is, wasClosed); err != nil {
+	if err := s.openLogged(isNew, wasClosed); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
 	}
 	return nil
 }
 
 // openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
-func (s *Store) openLogged(is format, wasClosed bool) error {
-	if !is.isNew && !wasClosed {
+func (s *Store) openLogged(isNew, wasClosed bool) error {
+	if !isNew && !wasClosed {
 		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (s *Store) openLogged(is format, wasClosed bool) error {
 			return err
 		}
 	}
-	if err := s.openDatabase(is); err != nil || s.syncEvery > 0 {
+	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
 		return err
 	}
 	if err := s.setRelaxed(false); err != nil { // earlier logs are in tables now
@@ -214,13 +214,13 @@ func (s *Store) openLogged(is format, wasClosed bool) error {
 	return nil
 }
 
-func (s *Store) openDatabase(is format) error {
+func (s *Store) openDatabase(isNew bool) error {
 	open := func() (err error) {
-		s.db, err = pebble.Open(s.dir, s.options(is.isNew))
+		s.db, err = pebble.Open(s.dir, s.options(isNew))
 		return err
 	}
 	err := s.guarded(open)
-	if err == nil && is.isNew {
+	if err == nil && isNew {
 		// Pebble creates the first log before it raises the format, so that log could not record its syncs.
 		if err = s.guarded(s.db.Close); err == nil {
 			err = s.guarded(open)
@@ -229,11 +229,10 @@ func (s *Store) openDatabase(is format) error {
 	if err != nil {
 		return s.openError(err)
 	}
-	if is.isNew {
+	if isNew {
 		err = s.endCreation()
 	} else {
-		err = s.migrate(is.keys)
-		if err == nil && s.loading != nil {
+		if s.loading != nil {
 			err = s.guarded(func() error { return s.loading(s) })
 		}
 		if err == nil {
@@ -257,6 +256,7 @@ func (s *Store) options(isNew bool) *pebble.Options {
 		FormatMajorVersion:    pebbleFormat,
 		CacheSize:             cacheSize,
 		MemTableSize:          s.memTable,
+		Merger:                merger,
 		L0StopWritesThreshold: stopSublevels,
 		Logger:                pebbleLogger{s},
 		EventListener: &pebble.EventListener{
@@ -336,7 +336,7 @@ func (s *Store) endAll() error {
 	}
 	err := s.guarded(func() error {
 		s.loops.Wait()
-		s.storeCounts()
+		s.storeActivity()
 		return s.db.Close()
 	})
 	inOrder := err == nil && !s.hasFailed()

@@ -105,9 +105,9 @@ func TestOpenRefusesOtherFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		"later diskstore 1\n":                     store.ErrUnsupported,
 		"later diskstore 3\npebble format 1\n":    store.ErrUnsupported,
-		"later diskstore 9\npebble format 1\n":    store.ErrUnsupported,
-		"later diskstore 8\npebble format 9999\n": store.ErrUnsupported,
-		"later diskstore 8\n":                     store.ErrCorrupt,
+		"later diskstore 10\npebble format 1\n":   store.ErrUnsupported,
+		"later diskstore 9\npebble format 9999\n": store.ErrUnsupported,
+		"later diskstore 9\n":                     store.ErrCorrupt,
 		"":                                        store.ErrCorrupt,
 		"something else":                          store.ErrCorrupt,
 	} {

@@ -24,12 +24,10 @@ type queue struct {
 
 	due    index // scheduled and ready messages
 	dead   index
-	forget index // remembered ids
-	groups index // messages in a group, by its number
-	cells  cells // of due
-
-	mark  int64 // ready counts the due messages up to this millisecond
-	ready int64
+	forget index           // remembered ids
+	groups index           // messages in a group, by its number
+	counts map[int64]int64 // of due: how many more or less by slot since the last flush
+	swept  int64           // the slots before this one were removed
 
 	held      map[string]*member
 	leases    map[string]*lease
@@ -58,7 +56,7 @@ func newQueue(name string, number uint32) *queue {
 		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
 		unread:    map[string]bool{},
 		window:    store.MaxBatch,
-		cells:     cells{known: true},
+		counts:    map[int64]int64{},
 	}
 }
 
@@ -66,12 +64,12 @@ func newQueue(name string, number uint32) *queue {
 func (q *queue) meta(now int64) meta {
 	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
 		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
-		mark: q.mark, ready: q.ready, head: q.due.first.at, now: now}
+		head: q.due.first.at, swept: q.swept, now: now}
 }
 
 // restore sets the counters and settings.
 func (q *queue) restore(m meta) {
-	q.paused, q.mark, q.ready = m.paused, m.mark, m.ready
+	q.paused, q.swept = m.paused, m.swept
 	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
 	q.dropped = m.dropped
 	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.due, m.dead, m.remembered, m.grouped
@@ -105,6 +103,7 @@ func (t *tx) create(name string) (*queue, error) {
 	q := newQueue(name, number)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
 	t.set(appendIDKey(t.key[:0], 0, kindName, name), t.value)
+	q.swept = slotOf(t.now)
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
@@ -195,23 +194,17 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	}
 	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
 	q.due.add(e)
-	if e.at <= q.mark {
-		q.ready++
-	}
 	if e.at <= t.now {
 		q.wake = true
 	}
-	t.count(q, e.at, false)
+	q.counts[slotOf(e.at)]++
 	t.touch(q)
 }
 
 func (t *tx) removeDue(q *queue, e entry) {
 	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
 	q.due.remove(e)
-	if e.at <= q.mark {
-		q.ready--
-	}
-	t.count(q, e.at, true)
+	q.counts[slotOf(e.at)]--
 	t.touch(q)
 }
 

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -115,7 +116,7 @@ func (b *rebuilding) apply(mode *pebble.WriteOptions) error {
 
 // queue rebuilds a queue.
 func (b *rebuilding) queue(name string, number uint32) error {
-	for _, kind := range []byte{kindDue, kindDead, kindForget, kindGroup, kindLease, kindOriginal, kindCells} {
+	for _, kind := range []byte{kindDue, kindDead, kindForget, kindGroup, kindLease, kindOriginal, kindCount} {
 		b.batch.DeleteRange(appendKey(nil, number, kind), appendKey(nil, number, kind+1), nil)
 	}
 	m, lost := meta{paused: true}, corrupt("there are none") // it may have been paused
@@ -132,8 +133,8 @@ func (b *rebuilding) queue(name string, number uint32) error {
 	if lost != nil {
 		found.note("counters", 1, "the settings of the queue are lost: it is paused")
 	}
-	m = meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, mark: b.now, now: b.now,
-		head: never}
+	m = meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, swept: slotOf(b.now),
+		now: b.now, head: never}
 	it, err := b.iterate(numberKey(number), numberKey(number+1))
 	if err != nil {
 		return err
@@ -159,7 +160,7 @@ func (b *rebuilding) visit(number uint32, m *meta, found *issues, key, value []b
 	}
 	keep, err := true, error(nil)
 	switch kind {
-	case kindDue, kindDead, kindForget, kindGroup, kindLease, kindOriginal, kindCells: // removed already
+	case kindDue, kindDead, kindForget, kindGroup, kindLease, kindOriginal, kindCount: // removed already
 	case kindMessage:
 		return b.message(number, m, found, id, value)
 	case kindRecord:
@@ -203,6 +204,7 @@ func (b *rebuilding) message(number uint32, m *meta, found *issues, id string, v
 		return nil
 	}
 	m.addDue(r.due)
+	b.batch.Merge(appendSlotKey(nil, number, slotOf(r.due)), binary.AppendVarint(nil, 1), nil)
 	var mark []byte
 	if r.stored {
 		mark = withRecord

@@ -143,9 +143,8 @@ type meta struct {
 	dead       int64
 	remembered int64 // number of kindForget keys
 	grouped    int64 // number of kindGroup keys
-	mark       int64 // ready counts the due messages up to this millisecond
-	ready      int64
 	head       int64 // no message is due before this millisecond
+	swept      int64 // see queue
 	now        int64 // the engine's clock at the last change
 }
 
@@ -153,14 +152,11 @@ type meta struct {
 func (m *meta) addDue(due int64) {
 	m.due++
 	m.head = min(m.head, due)
-	if due <= m.mark {
-		m.ready++
-	}
 }
 
 func (m *meta) numbers() []*int64 {
-	return []*int64{&m.maxAge, &m.maxCount, &m.dropped, &m.due, &m.dead, &m.remembered, &m.grouped, &m.mark, &m.ready,
-		&m.head, &m.now}
+	return []*int64{&m.maxAge, &m.maxCount, &m.dropped, &m.due, &m.dead, &m.remembered, &m.grouped, &m.head, &m.swept,
+		&m.now}
 }
 
 func appendMeta(b []byte, m meta) []byte {

@@ -45,11 +45,7 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 			return err
 		}
 		r := &recovery{directory: from, ctx: ctx, report: report}
-		err = errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
-		if err == nil {
-			err = to.writeFile(formatFile, formatFrom(files.format))
-		}
-		return err
+		return errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
 	})
 	if err != nil {
 		return err

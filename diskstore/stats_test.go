@@ -2,7 +2,6 @@ package diskstore
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -28,18 +27,14 @@ func wantStats(t *testing.T, what string, s store.Stats, want [4]int64) {
 	}
 }
 
-func TestStatsWaitUntilAQueueIsCountedWhileOtherCallsGoOn(t *testing.T) {
+func TestStatsCountWhatIsReady(t *testing.T) {
 	const messages = 12_000
 	clock := newManualClock()
 	s := openOn(t, vfs.NewMem(), clock)
 	defer s.Close()
 	sendMany(t, s, messages, func(m *store.Outgoing) { m.Due.Delay = time.Second })
-	uncounted(t, s)
+	wantStats(t, "before", statsOf(t, t.Context(), s), [4]int64{messages, 0, 0, 0})
 	clock.Advance(time.Minute)
-	counted := make(chan store.Stats, 2)
-	for range 2 {
-		go func() { counted <- statsOf(t, t.Context(), s) }()
-	}
 	for _, some := range [][]store.Outgoing{outgoing(5, store.Due{}), outgoing(3, store.Due{Delay: time.Hour}),
 		outgoing(2, store.Due{At: clock.Now().Add(-2 * time.Minute)})} {
 		if _, err := s.Send(t.Context(), "q", some); err != nil {
@@ -47,30 +42,11 @@ func TestStatsWaitUntilAQueueIsCountedWhileOtherCallsGoOn(t *testing.T) {
 		}
 	}
 	settled(t, s, claimed(t, s, 10, time.Hour)[:4], store.Settlement{Action: store.Bury})
-	for range 2 {
-		if stats := <-counted; stats.Ready < messages-10 || stats.Ready > messages+7 {
-			t.Errorf("beside other calls %d are ready", stats.Ready)
-		}
-	}
 	after := [4]int64{3, messages + 5 + 2 - 10, 6, 4}
-	steps(t, s, 2*countAtOnce, "counting again", func() { wantStats(t, "again", statsOf(t, t.Context(), s), after) })
+	steps(t, s, 100, "counting", func() { wantStats(t, "after", statsOf(t, t.Context(), s), after) })
 	clock.Advance(-30 * time.Second) // it stands still
 	wantStats(t, "standing still", statsOf(t, t.Context(), s), after)
 	clock.Advance(-time.Hour) // it is followed, and nothing but the two is due
 	after[0], after[1] = 3+messages+5-8, 0
 	wantStats(t, "followed", statsOf(t, t.Context(), s), after)
-}
-
-func TestWaitForACountEndsWithItsContextAndTheStore(t *testing.T) {
-	s := openOn(t, vfs.NewMem(), newManualClock())
-	never := &recount{done: make(chan struct{})}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errEnough)
-	if err := s.awaitCount(ctx, never); !errors.Is(err, errEnough) {
-		t.Errorf("it returns %v, want the cause", err)
-	}
-	s.Close()
-	if err := s.awaitCount(t.Context(), never); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("it returns %v, want ErrClosed", err)
-	}
 }

@@ -50,7 +50,6 @@ type tx struct {
 	retrying bool   // makeRoom is to be called again
 	touched  map[*queue]struct{}
 	leases   []touchedLease
-	uncount  []*queue   // with changes of cells to fold
 	requests []*request // scratch
 	ready    []found    // scratch of a claim
 }
@@ -118,9 +117,6 @@ func (t *tx) run() (*group, error) {
 
 // finish applies the last changes of a group, and asks for the fsync.
 func (t *tx) finish(g *group) error {
-	if err := t.foldCells(); err != nil {
-		return err
-	}
 	if err := t.gather(); err != nil {
 		return err
 	}
@@ -241,12 +237,8 @@ func (t *tx) gather() error {
 		if err := t.batch.Set(t.key, t.value, nil); err != nil {
 			return err
 		}
-		if q.cells.stored {
-			q.cells.stored = false
-			t.key = appendKey(t.key[:0], q.number, kindCells)
-			if err := t.batch.Delete(t.key, nil); err != nil {
-				return err
-			}
+		if err := t.gatherCounts(q); err != nil {
+			return err
 		}
 		clear(q.unread)
 	}
