@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -117,4 +121,73 @@ func (s *Store) interrupted(ctx context.Context) error {
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+// noAccess are the errors of a process that may not read a file. They say nothing about its content.
+var noAccess = []error{fs.ErrPermission, syscall.EMFILE, syscall.ENFILE}
+
+// isNoAccess reports whether a file could not be reached, so that it may be intact.
+func isNoAccess(err error) bool {
+	for _, no := range noAccess {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
+}
+
+// remedy returns advice for an error of the disk, or "" if there is none.
+func (d *directory) remedy(err error) string {
+	_, lost := errors.AsType[notOwned](err)
+	switch {
+	case lost:
+		return "start the program again to open the directory that is at the path now, and stop it before you move " +
+			"or replace its directory"
+	case errors.Is(err, syscall.EROFS):
+		return "mount the file system for writing"
+	case errors.Is(err, fs.ErrPermission):
+		me := os.Geteuid()
+		if at, ok := errors.AsType[*fs.PathError](err); ok && at.Op == "mkdir" { // there is nothing yet to give away
+			return fmt.Sprintf("give %s write access to %s, or use another directory", describeUser(me),
+				filepath.Dir(at.Path))
+		}
+		return fmt.Sprintf("give %s access to all of it, with chown -R %s %s and chmod -R u+rwX %[3]s",
+			describeUser(me), userName(me), d.dir)
+	case errors.Is(err, syscall.EMFILE):
+		return "this process has too many files open: raise its limit, with ulimit -n 65536 or LimitNOFILE=65536 of " +
+			"systemd"
+	case errors.Is(err, syscall.ENFILE):
+		return "this machine has too many files open: raise its limit, with sysctl fs.file-max on Linux"
+	case isFullError(err):
+		return "free some space"
+	}
+	return ""
+}
+
+// advised adds advice to an error of the disk.
+func (d *directory) advised(err error) error {
+	if remedy := d.remedy(err); remedy != "" {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	return err
+}
+
+// pebbleLogger logs Pebble's messages.
+type pebbleLogger struct{ s *Store }
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	l.s.logger.Debug("pebble: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.s.logger.Warn("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf is Pebble's way out: it expects the process to end, and would do harm if it went on, such as removing files
+// that are obsolete by the manifest it could not write. So the store stops, and with it this goroutine of Pebble's,
+// which holds its locks: nothing calls Pebble from then on.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.s.fail(fmt.Errorf(format, args...))
+	l.s.giveUp()
+	select {}
 }

@@ -1,23 +1,30 @@
 package diskstore
 
 import (
+	"cmp"
+	"container/list"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/internal/remote"
 	"github.com/laterq/later/store"
 )
 
 // The processes that open one directory by its URL share it. One of them has it open, and serves the others at a socket
 // in the directory. When it ends, one of the others opens the directory and the rest follow: each call without a reply
-// is repeated there, as the same request, which the store remembers (sessions.go).
+// is repeated there, as the same request, which the store remembers (share.go).
 
 const (
 	// answerWithin is how long a process that has the directory open may take to listen at the socket, when another one
@@ -216,4 +223,218 @@ func (h *holding) close() error {
 	close(h.closing)
 	h.loops.Wait()
 	return h.store.Close()
+}
+
+// A call with a store.Request is executed once. The result of the last request of each session is written with the
+// changes of the call, so it is known exactly if they are, also to the next process that opens the directory. Of a
+// claim the messages are left out, because the lease leads to them. Calls that would have the same result again are not
+// remembered: a claim that finds nothing, and an extension that reports nothing.
+
+// rememberRequests is how long a request is remembered after its session's last one. Callers repeat theirs for less.
+const rememberRequests = 10 * time.Minute
+
+// lastRequest is the last request of a session.
+type lastRequest struct {
+	store.Request
+	at    int64  // when it was executed
+	reply []byte // its result, encoded
+}
+
+// requestMemory belongs to the writer.
+type requestMemory struct {
+	bySession map[string]*list.Element
+	byTime    list.List // of *lastRequest, the first executed first
+}
+
+// claimReply is the remembered part of a claim.
+type claimReply struct {
+	Claim store.Claim // without Messages
+	Lease string      // that holds them
+}
+
+// executeOnce executes a step, unless it was executed before as the same request: then it returns the result of that.
+func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q *queue) (T, error)) (result T,
+	err error) {
+	r, ok := store.RequestOf(ctx)
+	if !ok {
+		return step(t, q)
+	}
+	last := t.s.requests.last(r.Session)
+	switch {
+	case last == nil || last.Number < r.Number:
+		if result, err = step(t, q); err == nil {
+			remember(t, r, &result)
+		}
+		return result, err
+	case last.Number > r.Number:
+		return result, fmt.Errorf("%w: request %d of a session arrived after a later one", store.ErrUnavailable,
+			r.Number)
+	}
+	if claim, ok := any(&result).(*store.Claim); ok {
+		*claim, err = t.recallClaim(q, last.reply)
+	} else {
+		err = codec.Decode(last.reply, &result)
+	}
+	return result, err
+}
+
+func (m *requestMemory) last(session string) *lastRequest {
+	if e := m.bySession[session]; e != nil {
+		return e.Value.(*lastRequest)
+	}
+	return nil
+}
+
+// remember writes a request and its result, with the changes of the call.
+func remember[T any](t *tx, r store.Request, result *T) {
+	e := &lastRequest{Request: r, at: t.now}
+	switch of := any(result).(type) {
+	case *store.Claim:
+		if len(of.Messages)+len(of.Died)+len(of.Dropped) == 0 {
+			return
+		}
+		kept := claimReply{Claim: *of}
+		if kept.Claim.Messages = nil; len(of.Messages) > 0 {
+			kept.Lease = of.Messages[0].Receipt.Lease
+		}
+		e.reply = codec.Append(nil, &kept)
+	case *[]store.ExtendResult:
+		if !slices.ContainsFunc(*of, func(r store.ExtendResult) bool { return len(r.Lost) > 0 }) {
+			return
+		}
+	}
+	if e.reply == nil {
+		e.reply = codec.Append(nil, result)
+	}
+	t.value = binary.AppendUvarint(appendTime(t.value[:0], e.at), uint64(r.Number))
+	t.value = append(t.value, e.reply...)
+	t.set(appendIDKey(t.key[:0], 0, kindRequest, r.Session), t.value)
+	t.s.requests.add(e)
+	t.forgetRequests()
+}
+
+func (m *requestMemory) add(e *lastRequest) {
+	if before := m.bySession[e.Session]; before != nil {
+		m.byTime.Remove(before)
+	}
+	if m.bySession == nil {
+		m.bySession = map[string]*list.Element{}
+	}
+	m.bySession[e.Session] = m.byTime.PushBack(e)
+}
+
+// forgetRequests forgets up to two requests, so that their number is bounded by the time.
+func (t *tx) forgetRequests() {
+	m := &t.s.requests
+	for range 2 {
+		first := m.byTime.Front()
+		e := first.Value.(*lastRequest)
+		if age := t.now - e.at; max(age, -age) <= rememberRequests.Milliseconds() {
+			return
+		}
+		m.byTime.Remove(first)
+		delete(m.bySession, e.Session)
+		t.remove(appendIDKey(t.key[:0], 0, kindRequest, e.Session))
+	}
+}
+
+// parseRequest reads the value of a session's key.
+func parseRequest(session string, value []byte) (*lastRequest, error) {
+	if len(value) > timeLength {
+		number, n := binary.Uvarint(value[timeLength:])
+		if n > 0 && int64(number) > 0 {
+			return &lastRequest{Request: store.Request{Session: session, Number: int64(number)}, at: readTime(value),
+				reply: slices.Clone(value[timeLength+n:])}, nil
+		}
+	}
+	return nil, corrupt("the last request of session %q is %x", session, value)
+}
+
+// isRequest reports whether a key and its value belong to a session.
+func isRequest(key, value string) bool {
+	session, ok := strings.CutPrefix(key, string(appendKey(nil, 0, kindRequest)))
+	if ok {
+		_, err := parseRequest(session, []byte(value))
+		ok = err == nil
+	}
+	return ok
+}
+
+// loadRequests reads the last requests. One that cannot be read is as good as forgotten.
+func (s *Store) loadRequests(r *reader) error {
+	it, err := r.iterate(appendKey(nil, 0, kindRequest), appendKey(nil, 0, kindRequest+1))
+	if err != nil {
+		return err
+	}
+	var all []*lastRequest
+	for valid := it.First(); valid; valid = it.Next() {
+		e, err := parseRequest(string(it.Key()[prefixLength:]), it.Value())
+		if err != nil {
+			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", err)
+			continue
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *lastRequest) int { return cmp.Compare(a.at, b.at) })
+	for _, e := range all {
+		s.requests.add(e)
+	}
+	return r.end(it, nil)
+}
+
+// recallClaim returns the result of a claim. Its messages are the ones that its lease still holds.
+func (t *tx) recallClaim(q *queue, reply []byte) (store.Claim, error) {
+	var kept claimReply
+	if err := codec.Decode(reply, &kept); err != nil {
+		return store.Claim{}, err
+	}
+	c := kept.Claim
+	l := q.leases[kept.Lease]
+	if l == nil {
+		c.Deadline = time.Time{}
+		return c, nil
+	}
+	if err := t.flush(); err != nil {
+		return store.Claim{}, err
+	}
+	for _, m := range l.members {
+		if m == nil {
+			continue
+		}
+		claimed, ok, err := t.recallMember(q, m)
+		if err != nil {
+			return store.Claim{}, err
+		}
+		if ok {
+			c.Messages = append(c.Messages, claimed)
+		}
+	}
+	c.Deadline = store.Time(l.deadline)
+	return c, nil
+}
+
+// recallMember returns a message that a lease holds, as it was claimed. It returns false for one that cannot be read,
+// which comes again when the lease ends.
+func (t *tx) recallMember(q *queue, m *member) (claimed store.Claimed, ok bool, err error) {
+	due, attempts, text := m.record.due, m.record.attempts, ""
+	if m.follows {
+		due, attempts, text, ok, err = t.original(q.number, m.id)
+	} else {
+		var whole bool
+		text, whole, ok, err = t.envelope(q.number, m.id)
+		ok = ok && whole
+	}
+	if err != nil || !ok {
+		return claimed, false, err
+	}
+	claimed = store.Claimed{
+		Receipt: store.Receipt{Lease: m.lease.id, ID: m.id},
+		Due:     store.Time(due),
+		Attempt: attempts + 1,
+	}
+	if envelope.Decode(text, &claimed.Message) != nil {
+		return claimed, false, nil
+	}
+	claimed.ID = m.id
+	return claimed, true, nil
 }

@@ -102,7 +102,7 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 	})
 }
 
-// Claim implements store.Store. It does not wait for the fsync, unless messages died; see written.go.
+// Claim implements store.Store. It does not wait for the fsync, unless messages died; see sync.go.
 func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) (store.Claim, error) {
 		if err := t.checkChange(changes); err != nil {

@@ -27,7 +27,7 @@ const maxUnsynced = 1
 // group is requests that were executed together.
 type group struct {
 	requests []*request
-	quick    []*request    // return when they are written, before the fsync; see written.go
+	quick    []*request    // return when they are written, before the fsync; see sync.go
 	batch    *pebble.Batch // to wait for; nil when nothing is
 	number   uint64        // in the log; 0 when nothing of it waits for the fsync
 	durable  bool          // has to be fsynced, whatever syncEvery says
