@@ -19,7 +19,7 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	contains(t, c.ok("get", "q", "a"), "id              a\n",
 		"state           scheduled\nwhy             due ",
 		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n",
-		"expires         1h after it is due\n", "dedup window    1d\n", "group           g 1\n", "header          k=v=w\n",
+		"expire after    1h\n", "dedup window    1d\n", "group           g 1\n", "header          k=v=w\n",
 		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{

@@ -91,11 +91,6 @@ func describe(queue string, info *later.Info, why later.Explanation) string {
 			text(name, t.Local().Format("2006-01-02 15:04:05.000 -07:00")+" ("+formatRelative(t, now)+")")
 		}
 	}
-	duration := func(name string, d time.Duration) {
-		if d > 0 {
-			text(name, durations.Format(d))
-		}
-	}
 	text("id", info.ID)
 	text("queue", queue)
 	text("state", string(info.State))
@@ -120,13 +115,7 @@ func describe(queue string, info *later.Info, why later.Explanation) string {
 		text("follows", "an earlier message, which a worker holds")
 	}
 	at("sent", info.SentAt)
-	duration("timeout", info.Timeout)
-	if info.ExpireAfter > 0 {
-		text("expires", durations.Format(info.ExpireAfter)+" after it is due")
-	}
-	at("expires", info.ExpireAt)
-	duration("dedup window", info.DedupWindow)
-	text("group", info.Group)
+	describeOptions(info, text, "max_attempts")
 	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
 		text("header", name+"="+info.Headers[name])
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -87,8 +88,7 @@ to %d bytes.`, later.MaxScheduleName),
 	flags := cmd.Flags()
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the messages, or topic:TOPIC")
 	f.rule.add(cmd)
-	f.message.addMessage(flags)
-	flags.StringVar(&f.message.group, "group", "", "`group` of the messages, to cancel them together")
+	f.message.addMessage(flags, &f.message.options.Common)
 	flags.StringVar(&f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)")
 	durationFlag(flags, &f.missedWithin, "missed-within",
 		"how old a missed run may be that is sent (default: the distance between runs)")
@@ -116,14 +116,14 @@ func (f *putFlags) schedule(cmd *cobra.Command, name string) (later.Schedule, er
 	if err != nil {
 		return later.Schedule{}, err
 	}
-	if !cmd.Flags().Changed("max-attempts") {
-		o.MaxAttempts = 0
+	var s later.Schedule
+	if err := s.UnmarshalJSON(jsontext.Append(nil, f.message.options.Common)); err != nil {
+		return later.Schedule{}, err
 	}
-	return later.Schedule{
-		Name: name, Queue: f.queue, When: spec, Headers: o.Headers, MaxAttempts: o.MaxAttempts, Timeout: o.Timeout,
-		ExpireAfter: o.ExpireAfter, DedupWindow: o.DedupWindow, Group: o.Group, Missed: later.MissedPolicy(f.missed),
-		MissedWithin: f.missedWithin, MissedMax: f.missedMax, Unfinished: later.UnfinishedPolicy(f.unfinished), Set: f.set,
-	}, nil
+	s.Name, s.Queue, s.When, s.Headers, s.Set = name, f.queue, spec, o.Headers, f.set
+	s.Missed, s.MissedWithin, s.MissedMax = later.MissedPolicy(f.missed), f.missedWithin, f.missedMax
+	s.Unfinished = later.UnfinishedPolicy(f.unfinished)
+	return s, nil
 }
 
 // scheduleState says in words when the schedule runs next, or why it does not.
@@ -232,18 +232,7 @@ func describeSchedule(info *later.ScheduleInfo) string {
 	text("if unfinished", string(info.Unfinished))
 	at("created", info.Created)
 	at("changed", info.Changed)
-	if info.MaxAttempts > 0 {
-		text("max attempts", strconv.Itoa(info.MaxAttempts))
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"timeout", info.Timeout}, {"expires after", info.ExpireAfter}, {"dedup window", info.DedupWindow}} {
-		if d.d > 0 {
-			text(d.name, durations.Format(d.d))
-		}
-	}
-	text("group", printable(info.Group))
+	describeOptions(info.Schedule, func(name, value string) { text(name, printable(value)) })
 	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
 		text("header", printable(name+"="+info.Headers[name]))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/kind"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -25,15 +26,10 @@ type sendOptions struct {
 	id          string
 	kind        string
 	headers     []string
-	maxAttempts int
-	timeout     time.Duration
-	expireAfter time.Duration
-	expireAt    time.Time
-	dedupWindow time.Duration
 	onDuplicate string
 	wait        time.Duration
 	maxWait     time.Duration
-	group       string
+	options     message.Options
 	durable     later.Durability
 }
 
@@ -106,31 +102,20 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	o.when.add(o.set)
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
-	o.set.StringVar(&o.group, "group", "", "`group` of the message, to cancel it with others")
 	o.set.StringVar(&o.onDuplicate, "on-duplicate", "keep",
 		"`MODE` if the id is live: keep, replace, debounce or follow")
 	durationFlag(o.set, &o.wait, "wait", "of a debounce: due this long after the last send")
 	durationFlag(o.set, &o.maxWait, "max-wait", "of a debounce: due no later than this after the first send")
-	o.addCommon(flags)
-}
-
-// addCommon defines the flags that all messages of a series can have, too.
-func (o *sendOptions) addCommon(flags *pflag.FlagSet) {
-	o.addMessage(flags)
-	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
+	o.addMessage(flags, &o.options)
 	durableFlag(o.set, &o.durable)
 }
 
-// addMessage defines the flags that the messages of a schedule can have, too.
-func (o *sendOptions) addMessage(flags *pflag.FlagSet) {
+// addMessage defines the flags for headers, and those of options but some.
+func (o *sendOptions) addMessage(flags *pflag.FlagSet, options any, without ...string) {
 	o.set, o.when.set = flags, flags
 	o.set.StringVar(&o.kind, "kind", "", "`kind` of the message, such as order.cancel; the same as --header kind=KIND")
 	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; can be repeated")
-	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
-	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of the handler (default: the worker's)")
-	durationFlag(o.set, &o.expireAfter, "expire-after", "dead if not delivered within this time after it is due")
-	durationFlag(o.set, &o.dedupWindow, "dedup-window",
-		"dedup window: refuse the id for this long after the message was acked")
+	addOptions(o.set, options, without...)
 }
 
 // message returns the message that the flags describe, without a payload.
@@ -139,17 +124,8 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	if err != nil {
 		return later.Outgoing{}, err
 	}
-	// Zero means the default in Outgoing, but a user who types zero must get zero.
-	for _, name := range []string{"max-attempts", "timeout", "expire-after", "dedup-window"} {
-		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
-			return later.Outgoing{}, store.Invalid("--%s is 0: must be more than 0, or omitted", name)
-		}
-	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: must have 1 to %d bytes, or be omitted", store.MaxID)
-	}
-	if o.group == "" && o.set.Changed("group") {
-		return later.Outgoing{}, store.Invalid("--group is empty: must have 1 to %d bytes, or be omitted", store.MaxGroup)
 	}
 	mode, err := o.mode()
 	if err != nil {
@@ -168,19 +144,11 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		}
 		headers[later.KindHeader] = o.kind
 	}
-	return later.Outgoing{
-		ID:          o.id,
-		Headers:     headers,
-		When:        when,
-		MaxAttempts: o.maxAttempts,
-		Timeout:     o.timeout,
-		ExpireAfter: o.expireAfter,
-		ExpireAt:    o.expireAt,
-		DedupWindow: o.dedupWindow,
-		Group:       o.group,
-		OnDuplicate: mode,
-		Durability:  o.durable,
-	}, nil
+	var stored store.Message
+	o.options.Set(&stored)
+	out := later.OutgoingOf(stored)
+	out.ID, out.Headers, out.When, out.OnDuplicate, out.Durability = o.id, headers, when, mode, o.durable
+	return out, nil
 }
 
 // parseHeaders returns the headers that --header sets.

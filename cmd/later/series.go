@@ -147,7 +147,8 @@ is 24 hours by default.`,
 	}
 	s.add(cmd, "`policy` for messages due in the past: skip or send")
 	addOffsets(cmd.Flags(), &offsets)
-	o.addCommon(cmd.Flags())
+	o.addMessage(cmd.Flags(), &o.options, "group") // a series is a group
+	durableFlag(cmd.Flags(), &o.durable)
 	return cmd
 }
 
