@@ -8,11 +8,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
@@ -46,8 +46,7 @@ type Client struct {
 	queues  map[string]weak.Pointer[Queue] // those that somebody uses
 	watches map[*Watch]struct{}            // open ones
 
-	orphansAt atomic.Int64 // when Workers looked for orphans, in ns since 1970
-
+	fleet     fleet.Directory
 	schedules schedule.Book
 
 	closeOnce sync.Once
@@ -185,7 +184,8 @@ func newClient(s store.Store, o options) *Client {
 	if o.defaultsGiven || o.defaults.Durability.kind != durabilityDefault {
 		c.defaults = &o.defaults
 	}
-	c.schedules.Store = s
+	c.schedules.Store, c.fleet.Store, c.fleet.Log = s, s, o.logger
+	c.fleet.Fault = func(w fleet.Info, err error) error { return &WorkerError{WorkerInfo(w), err} }
 	if c.defaults != nil {
 		c.schedules.Durable = c.defaults.Durability.asked
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/store"
 )
 
@@ -235,7 +236,7 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 	if !d.lease.received.IsZero() {
 		s.Duration = time.Since(d.lease.received)
 	}
-	s.Worker = defaultWorkerName()
+	s.Worker = fleet.DefaultName()
 	result, err := d.queue.settles.Do(ctx, s)
 	if err == nil {
 		err = result.Err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -186,19 +185,6 @@ func (w *Worker) Forward(queue string, to Destination) {
 	if w.invalid == nil {
 		w.invalid = fmt.Errorf("worker's Forward: %w", err)
 	}
-}
-
-// forwards returns the queues that the worker forwards, as much as fits into its record.
-func (w *Worker) forwards() (all []Forwarded) {
-	size := 0
-	for _, queue := range slices.Sorted(maps.Keys(w.destinations)) {
-		f := Forwarded{queue, w.destinations[queue].String()}
-		if size += 2*(len(f.Queue)+len(f.To)) + len(`{"queue":"","to":""},`); size > maxForwards { // JSON may escape
-			break
-		}
-		all = append(all, f)
-	}
-	return all
 }
 
 // forwarder moves the messages of one queue to a destination.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/store"
 )
 
@@ -40,7 +41,7 @@ type receiver struct {
 	weights []int
 	max     int
 	options receiveOptions
-	worker  *remotePresence // whose messages they are, or nil
+	worker  *fleet.Remote // whose messages they are, or nil
 
 	woken chan int      // has the index of each queue whose Wait has returned
 	gone  chan struct{} // closed when nobody receives from woken
@@ -92,12 +93,12 @@ func (r *receiver) receive(ctx context.Context) ([]*Delivery, error) {
 
 	for look := r.all(); ctx.Err() == nil; {
 		if r.worker != nil {
-			if ended, err := r.worker.poll(ctx); ended || err != nil {
+			if ended, err := r.worker.Poll(ctx); ended || err != nil {
 				return nil, err
 			}
 		}
 		var err error
-		if paused := r.worker != nil && r.worker.paused(); !paused {
+		if paused := r.worker != nil && r.worker.Paused(); !paused {
 			var got []*Delivery
 			var again []int
 			if got, again, err = r.claim(ctx, look); len(got) > 0 || err != nil {
@@ -165,7 +166,7 @@ func (r *receiver) next(ctx context.Context, others []int) (look []int, err erro
 	var worker <-chan struct{}
 	if r.worker != nil {
 		var stop func()
-		worker, stop = r.worker.changed(ctx)
+		worker, stop = r.worker.Changed(ctx)
 		defer stop()
 	}
 	select {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -168,13 +169,13 @@ func TestRemoteWorkerIsListedWhileItPollsAndHolds(t *testing.T) {
 			time.Sleep(time.Minute)
 			w := wantWorkers(t, c, "w")[0]
 			if w.State != WorkerRunning || w.Concurrency != 10 || w.Version != "v1" || !slices.Equal(w.Queues,
-				[]string{"mail", "orders"}) || c.now(t).Sub(w.Heartbeat) > presenceEvery || len(w.Held) > 0 {
+				[]string{"mail", "orders"}) || c.now(t).Sub(w.Heartbeat) > fleet.BeatEvery || len(w.Held) > 0 {
 				t.Errorf("%+v", w)
 			}
 		}
-		time.Sleep(2*time.Minute + presenceLease - presenceEvery - time.Second)
+		time.Sleep(2*time.Minute + fleet.Lease - fleet.BeatEvery - time.Second)
 		wantWorkers(t, c, "w")
-		time.Sleep(presenceEvery + 2*time.Second)
+		time.Sleep(fleet.BeatEvery + 2*time.Second)
 		wantWorkers(t, c)
 
 		id := mustSend(t, c.Queue("mail"), "")
@@ -273,7 +274,7 @@ func TestRemoteWorkerObeysThroughAnyClient(t *testing.T) {
 		wantWorkers(t, c, "w draining")
 		mustSend(t, c.Queue("orders"), "")
 		want("drained before the poll", poll(time.Minute), 0, CommandDrain)
-		time.Sleep(2*presenceLease + time.Second)
+		time.Sleep(2*fleet.Lease + time.Second)
 		wantWorkers(t, c)
 		want("another worker with the name", poll(time.Minute), 1, "")
 		fourth := poll(time.Minute)

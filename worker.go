@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -132,10 +133,10 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 		c.StarvationLimit = 5 * time.Second
 	}
 	if c.Name == "" {
-		c.Name = defaultWorkerName()
+		c.Name = fleet.DefaultName()
 	}
 	if c.Version == "" {
-		c.Version = defaultVersion()
+		c.Version = fleet.DefaultVersion()
 	}
 	if c.Logger == nil {
 		c.Logger = log
@@ -181,7 +182,7 @@ func (c WorkerConfig) validate(queues []string) error {
 	if err := cmp.Or(checkTimes(c.Lease, c.Timeout), checkGiveBackFor(c.GiveBackFor)); err != nil {
 		return fmt.Errorf("worker's %w", err)
 	}
-	if err := cmp.Or(checkWorkerText("Name", c.Name), checkWorkerText("Version", c.Version),
+	if err := cmp.Or(fleet.CheckText("Name", c.Name), fleet.CheckText("Version", c.Version),
 		store.CheckNew("worker's Name", c.Name)); err != nil {
 		return err
 	}

@@ -180,7 +180,7 @@ func (x *misfits) waiting() (all []GivenBack) {
 	defer x.mu.Unlock()
 	add := func(kind string, c *misfitCount) {
 		if n := c.waiting.sum(now); n > 0 {
-			all = append(all, GivenBack{x.queue, kind, c.err, n})
+			all = append(all, GivenBack{Queue: x.queue, Kind: kind, Error: c.err, Messages: n})
 		}
 	}
 	for why, c := range x.counts {

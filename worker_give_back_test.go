@@ -166,7 +166,7 @@ func TestUnknownKindIsShown(t *testing.T) {
 		}
 		wantWhy(WhyGivenBack, "workers have given it back for another version for 20 min")
 		all, err := c.ReportWorkers(t.Context(), time.Second)
-		want := []GivenBack{{"q", "order.cancle", why, 3}}
+		want := []GivenBack{{Queue: "q", Kind: "order.cancle", Error: why, Messages: 3}}
 		if err != nil || len(all) != 1 || !slices.Equal(all[0].GivenBack, want) {
 			t.Errorf("ReportWorkers returned %+v, %v; want %v", all, err, want)
 		}
@@ -186,21 +186,6 @@ func TestUnknownKindIsShown(t *testing.T) {
 		}
 		wantWhy(WhyNoWorker, "no worker is running")
 	})
-}
-
-func TestWorkerRecordHasTheMostFrequentKindsThatFit(t *testing.T) {
-	var all []GivenBack
-	for i := range 50 {
-		all = append(all, GivenBack{"q", fmt.Sprint(i), strings.Repeat("x", maxMisfitText), 50 - i})
-	}
-	text, err := workerRecord{GivenBack: all}.encode(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, _, err := decodeWorker("id", text, time.Now())
-	if n := len(info.GivenBack); err != nil || n < 3 || n > 5 || !slices.Equal(info.GivenBack, all[:n]) {
-		t.Errorf("record of %d bytes has %d kinds, %v", len(text), n, err)
-	}
 }
 
 func TestDeliveryIsGivenBack(t *testing.T) {

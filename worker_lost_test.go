@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
@@ -58,7 +59,7 @@ func TestWorkerDoesNotObeyACommandThatIsOld(t *testing.T) {
 		if _, err := c.ControlWorkers(t.Context(), CommandDrain, "deaf"); !errors.Is(err, ErrUnavailable) {
 			t.Fatalf("ControlWorkers returned %v", err)
 		}
-		time.Sleep(commandExpiry)
+		time.Sleep(fleet.CommandExpiry)
 		f.set(nil, nil)
 		time.Sleep(5 * time.Minute)
 		if got := obeyed.list(); len(got) > 0 {
@@ -79,8 +80,8 @@ func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
 		startRunning(t, cut, WorkerConfig{Name: "w"})
 		id := wantWorkers(t, c, "w")[0].ID
 		f.set(unavailable(), nil)
-		time.Sleep(2*presenceLease - presenceEvery - time.Second)
-		if _, err := c.sendCommand(t.Context(), CommandPause, id); err != nil {
+		time.Sleep(2*fleet.Lease - fleet.BeatEvery - time.Second)
+		if _, err := c.fleet.Send(t.Context(), CommandPause, id); err != nil {
 			t.Fatal(err)
 		}
 		wantWorkers(t, c) // removes dead workers
@@ -90,78 +91,6 @@ func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
 		f.set(nil, nil)
 		time.Sleep(time.Minute)
 		wantWorkers(t, c, "w paused")
-	})
-}
-
-func TestUnknownWorkerNamesThoseThatAreLiveOnce(t *testing.T) {
-	live := []WorkerInfo{{Name: "a"}, {Name: "a"}, {Name: "b"}}
-	if text := unknownWorker(live, "c").Error(); !strings.Contains(text, "live workers: a, b") {
-		t.Errorf("error is %q", text)
-	}
-}
-
-// A worker can end just before a command for it is sent. What the command created is removed.
-func TestCommandForAWorkerThatHasEndedLeavesNoQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		if _, err := c.command(t.Context(), CommandPause, []WorkerInfo{{ID: "gone", Name: "w"}}); err != nil {
-			t.Fatal(err)
-		}
-		if stats, err := c.Store().Stats(t.Context(), reserved.Worker+"gone"); err != nil || stats.Exists {
-			t.Errorf("the queue of a worker that has ended: %+v, %v", stats, err)
-		}
-	})
-}
-
-// brokenListing is a store whose list of workers can be damaged, and whose list of queues begins with an empty page.
-type brokenListing struct {
-	store.Store
-	damaged bool
-}
-
-func (l *brokenListing) Properties(ctx context.Context, queue string) (map[string]string, error) {
-	if l.damaged {
-		return nil, store.ErrCorrupt
-	}
-	return l.Store.Properties(ctx, queue)
-}
-
-func (l *brokenListing) Queues(ctx context.Context, cursor string) ([]string, string, error) {
-	switch cursor {
-	case "":
-		return nil, "first", nil
-	case "first":
-		cursor = ""
-	}
-	return l.Store.Queues(ctx, cursor)
-}
-
-func TestCommandDoesNotWaitForAListOfWorkersThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &brokenListing{Store: memstore.New(), damaged: true}
-		c := newClientOn(t, l)
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := c.command(ctx, CommandPause, []WorkerInfo{{ID: "w", Name: "w"}})
-		if !errors.Is(err, ErrCorrupt) || time.Since(begin) > time.Second {
-			t.Errorf("error is %v after %v", err, time.Since(begin))
-		}
-	})
-}
-
-func TestWhatDeadWorkersLeftIsFoundOnEveryPageOfQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &brokenListing{Store: memstore.New()}
-		c := newClientOn(t, l)
-		if _, err := c.sendCommand(t.Context(), CommandPause, "gone"); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.removeOrphans(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if stats, err := l.Stats(t.Context(), reserved.Worker+"gone"); err != nil || stats.Exists {
-			t.Errorf("its queue: %+v, %v", stats, err)
-		}
 	})
 }
 

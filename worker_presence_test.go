@@ -2,7 +2,6 @@ package later
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -55,12 +55,12 @@ func TestWorkerThatDiesLeavesTheListWithinALease(t *testing.T) {
 			}
 		}
 		f.set(unavailable(), nil) // nothing of its process reaches the store any more
-		time.Sleep(presenceLease - presenceEvery - time.Millisecond)
+		time.Sleep(fleet.Lease - fleet.BeatEvery - time.Millisecond)
 		wantWorkers(t, c, "survivor", "victim")
-		time.Sleep(presenceEvery + time.Millisecond)
+		time.Sleep(fleet.BeatEvery + time.Millisecond)
 		wantWorkers(t, c, "survivor")
 
-		if _, err := c.sendCommand(t.Context(), CommandPause, id); err != nil {
+		if _, err := c.fleet.Send(t.Context(), CommandPause, id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Minute) // the survivor removes it
@@ -85,7 +85,7 @@ func TestWorkerRemovesWhatIsLeftOfWorkersWithoutARecord(t *testing.T) {
 		}
 		live := wantWorkers(t, c, "survivor paused")
 		gone := store.NewID() // a worker that had ended when a command to it arrived
-		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
+		if _, err := c.fleet.Send(t.Context(), CommandPause, gone); err != nil {
 			t.Fatal(err)
 		}
 		check := func() {
@@ -96,9 +96,9 @@ func TestWorkerRemovesWhatIsLeftOfWorkersWithoutARecord(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(3 * cleanEvery)
+		time.Sleep(3 * fleet.CleanEvery)
 		check()
-		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
+		if _, err := c.fleet.Send(t.Context(), CommandPause, gone); err != nil {
 			t.Fatal(err)
 		}
 		wantWorkers(t, newClientOn(t, c.Store()), "survivor paused") // looks for them, too
@@ -122,10 +122,10 @@ func TestWorkerThatIsIdleMakesATenthOfACallASecondToBeListed(t *testing.T) {
 		beats.Store(0)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := beats.Load(); n == 0 || n > int64(time.Hour/presenceEvery)+1 {
-			t.Errorf("%d heartbeats in an hour; want %d", n, time.Hour/presenceEvery)
+		if n := beats.Load(); n == 0 || n > int64(time.Hour/fleet.BeatEvery)+1 {
+			t.Errorf("%d heartbeats in an hour; want %d", n, time.Hour/fleet.BeatEvery)
 		}
-		rate := 1/presenceEvery.Seconds() + 1/time.Minute.Seconds() + 3/cleanEvery.Seconds()
+		rate := 1/fleet.BeatEvery.Seconds() + 1/time.Minute.Seconds() + 3/fleet.CleanEvery.Seconds()
 		if rate > 0.105 {
 			t.Errorf("a heartbeat, a claim and a look for dead workers are %.3f calls a second", rate)
 		}
@@ -207,7 +207,7 @@ func TestWorkerThatCannotBeListedWorksAndLogsOnce(t *testing.T) {
 		f.set(unavailable("set properties of workers"), nil)
 		time.Sleep(time.Hour)
 		f.set(unavailable("claim of workers", "wait of workers"), nil) // while it is listed
-		time.Sleep(presenceEvery)
+		time.Sleep(fleet.BeatEvery)
 		mustSendCommand(t, c, "w")
 		time.Sleep(time.Hour)
 		f.set(unavailable("set properties of workers"), nil)
@@ -246,8 +246,8 @@ func TestWorkerEndsALittleLateIfItsRecordCannotBeRemoved(t *testing.T) {
 			return nil
 		}, nil)
 		begin := time.Now()
-		if err := stop(); err != nil || time.Since(begin) != leaveWithin {
-			t.Errorf("Run returned %v after %v; want nil after %v", err, time.Since(begin), leaveWithin)
+		if err := stop(); err != nil || time.Since(begin) != time.Second {
+			t.Errorf("Run returned %v after %v; want nil after a second", err, time.Since(begin))
 		}
 	})
 }
@@ -256,11 +256,7 @@ func TestWorkerIgnoresACommandThatItCannotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		startRunning(t, c, WorkerConfig{Name: "w"})
 		id := mustWorkers(t, c)[0].ID
-		unknown, err := json.Marshal(command{Command: "of a newer version"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, payload := range []string{"", string(unknown)} {
+		for _, payload := range []string{"", `{"command":"of a newer version"}`} {
 			_, err := c.store.Send(t.Context(), reserved.Worker+id,
 				[]store.Outgoing{{Message: store.Message{ID: store.NewID(), Payload: []byte(payload)}}})
 			if err != nil {

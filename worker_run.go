@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
@@ -31,7 +32,7 @@ import (
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
 //	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_fetch.go)
 //	deadNotifier  calls OnDead (worker_dead_notifier.go)
-//	presence      lists the worker and obeys commands (worker_presence.go)
+//	member        lists the worker and obeys commands (internal/fleet)
 type run struct {
 	client *Client
 	cfg    WorkerConfig
@@ -44,7 +45,7 @@ type run struct {
 	scheduler    *slots.Scheduler
 	leases       *hold.Keeper
 	dead         *deadNotifier
-	presence     *presence // nil if the worker is unlisted
+	member       *fleet.Member // nil if the worker is unlisted
 	begun        time.Time
 	claimed      chan struct{} // closed after the first claim; see Worker.Claimed
 	claimedOnce  sync.Once
@@ -105,10 +106,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	r.env.End = cancel
 	defer r.endCalls(nil)
 
-	if r.presence != nil {
-		r.presence.start()
-		defer r.presence.leave()
-	}
+	r.member.Start()
+	defer r.member.Leave()
 	r.leases.Start()
 	for _, qw := range r.queueWorkers {
 		r.fetching.Go(func() { r.fetch(ctx, qw) })
@@ -118,9 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	r.fetching.Go(func() { r.topics().Run(ctx) })
 	<-ctx.Done()
-	if r.presence != nil {
-		r.presence.drain()
-	}
+	r.member.Drain()
 	err = r.drain()
 	switch cause := context.Cause(ctx); {
 	case cause != errClientClosed && errors.Is(cause, ErrClosed):
@@ -190,7 +187,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	r.scheduler = slots.New(r.cfg.Concurrency, r.cfg.StarvationLimit, queues, r.signalChange)
 	r.claimBuffers.New = func() any { return new([]store.Claimed) }
 	if !w.cfg.Unlisted {
-		r.presence = newPresence(r, w)
+		r.member = r.newMember(w)
 	}
 	if w.paused {
 		r.scheduler.SetPaused(true)
@@ -404,8 +401,6 @@ func (w *Worker) setPaused(paused bool) {
 	if w.run != nil {
 		w.run.scheduler.SetPaused(paused)
 		w.run.env.Gate.Set(paused)
-		if w.run.presence != nil {
-			w.run.presence.kick()
-		}
+		w.run.member.Changed()
 	}
 }

@@ -3,64 +3,95 @@ package later
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/laterq/later/internal/calls"
-	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
-// Live workers are the properties of the queue reserved.Worker: a workerRecord under each worker's id. Commands to a
-// worker are messages of the queue reserved.Worker with its id (worker_presence.go).
+// WorkerState is the state of a worker.
+type WorkerState = fleet.State
 
+// The states of a worker.
 const (
-	// presenceLease is how long a worker stays listed after its last heartbeat.
-	presenceLease = 30 * time.Second
-	// commandExpiry is how long a command waits for its worker.
-	commandExpiry = 2 * time.Minute
-	// maxCleaned is how many dead workers one listing removes.
-	maxCleaned = 100
-	// senders is the number of commands that are sent at a time.
-	senders = 16
-	// While a command is awaited, the workers are read at intervals that grow from minLook to maxLook.
-	minLook = 10 * time.Millisecond
-	maxLook = 250 * time.Millisecond
+	WorkerRunning  = fleet.Running
+	WorkerPaused   = fleet.Paused   // it claims nothing; see Worker.Pause
+	WorkerDraining = fleet.Draining // it claims nothing and ends when its handlers have
 )
 
 // WorkerCommand is a command to a worker; see Client.ControlWorkers.
-type WorkerCommand string
+type WorkerCommand = fleet.Command
 
 // The commands. Drain and restart end Worker.Run as the end of its context does.
 const (
-	CommandDrain   WorkerCommand = "drain"   // Run drains and returns nil
-	CommandRestart WorkerCommand = "restart" // Run drains and returns ErrRestart
-	CommandPause   WorkerCommand = "pause"   // Worker.Pause
-	CommandResume  WorkerCommand = "resume"  // Worker.Resume
-	CommandReport  WorkerCommand = "report"  // report at once what handlers hold, for Client.Workers
+	CommandDrain   = fleet.Drain   // Run drains and returns nil
+	CommandRestart = fleet.Restart // Run drains and returns ErrRestart
+	CommandPause   = fleet.Pause   // Worker.Pause
+	CommandResume  = fleet.Resume  // Worker.Resume
+	CommandReport  = fleet.Report  // report at once what handlers hold, for Client.Workers
 )
 
-// check returns an ErrInvalid for an unknown command.
-func (c WorkerCommand) check() error {
-	switch c {
-	case CommandDrain, CommandRestart, CommandPause, CommandResume, CommandReport:
-		return nil
-	}
-	return store.Invalid("worker command is %q: give drain, restart, pause, resume or report", string(c))
+const (
+	// MaxWorkers is how many workers of a store are listed at a time. Further ones work without being listed.
+	MaxWorkers = store.MaxProperties
+	// MaxWorkerName is the maximum length of WorkerConfig.Name and WorkerConfig.Version, in bytes.
+	MaxWorkerName = store.MaxWorkerName
+	// MaxHeldMessages is the maximum number of WorkerInfo.Held.
+	MaxHeldMessages = fleet.MaxHeld
+)
+
+// WorkerInfo is a live worker as it last reported itself; see Client.Workers. All times are of the store's clock.
+type WorkerInfo struct {
+	// ID is different for every call of Worker.Run.
+	ID string
+	// Name is WorkerConfig.Name, which several workers can have.
+	Name string
+	Host string // os.Hostname
+	PID  int    // os.Getpid
+	// Process is different for every start of a program, also if it executed itself and so kept its PID.
+	Process string
+	Version string // WorkerConfig.Version
+	State   WorkerState
+	// Concurrency is that of the WorkerConfig.
+	Concurrency int
+	// Queues has the first of the worker's QueueCount queues, as many as have about 1,500 bytes.
+	Queues     []string
+	QueueCount int
+	// Forwards has the queues that the worker moves to destinations, as many as have about 700 bytes.
+	Forwards []Forwarded
+	// Held has the messages that handlers have held longest, as many as fit into a record of 4 KiB and at most
+	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among them.
+	Held      []HeldMessage
+	HeldCount int
+	// Forwarding is the number of messages that the worker holds in order to forward them, or to distribute them to the
+	// queues of a topic. Messages that the store moves in one step do not count.
+	Forwarding int
+	// GivenBack is the kinds given back for another version of the program, most messages first, as many kinds as
+	// have about 600 bytes.
+	GivenBack []GivenBack
+	Started   time.Time // when Run was called
+	Heartbeat time.Time // when the worker reported this
+	// Now is the store's clock when the worker was listed.
+	Now time.Time
 }
 
-// command is the payload of the message that carries a command.
-type command struct {
-	Command WorkerCommand `json:"command"`
-	From    string        `json:"from"` // the sender, for the log
-}
+// Forwarded is a queue whose messages a worker moves: its name, Queue, and the destination, To, as Destination.String
+// describes it.
+type Forwarded = fleet.Forwarded
+
+// GivenBack is messages that a worker has given back and that have not fallen due again; see the function GiveBack. Of
+// several workers of a queue, the one that had a message last counts it.
+//
+// Queue, Kind and Messages are their queue, kind and number, and Error is why one of them was given back. Kind is "" for
+// messages without a kind, and for all kinds beyond 1000.
+type GivenBack = fleet.GivenBack
+
+// HeldMessage is a message that a handler holds: its Queue, ID and Attempt, and Since when the handler has it.
+type HeldMessage = fleet.Held
 
 // Workers returns the live workers of all processes as of their last heartbeats, sorted by name. A worker sends one
 // every 14 seconds and when its state changes. One that ends leaves the list at once, and one that dies within 30
@@ -68,128 +99,13 @@ type command struct {
 //
 // At most MaxWorkers are listed, and none with WorkerConfig.Unlisted. Workers also removes the records of dead ones.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.calls.Done()
-	live, err := c.workers(ctx)
-	if last, now := c.orphansAt.Load(), time.Now().UnixNano(); err == nil && now-last >= int64(cleanEvery) &&
-		c.orphansAt.CompareAndSwap(last, now) {
-		if err := c.removeOrphans(ctx); err != nil {
-			c.log.Debug("later: what dead workers left cannot be removed", "error", err)
-		}
-	}
-	return live, err
-}
-
-func (c *Client) workers(ctx context.Context) ([]WorkerInfo, error) {
-	stats, err := c.store.Stats(ctx, reserved.Worker)
-	if err != nil {
-		return nil, fmt.Errorf("list workers: %w", err)
-	}
-	all, err := c.store.Properties(ctx, reserved.Worker)
-	if err != nil {
-		return nil, fmt.Errorf("list workers: %w", err)
-	}
-	var live []WorkerInfo
-	var dead []string
-	for id, text := range all {
-		info, expires, err := decodeWorker(id, text, stats.Now)
-		switch {
-		case err != nil: // of another version, or damaged; not worth hiding the others
-			c.log.Warn("later: a worker cannot be listed", "error", err)
-		case expires.After(stats.Now):
-			live = append(live, info)
-		case expires.Add(presenceLease).Before(stats.Now): // else it may have been busy or cut off, and come back
-			dead = append(dead, id)
-		}
-	}
-	slices.SortFunc(live, byName)
-	if err := c.removeWorkers(ctx, dead[:min(len(dead), maxCleaned)]); err != nil {
-		c.log.Debug("later: dead workers cannot be removed", "error", err)
-	}
-	return live, nil
-}
-
-func byName(a, b WorkerInfo) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
-}
-
-// removeWorkers removes workers and their commands. The record goes first: whoever sends a command looks for it
-// afterwards and, if it is gone, deletes the queue.
-func (c *Client) removeWorkers(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	remove := map[string]string{}
-	for _, id := range ids {
-		remove[id] = ""
-	}
-	if err := c.store.SetProperties(ctx, reserved.Worker, remove, nil); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if err := c.store.Delete(ctx, reserved.Worker+id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeOrphans removes the remains of workers without a record: the queue of one whose removal was interrupted, or of
-// one that had ended when a command to it reached the store.
-func (c *Client) removeOrphans(ctx context.Context) error {
-	var ids []string
-	for cursor := ""; ; {
-		names, next, err := c.store.Queues(ctx, cursor)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if id, ok := reserved.CutWorker(name); ok {
-				ids = append(ids, id)
-			}
-		}
-		if cursor = next; cursor == "" {
-			break
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	// Read after the queues: whoever created one to send a command had found the worker's record.
-	records, err := c.store.Properties(ctx, reserved.Worker)
-	if err != nil {
-		return err
-	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { _, ok := records[id]; return ok })
-	return c.removeWorkers(ctx, ids[:min(len(ids), maxCleaned)])
+	return c.listed(func() ([]fleet.Info, error) { return c.fleet.List(ctx) })
 }
 
 // ReportWorkers asks all workers for the messages they hold, waits for them for a time, 1 s if it is 0, and returns all
 // live workers. Workers that do not answer are returned as of their last heartbeat.
 func (c *Client) ReportWorkers(ctx context.Context, wait time.Duration) ([]WorkerInfo, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.calls.Done()
-	all, err := c.workers(ctx)
-	if err != nil || len(all) == 0 {
-		return all, err
-	}
-	if wait <= 0 {
-		wait = time.Second
-	}
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	now, err := c.command(waiting, CommandReport, all)
-	if err != nil && ctx.Err() != nil {
-		return nil, err
-	}
-	if now != nil {
-		return now, nil
-	}
-	return all, nil
+	return c.listed(func() ([]fleet.Info, error) { return c.fleet.Report(ctx, wait) })
 }
 
 // ControlWorkers sends a command to live workers and returns when each of them has begun to obey it or has ended.
@@ -201,28 +117,23 @@ func (c *Client) ReportWorkers(ctx context.Context, wait time.Duration) ([]Worke
 // command because its WorkerConfig.OnCommand does, or that does not answer until ctx ends or for 30 seconds. The last
 // of these is an ErrUnavailable, and the worker obeys if it can within two minutes.
 func (c *Client) ControlWorkers(ctx context.Context, do WorkerCommand, names ...string) ([]WorkerInfo, error) {
-	if err := do.check(); err != nil {
+	if err := fleet.CheckControl(do, names); err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, store.Invalid("no worker is named: name those that Workers returns")
-	}
+	return c.listed(func() ([]fleet.Info, error) { return c.fleet.Control(ctx, do, names) })
+}
+
+// listed makes calls that return workers.
+func (c *Client) listed(call func() ([]fleet.Info, error)) (all []WorkerInfo, err error) {
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
 	defer c.calls.Done()
-	live, err := c.workers(ctx)
-	if err != nil {
-		return nil, err
+	infos, err := call()
+	for _, info := range infos {
+		all = append(all, WorkerInfo(info))
 	}
-	told, err := selectWorkers(live, names)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, err = c.command(ctx, do, told)
-	return told, err
+	return all, err
 }
 
 // WorkerError is why one worker did not obey a command.
@@ -236,122 +147,143 @@ func (e *WorkerError) Error() string { return fmt.Sprintf("worker %s: %v", e.Wor
 // Unwrap returns Err.
 func (e *WorkerError) Unwrap() error { return e.Err }
 
-// selectWorkers returns the named workers.
-func selectWorkers(live []WorkerInfo, names []string) (selected []WorkerInfo, err error) {
-	for _, name := range names {
-		is := func(w WorkerInfo) bool { return w.Name == name || w.ID == name }
-		if !slices.ContainsFunc(live, is) {
-			return nil, unknownWorker(live, name)
-		}
-	}
-	for _, w := range live {
-		if slices.Contains(names, w.Name) || slices.Contains(names, w.ID) {
-			selected = append(selected, w)
-		}
-	}
-	return selected, nil
+// RemoteWorker is a worker in another program, such as a client of the HTTP API, for which this one calls Receive.
+type RemoteWorker struct {
+	// ID is the same for all calls for the worker, in all programs that make some. Two workers have different ones.
+	ID string
+	// Name and Version are as in WorkerConfig.
+	Name, Version string
+	// Concurrency is how many messages the worker handles at a time. Default: n of the ReceiveFor.
+	Concurrency int
 }
 
-func unknownWorker(live []WorkerInfo, name string) error {
-	const maxNamed = 10
-	if len(live) == 0 {
-		return &detail{fmt.Sprintf("no worker %q: no worker is live", name), ErrNotFound}
-	}
-	var names []string
-	for _, w := range live {
-		names = append(names, w.Name)
-	}
-	names = slices.Compact(names) // sorted
-	more := ""
-	if len(names) > maxNamed {
-		more = fmt.Sprintf(" and %d more", len(names)-maxNamed)
-		names = names[:maxNamed]
-	}
-	return &detail{fmt.Sprintf("no worker %q; live workers: %s%s", name, strings.Join(names, ", "), more), ErrNotFound}
-}
-
-// command sends a command to workers and waits until each has acknowledged it or is gone. It returns all workers as
-// they were last seen, or nil if they were not seen.
-func (c *Client) command(ctx context.Context, do WorkerCommand, told []WorkerInfo) (now []WorkerInfo, err error) {
-	waiting := make(map[string]WorkerInfo, len(told)) // by id of the command
-	var mu sync.Mutex
-	var sending sync.WaitGroup
-	slots := make(chan struct{}, senders)
-	var failed []error // those not told, and those that refuse
-	for _, w := range told {
-		sending.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			id, err := c.sendCommand(ctx, do, w.ID)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = append(failed, &WorkerError{w, fmt.Errorf("cannot be told: %w", err)})
-			} else {
-				waiting[id] = w
-			}
-		})
-	}
-	sending.Wait()
-	for look := minLook; ; look = min(look*3/2, maxLook) {
-		all, err := c.workers(ctx)
-		if err == nil {
-			now = all
-			failed = append(failed, c.acknowledged(ctx, waiting, all)...)
-		} else if calls.IsPermanent(err) {
-			return now, err
-		}
-		if len(waiting) == 0 {
-			return now, errors.Join(failed...)
-		}
-		if calls.Sleep(ctx, look) != nil {
-			return now, errors.Join(append(failed, silent(waiting)...)...)
-		}
-	}
-}
-
-// sendCommand returns the id of the command.
-func (c *Client) sendCommand(ctx context.Context, do WorkerCommand, worker string) (string, error) {
-	id := store.NewID()
-	payload, err := json.Marshal(command{do, fmt.Sprintf("%s:%d", hostName(), os.Getpid())})
+// ReceiveFor is Receive for a remote worker. The worker is listed by Workers during the call and for 16 to 30 seconds
+// after it, or for the lease of its messages if that is longer, up to 15 minutes. It holds the messages its last call
+// returned.
+// Any client of the store can make the next call. One call should be made at a time, for all queues of the worker.
+//
+// told is the command to the worker, see ControlWorkers, or "". After CommandPause it receives nothing, but the call
+// waits, and continues when the worker is resumed. CommandDrain and CommandRestart end the call without messages: the
+// worker finishes its messages and ends. CommandDrain is repeated until there was no call for as long as the worker is
+// listed, or until it is resumed; CommandRestart is not, because the next call may be that of the new program.
+//
+// It makes about three calls to the store more than Receive.
+func (c *Client) ReceiveFor(ctx context.Context, w RemoteWorker, n int, queues []ReceiveQueue, opts ...ReceiveOption) (
+	got []*Delivery, told WorkerCommand, err error,
+) {
+	r, err := c.newReceiver(n, queues, opts)
 	if err != nil {
-		return id, err
+		return nil, "", err
 	}
-	_, err = c.store.Send(ctx, reserved.Worker+worker, []store.Outgoing{{Message: store.Message{
-		ID: id, Payload: payload, ExpireAfter: commandExpiry,
-	}}})
-	return id, err
-}
-
-// acknowledged removes from waiting the commands of workers that have seen them or are gone. It returns an error for
-// each that is refused.
-func (c *Client) acknowledged(ctx context.Context, waiting map[string]WorkerInfo, now []WorkerInfo) (refused []error) {
-	live := make(map[string]WorkerInfo, len(now))
-	for _, w := range now {
-		live[w.ID] = w
+	self := fleet.Info{ID: w.ID, Name: w.Name, Version: w.Version, Concurrency: cmp.Or(w.Concurrency, n)}
+	for _, q := range queues {
+		self.Queues = append(self.Queues, q.Name)
 	}
-	for _, id := range slices.Collect(maps.Keys(waiting)) {
-		w, ok := live[waiting[id].ID]
-		i := slices.IndexFunc(w.seen, func(s seenCommand) bool { return s.ID == id })
-		switch {
-		case !ok: // it may have ended just before the command was sent
-			if err := c.store.Delete(ctx, reserved.Worker+waiting[id].ID); err != nil {
-				continue
-			}
-		case i < 0:
-			continue
-		case w.seen[i].Refused != "":
-			refused = append(refused, &WorkerError{w, errors.New("refused: " + w.seen[i].Refused)})
+	if r.worker, err = c.fleet.NewRemote(self, c.loops.Go); err != nil {
+		return nil, "", err
+	}
+	if got, err = r.receive(ctx); len(got) > 0 {
+		held := make([]HeldMessage, len(got))
+		for i, d := range got {
+			held[i] = HeldMessage{Queue: d.Queue, ID: d.ID, Attempt: d.Attempt}
 		}
-		delete(waiting, id)
+		r.worker.Hold(ctx, held, r.options.lease)
 	}
-	return refused
+	return got, r.worker.Told, err
 }
 
-// silent returns the errors of workers that did not answer.
-func silent(waiting map[string]WorkerInfo) (all []error) {
-	for _, w := range slices.SortedFunc(maps.Values(waiting), byName) {
-		all = append(all, &WorkerError{w, &detail{"does not answer", ErrUnavailable}})
+// errDrain ends a worker that was told to drain.
+var errDrain = errors.New("worker was told to drain")
+
+// newMember returns the Member that lists the worker and has it obey commands.
+func (r *run) newMember(w *Worker) *fleet.Member {
+	queues := r.queueNames()
+	self := fleet.Info{Name: w.cfg.Name, Version: w.cfg.Version, Concurrency: w.cfg.Concurrency, Queues: queues,
+		QueueCount: len(queues)}
+	for _, f := range r.forwarders {
+		self.Forwards = append(self.Forwards, Forwarded{Queue: f.queue.name, To: f.to.String()})
 	}
-	return all
+	return fleet.New(r.handling, &r.client.fleet, fleet.Config{
+		Self: self, Every: r.unlessLocal(fleet.BeatEvery), Log: r.log, Allow: w.cfg.OnCommand,
+		Describe: func(i *fleet.Info) {
+			i.Held, i.HeldCount = r.held()
+			i.Forwarding, i.GivenBack, i.State = int(r.env.Holding.Load()), r.givenBack(), WorkerRunning
+			if w.Paused() {
+				i.State = WorkerPaused
+			}
+		},
+		Obey: func(do WorkerCommand) {
+			switch do {
+			case CommandDrain:
+				r.end(errDrain)
+			case CommandRestart:
+				r.end(ErrRestart)
+			case CommandPause:
+				w.Pause()
+			case CommandResume:
+				w.Resume()
+			}
+		},
+	})
+}
+
+// held returns the messages that handlers hold, longest-running handlers first, and the number of handlers that run.
+func (r *run) held() (all []HeldMessage, n int) {
+	for _, t := range r.tasks() {
+		if t.stage.Load() != stageRunning {
+			continue
+		}
+		// Due plus lateness is when the handler was called, by the store's clock.
+		since := t.Due.Add(time.Duration(t.late.Load()))
+		all = append(all, HeldMessage{Queue: t.lease.qw.queue.name, ID: t.ID, Attempt: t.Attempt, Since: since})
+	}
+	slices.SortFunc(all, func(a, b HeldMessage) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	return all[:min(len(all), MaxHeldMessages)], len(all)
+}
+
+// stuckAfter is how long a part of a worker may be late before it counts as stuck.
+const stuckAfter = 10 * time.Second
+
+// Claimed returns a channel that is closed when the worker has claimed from one of its queues for the first time, and
+// so is ready to work, whether or not it found messages.
+func (w *Worker) Claimed() <-chan struct{} { return w.claimed }
+
+// hasClaimed records a claim.
+func (r *run) hasClaimed() { r.claimedOnce.Do(func() { close(r.claimed) }) }
+
+// Alive returns an error if a part of the running worker is stuck, for health checks and watchdogs: a call to the store
+// has not returned 10 seconds after its time limit, or leases have not been looked after for 10 seconds. If the worker
+// is locked up, Alive does not return. A store that fails is no reason to end a worker, which retries, and neither is a
+// slow handler: Alive then returns nil. It returns ErrInvalid before Run.
+func (w *Worker) Alive() error {
+	w.mu.Lock()
+	r := w.run
+	w.mu.Unlock()
+	if r == nil {
+		return store.Invalid("worker does not run: call Run first")
+	}
+	r.scheduler.Handlers() // needs its lock
+	now := time.Now()
+	if late := r.leases.Late(now); late > stuckAfter {
+		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))
+	}
+	for _, qw := range r.queueWorkers {
+		if err := r.checkCalls(qw, &qw.watch, now); err != nil {
+			return err
+		}
+	}
+	for _, f := range r.forwarders {
+		if err := r.checkCalls(f.queueWorker, &f.batch.Watch, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) checkCalls(qw *queueWorker, watch *pump.Watch, now time.Time) error {
+	if took := watch.Longest(now.Sub(r.begun)); took > callTimeout+stuckAfter {
+		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", qw.queue.name,
+			took.Round(time.Second))
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -143,7 +144,7 @@ func TestWorkersShowsWhatHandlersHoldLongest(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := all[0]
-		if want := (HeldMessage{"q", "first", 1, began}); !got.Held[0].Since.Equal(began) || got.Held[0].ID != want.ID ||
+		if want := (HeldMessage{Queue: "q", ID: "first", Attempt: 1, Since: began}); !got.Held[0].Since.Equal(began) || got.Held[0].ID != want.ID ||
 			got.Held[0].Queue != want.Queue || got.Held[0].Attempt != want.Attempt {
 			t.Errorf("the message that is held longest is %+v; want %+v", got.Held[0], want)
 		}
@@ -284,7 +285,7 @@ func mustSendCommand(t *testing.T, c *Client, name string) {
 	t.Helper()
 	for _, w := range mustWorkers(t, c) {
 		if w.Name == name {
-			if _, err := c.sendCommand(t.Context(), CommandReport, w.ID); err != nil {
+			if _, err := c.fleet.Send(t.Context(), CommandReport, w.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -293,13 +294,8 @@ func mustSendCommand(t *testing.T, c *Client, name string) {
 
 func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		record := workerRecord{Name: "other", State: WorkerRunning, At: time.Now().UnixMilli()}
 		fill := func(expires time.Time) {
-			record.Expires = expires.UnixMilli()
-			text, err := record.encode(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := fmt.Sprintf(`{"name":"other","state":"running","expires":%q}`, expires.Format(time.RFC3339))
 			for i := range MaxWorkers / store.MaxBatch {
 				set := map[string]string{}
 				for j := range store.MaxBatch {
@@ -316,7 +312,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 			t.Errorf("%d workers are listed; want %d", len(all), MaxWorkers)
 		}
 		fill(time.Now().Add(-time.Hour)) // they are dead, and make room
-		time.Sleep(2 * presenceEvery)
+		time.Sleep(2 * fleet.BeatEvery)
 		wantWorkers(t, c, "one too many")
 	})
 }

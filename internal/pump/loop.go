@@ -96,15 +96,23 @@ type Outage struct {
 	Log          *slog.Logger
 	Fails, Works string // the texts
 	Attrs        []any
+	Harmless     bool // a failure is a warning
 	failing      atomic.Bool
 }
 
 // Begin records a failure, described by attrs.
 func (o *Outage) Begin(err error, attrs ...any) {
 	if !o.failing.Swap(true) {
-		o.Log.Error(o.Fails, append(append(o.Attrs[:len(o.Attrs):len(o.Attrs)], attrs...), "error", err)...)
+		log := o.Log.Error
+		if o.Harmless {
+			log = o.Log.Warn
+		}
+		log(o.Fails, append(append(o.Attrs[:len(o.Attrs):len(o.Attrs)], attrs...), "error", err)...)
 	}
 }
+
+// Failing reports whether the last call failed.
+func (o *Outage) Failing() bool { return o.failing.Load() }
 
 // Over records a success.
 func (o *Outage) Over() {
