@@ -22,8 +22,8 @@ var bullmqFiles embed.FS
 func bullmqSubject() *subject {
 	return &subject{
 		subjectInfo: subjectInfo{
-			Name: "bullmq", Title: "BullMQ", Settings: "on a Redis without persistence; one Node process, a worker with " +
-				"concurrency 32, removeOnComplete, batches by addBulk",
+			Name: "bullmq", Title: "BullMQ", Settings: "on a Redis without persistence; one Node process, a " +
+				"worker with concurrency 32, removeOnComplete, batches by addBulk",
 		},
 		workloads: []string{"send", "drain", "lateness", "herd", "memory", "idle"},
 		missing: func() error {

@@ -42,14 +42,17 @@ func laterSubjects() []*subject {
 	usual := later.WorkerConfig{}
 	return []*subject{
 		onRedis("later-redis", "Later",
-			"on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone, usual, workloadNames()...),
+			"on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone,
+			usual, workloadNames()...),
 		onRedis("later-prefetch", "Later, MaxPrefetch 250",
-			"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are short",
-			persistNone, later.WorkerConfig{MaxPrefetch: 250}, "drain", "herd"),
+			"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are "+
+				"short", persistNone, later.WorkerConfig{MaxPrefetch: 250}, "drain", "herd"),
 		onRedis("later-aof", "Later, Redis AOF everysec",
-			"as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec, usual, "send", "drain", "lateness", "herd"),
+			"as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec, usual, "send", "drain",
+			"lateness", "herd"),
 		onRedis("later-aof-always", "Later, Redis AOF always",
-			"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways, usual, "send", "drain", "lateness"),
+			"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways, usual, "send", "drain",
+			"lateness"),
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", "",
 			workloadNames()...),
 		embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms",

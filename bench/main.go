@@ -5,7 +5,7 @@
 //	cd bench && go run . -json results.json       # everything, in 45 minutes; growth takes 8 GB of memory
 //	go run . -quick                               # three minutes, rough figures: a check that everything works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
-//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from one or more result files
+//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from result files
 //
 // It prints Markdown to standard output and its progress to standard error. Peers that are not installed are skipped
 // and reported. Ctrl-C stops it gracefully and prints the measurements so far.
@@ -68,8 +68,8 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	names := flags.String("subjects", strings.Join(subjectNames(), ","), "comma-separated subjects to measure")
 	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness and herd (default 3, with -quick 1)")
 	flags.StringVar(&o.json, "json", "", "write all measurements to this file")
-	flags.StringVar(&o.report, "report", "", "do not measure: write the documentation from these comma-separated files\n"+
-		"written by -json; of several files with a workload the last one counts")
+	flags.StringVar(&o.report, "report", "", "do not measure: write the documentation from these "+
+		"comma-separated files\nwritten by -json; of several files with a workload the last one counts")
 	flags.StringVar(&o.docs, "docs", "../docs", "with -report: the directory of benchmarks.md and plots")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to this file")
 	if err := flags.Parse(args); err != nil {
@@ -97,7 +97,8 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	for name := range strings.SplitSeq(*names, ",") {
 		s := findSubject(name)
 		if s == nil {
-			return o, fmt.Errorf("-subjects: unknown subject %q: use some of %s", name, strings.Join(subjectNames(), ", "))
+			return o, fmt.Errorf("-subjects: unknown subject %q: use some of %s", name,
+				strings.Join(subjectNames(), ", "))
 		}
 		o.subjects = append(o.subjects, s)
 	}

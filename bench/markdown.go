@@ -112,8 +112,8 @@ func wrapProse(page string) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// table returns the table of a workload, and the reasons why subjects are missing or failed. Columns are texts and lists
-// of texts.
+// table returns the table of a workload, and the reasons why subjects are missing or failed. Columns are texts and
+// lists of texts.
 func (r *results) table(workload string, columns ...any) string {
 	var specs [][]string
 	for _, c := range columns {

@@ -166,7 +166,7 @@ func self(job ...string) (*exec.Cmd, error) {
 // childMain does the job of a child:
 //
 //	ping ADDR            send PINGs to the Redis at ADDR, and print the longest wait
-//	idle SUBJECT ADDR    run an idle worker of the subject, and reply to each line of input with the CPU time used so far
+//	idle SUBJECT ADDR    run an idle worker of the subject, and reply to each line of input with its CPU time
 func childMain(args []string) error {
 	ctx := context.Background()
 	if len(args) == 2 && args[0] == "ping" {
@@ -230,7 +230,8 @@ func (r *reporter) stop() {
 	r.cmd.Wait()
 }
 
-// do sends a request with a configuration, and decodes the result. The child is killed if ctx ends. onFilled may be nil.
+// do sends a request with a configuration, and decodes the result. The child is killed if ctx ends. onFilled may be
+// nil.
 func (r *reporter) do(ctx context.Context, op string, config, result any, onFilled func()) error {
 	defer context.AfterFunc(ctx, func() { r.cmd.Process.Kill() })()
 	if err := json.NewEncoder(r.in).Encode(map[string]any{"op": op, "config": config}); err != nil {

@@ -30,26 +30,31 @@ func someResults() *results {
 		for round := range 3 {
 			rate := 400_000 / float64(1+i*i*10) * (1 + float64(round)/10)
 			for _, n := range []int{0, 1, 32, 1000} {
-				add("send", n, name, benchmark.Values{benchmark.PerSecond: rate, benchmark.ServerCPU: 2.5 * float64(i+1)})
+				add("send", n, name,
+					benchmark.Values{benchmark.PerSecond: rate, benchmark.ServerCPU: 2.5 * float64(i+1)})
 			}
 			add("drain", 0, name, benchmark.Values{benchmark.PerSecond: rate * 1.5})
 			if i > 0 {
 				m := add("lateness", 500, name, benchmark.Values{
-					benchmark.P50: 0.8, benchmark.P99: 1.5 + float64(round), benchmark.MaxMS: 12, benchmark.Early: float64(i-1) * 40, benchmark.Messages: 2500,
+					benchmark.P50: 0.8, benchmark.P99: 1.5 + float64(round), benchmark.MaxMS: 12,
+					benchmark.Early: float64(i-1) * 40, benchmark.Messages: 2500,
 				})
 				m.Curve = [][2]float64{{-500 * float64(i-1), 0}, {0.8, 0.5}, {1.5, 0.99}, {12, 1}}
 			}
 		}
 		for _, n := range []int{10_000, 1_000_000} {
 			if i > 0 {
-				add("growth", n, name, benchmark.Values{benchmark.SendUS: 40, benchmark.ClaimUS: 3, benchmark.CancelUS: 35, benchmark.SendCPU: 20})
+				add("growth", n, name, benchmark.Values{benchmark.SendUS: 40, benchmark.ClaimUS: 3,
+					benchmark.CancelUS: 35, benchmark.SendCPU: 20})
 			}
 		}
 		add("memory", 100, name, benchmark.Values{benchmark.BytesAbove: 200})
 		add("herd", 0, name, benchmark.Values{
-			benchmark.PerSecond: 300_000, benchmark.WorstPing: 4, benchmark.Messages: 1e6, benchmark.Handled: 1e6, benchmark.TookMS: 3333,
+			benchmark.PerSecond: 300_000, benchmark.WorstPing: 4, benchmark.Messages: 1e6, benchmark.Handled: 1e6,
+			benchmark.TookMS: 3333,
 		})
-		add("idle", 100, name, benchmark.Values{benchmark.CommandRate: 33, benchmark.ServerLoad: 2, benchmark.ClientLoad: 20})
+		add("idle", 100, name, benchmark.Values{benchmark.CommandRate: 33, benchmark.ServerLoad: 2,
+			benchmark.ClientLoad: 20})
 	}
 	r.Measurements = append(r.Measurements,
 		&measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it crashed"})
@@ -164,7 +169,8 @@ func TestResultsReportMedianOfRounds(t *testing.T) {
 			Workload: "send", Case: 1, Subject: "asynq", Values: benchmark.Values{benchmark.PerSecond: v},
 		})
 	}
-	if s, ok := r.of("send", 1, "asynq", benchmark.PerSecond); !ok || s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
+	if s, ok := r.of("send", 1, "asynq", benchmark.PerSecond); !ok ||
+		s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
 		t.Errorf("%+v", s)
 	}
 	if _, ok := r.of("send", 1, "asynq", benchmark.ServerCPU); ok {

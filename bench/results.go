@@ -44,8 +44,8 @@ type subjectInfo struct {
 // measurement is the result of one round of a workload with a subject.
 type measurement struct {
 	Workload string `json:"workload"`
-	// Case is the size that was varied: senders (0 means batches), messages a second, pending messages, payload bytes, or
-	// processes. Without sizes it is 0.
+	// Case is the size that was varied: senders (0 means batches), messages a second, pending messages, payload bytes,
+	// or processes. Without sizes it is 0.
 	Case    int              `json:"case"`
 	Subject string           `json:"subject"`
 	Round   int              `json:"round"` // starting at 1
@@ -166,7 +166,8 @@ func (r *results) add(later *results) error {
 			later.Machine.CPUs, later.Machine.CPU, r.Machine.CPUs, r.Machine.CPU)
 	}
 	if later.Plan.Rounds != r.Plan.Rounds {
-		return fmt.Errorf("%d rounds, not %d: measure it with -rounds %d", later.Plan.Rounds, r.Plan.Rounds, r.Plan.Rounds)
+		return fmt.Errorf("%d rounds, not %d: measure it with -rounds %d", later.Plan.Rounds, r.Plan.Rounds,
+			r.Plan.Rounds)
 	}
 	r.Command += "\n    cd bench && " + later.Command
 	r.TookSeconds += later.TookSeconds

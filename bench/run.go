@@ -124,7 +124,8 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 		return nil, err
 	}
 	if l := r.results.Machine.Load; l > 0.5 {
-		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than on an idle machine\n", l)
+		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than on an "+
+			"idle machine\n", l)
 	}
 	for _, s := range wanted {
 		if !slices.ContainsFunc(p.Workloads, func(name string) bool { return s.takesPart(name) }) {

@@ -22,8 +22,8 @@ type subject struct {
 	start func(ctx context.Context) (*target, error)
 	// connect connects to a running subject from another process. It is nil if that is impossible.
 	connect connector
-	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects it
-	// stops when the last handler has started, because their shutdown takes time of its own.
+	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects
+	// it stops when the last handler has started, because their shutdown takes time of its own.
 	settled bool
 	// wholeSeconds is set if the subject does not support shorter delays.
 	wholeSeconds bool
@@ -43,8 +43,8 @@ type target struct {
 	close  func() error
 }
 
-// newTarget returns a target. client returns the CPU time of the client, or is nil if that is this process. server is nil
-// for an embedded store in dir.
+// newTarget returns a target. client returns the CPU time of the client, or is nil if that is this process. server is
+// nil for an embedded store in dir.
 func newTarget(
 	l benchmark.Load, client func() (time.Duration, error), s *server, dir string, close func() error,
 ) *target {
@@ -154,7 +154,8 @@ func versions() map[string]string {
 	_, redisVersion, _ := strings.Cut(versionOf("redis-server", "--version"), "v=")
 	redisVersion, _, _ = strings.Cut(redisVersion, " ")
 	all := map[string]string{
-		"redis-server": redisVersion, "beanstalkd": versionOf("beanstalkd", "-v"), "node": versionOf("node", "--version"),
+		"redis-server": redisVersion, "beanstalkd": versionOf("beanstalkd", "-v"),
+		"node":  versionOf("node", "--version"),
 		"later": versionOf("git", "describe", "--always", "--tags", "--dirty"),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

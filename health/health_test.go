@@ -223,7 +223,8 @@ func TestProbeShowsNoDetails(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, s *slowStore, ready http.Handler) {
 		secret := fmt.Errorf("dial redis-1.internal:6379: %w", later.ErrMisconfigured)
 		s.err.Store(&secret)
-		want := `{"type":"` + problem.TypePrefix + `misconfigured","title":"Service Unavailable","status":503,"code":"misconfigured",` +
+		want := `{"type":"` + problem.TypePrefix +
+			`misconfigured","title":"Service Unavailable","status":503,"code":"misconfigured",` +
 			`"detail":"the store does not work"}`
 		if got := get(t, ready).Body.String(); got != want+"\n" {
 			t.Errorf("the reply is %s; want %s", got, want)

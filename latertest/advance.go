@@ -134,8 +134,8 @@ func (h *Harness) tooMany() bool {
 	n := len(h.results)
 	h.mu.Unlock()
 	if n > maxResults {
-		h.tb.Fatalf("latertest: more than %d messages were handled at %s: does a handler snooze, retry or send without "+
-			"a delay?", maxResults, stamp(h.Now()))
+		h.tb.Fatalf("latertest: more than %d messages were handled at %s: does a handler snooze, retry or "+
+			"send without a delay?", maxResults, stamp(h.Now()))
 	}
 	return n > maxResults
 }
@@ -243,8 +243,8 @@ func (h *Harness) awaitEvent(waiting []string) bool {
 	case <-h.happened:
 		return true
 	case <-limit.C:
-		h.tb.Fatalf("latertest: nothing has happened for %v, and messages are ready in %s. All handlers are busy, or the "+
-			"worker is stuck. If a handler waits for the test, move the time with MoveClock.\n%s",
+		h.tb.Fatalf("latertest: nothing has happened for %v, and messages are ready in %s. All handlers are "+
+			"busy, or the worker is stuck. If a handler waits for the test, move the time with MoveClock.\n%s",
 			h.clock.patience, strings.Join(waiting, ", "), h.describe(waiting))
 		return false
 	}

@@ -100,7 +100,8 @@ func newStore(start time.Time) (*memstore.Store, clock) {
 			time.Sleep(d)
 			return nil
 		}
-		return memstore.New(memstore.WithClock(bubbleClock{})), clock{now: time.Now, move: sleep, patience: 24 * time.Hour}
+		return memstore.New(memstore.WithClock(bubbleClock{})), clock{now: time.Now, move: sleep,
+			patience: 24 * time.Hour}
 	}
 	manual := memstore.NewManualClock(start)
 	s := memstore.New(memstore.WithClock(manual))

@@ -248,7 +248,8 @@ func TestWorkerWithManyHandlersIsAwaited(t *testing.T) {
 				lt.Start(w)
 				q, start := lt.Client().Queue("q"), lt.Now()
 				for i := range messages {
-					opts := []later.SendOption{later.WithID(fmt.Sprint(i)), later.In(time.Duration(i/100) * time.Minute)}
+					opts := []later.SendOption{later.WithID(fmt.Sprint(i)),
+						later.In(time.Duration(i/100) * time.Minute)}
 					if i%100 == 7 {
 						opts = append(opts, later.Header("fail", "yes"), later.MaxAttempts(2))
 					}
@@ -256,7 +257,8 @@ func TestWorkerWithManyHandlersIsAwaited(t *testing.T) {
 				}
 				results := lt.Advance(time.Hour)
 				if len(handled) != 990 || len(dead) != 10 || len(results) != 1010 {
-					t.Errorf("%d handled, %d dead, %d results; want 990, 10, 1010", len(handled), len(dead), len(results))
+					t.Errorf("%d handled, %d dead, %d results; want 990, 10, 1010", len(handled), len(dead),
+						len(results))
 				}
 				for id, at := range handled {
 					var i int

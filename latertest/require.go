@@ -17,7 +17,8 @@ const maxListed = 20
 
 // RequireScheduled fails the test unless exactly one scheduled or ready message of a queue matches, and returns it:
 //
-//	latertest.RequireScheduled(t, lt.Client().Queue("orders"), latertest.Payload("1001"), latertest.In(30*time.Minute))
+//	orders := lt.Client().Queue("orders")
+//	latertest.RequireScheduled(t, orders, latertest.Payload("1001"), latertest.In(30*time.Minute))
 //
 // The failure lists the messages of the queue with the differences. The queue can be one of any store.
 func RequireScheduled(tb TB, q *later.Queue, want ...Match) *later.Info {
@@ -77,8 +78,8 @@ func requireOne(tb TB, q *later.Queue, kind string, want []Match, states ...late
 	if len(matching) == 0 {
 		fmt.Fprintf(&text, "latertest: queue %q has no %s message%s.\n", q.Name(), kind, conditions(want))
 	} else {
-		fmt.Fprintf(&text, "latertest: queue %q has %s%s, and should have one: add conditions, or use Scheduled.\n", q.Name(),
-			count(len(matching), kind+" message"), conditions(want))
+		fmt.Fprintf(&text, "latertest: queue %q has %s%s, and should have one: add conditions, or use Scheduled.\n",
+			q.Name(), count(len(matching), kind+" message"), conditions(want))
 		found.messages = matching
 	}
 	found.write(&text, want)
@@ -138,8 +139,8 @@ func (c *contents) differences(info *later.Info, want []Match) (fields []string)
 // write lists the messages, with the differences from want, the smallest differences first.
 func (c *contents) write(text *strings.Builder, want []Match) {
 	s := c.stats
-	fmt.Fprintf(text, "At %s queue %q has %d scheduled, %d ready, %d leased and %d dead messages", stamp(c.now), c.queue,
-		s.Scheduled, s.Ready, s.Leased, s.Dead)
+	fmt.Fprintf(text, "At %s queue %q has %d scheduled, %d ready, %d leased and %d dead messages", stamp(c.now),
+		c.queue, s.Scheduled, s.Ready, s.Leased, s.Dead)
 	if len(c.messages) == 0 {
 		text.WriteString(".\n")
 		return

@@ -52,7 +52,8 @@ func TestRequireScheduledReturnsTheMessageThatMatches(t *testing.T) {
 func TestFailuresListWhatIsScheduled(t *testing.T) {
 	lt := latertest.NewAt(t, start)
 	q := lt.Client().Queue("orders")
-	wantFailure(t, func(tb latertest.TB) { latertest.RequireScheduled(tb, q) }, `queue "orders" has no scheduled message.`)
+	wantFailure(t, func(tb latertest.TB) { latertest.RequireScheduled(tb, q) },
+		`queue "orders" has no scheduled message.`)
 	send(t, q, "order 7", later.WithID("seven"), later.In(30*time.Minute), later.Kind("cancel"), later.Header("a", "b"))
 	send(t, q, "order 8", later.WithID("eight"))
 	want := []latertest.Match{latertest.Payload("order 7"), latertest.In(time.Hour), latertest.Kind("cancel")}

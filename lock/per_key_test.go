@@ -86,16 +86,17 @@ func TestLockIsExtendedWhileTheHandlerRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *later.Client) {
 		l := Local()
 		done := make(chan struct{})
-		work(t, c, 1, PerKey(l, perHeader, Fail(), TTL(time.Second)), func(ctx context.Context, _ *later.Message) error {
-			defer close(done)
-			for range 60 {
-				time.Sleep(time.Second)
-				if _, err := l.TryLock(ctx, "k", "another process", time.Second); !errors.Is(err, ErrHeld) {
-					t.Errorf("another owner: %v", err)
+		work(t, c, 1, PerKey(l, perHeader, Fail(), TTL(time.Second)),
+			func(ctx context.Context, _ *later.Message) error {
+				defer close(done)
+				for range 60 {
+					time.Sleep(time.Second)
+					if _, err := l.TryLock(ctx, "k", "another process", time.Second); !errors.Is(err, ErrHeld) {
+						t.Errorf("another owner: %v", err)
+					}
 				}
-			}
-			return ctx.Err()
-		})
+				return ctx.Err()
+			})
 		send(t, c, "id", "k")
 		<-done
 		synctest.Wait()
@@ -111,7 +112,8 @@ func TestPanicUnlocks(t *testing.T) {
 		work(t, c, 1, PerKey(l, perHeader, Fail()), func(context.Context, *later.Message) error { panic("boom") })
 		send(t, c, "id", "k")
 		synctest.Wait()
-		if info, err := c.Queue("q").Get(t.Context(), "id"); err != nil || !strings.HasPrefix(info.LastError, "panic: boom") {
+		if info, err := c.Queue("q").Get(t.Context(), "id"); err != nil ||
+			!strings.HasPrefix(info.LastError, "panic: boom") {
 			t.Errorf("%+v, %v", info, err)
 		}
 		if _, err := l.TryLock(t.Context(), "k", "next", time.Second); err != nil {

@@ -12,7 +12,8 @@ import (
 // Clock is a Store's source of time and alarms.
 type Clock interface {
 	Now() time.Time
-	// Alarm returns a channel that receives once when Now has reached t, or earlier, and a function that frees the alarm.
+	// Alarm returns a channel that receives once when Now has reached t, or earlier, and a function that frees the
+	// alarm.
 	Alarm(t time.Time) (fired <-chan time.Time, stop func())
 }
 

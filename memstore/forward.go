@@ -16,7 +16,8 @@ func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
 	}
 	switch {
 	case to.Kind != store.TargetQueue:
-		return false, fmt.Errorf("destination %q needs Redis, and this store has only queues: %w", to, store.ErrUnsupported)
+		return false, fmt.Errorf("destination %q needs Redis, and this store has only queues: %w", to,
+			store.ErrUnsupported)
 	case to.Name == queue:
 		return false, store.Invalid("destination of queue %q is the queue itself: give another one", queue)
 	}
@@ -31,7 +32,8 @@ func (s *Store) Forward(ctx context.Context, name string, req store.ForwardReque
 	return update(ctx, s, name, func(q *queue, now int64) store.Forwarded {
 		c := q.claim(now, store.ClaimRequest{Max: req.Max, Lease: store.MaxLease})
 		f := store.Forwarded{
-			Count: len(c.Messages), Now: s.data.clock.Now(), More: c.More, Died: c.Died, Expired: c.Expired, Dropped: c.Dropped,
+			Count: len(c.Messages), Now: s.data.clock.Now(), More: c.More, Died: c.Died, Expired: c.Expired,
+			Dropped: c.Dropped,
 		}
 		for _, m := range c.Messages {
 			q.settle(now, store.Settlement{Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow})

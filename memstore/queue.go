@@ -218,7 +218,8 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 	c := store.Claim{Now: store.Time(now), Died: q.reap(now)}
 	c.Dropped = q.dropDead(now)
 	l := &lease{
-		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted, members: map[string]*message{},
+		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted,
+		members: map[string]*message{},
 	}
 	size, dying := 0, 0
 	for !q.paused && len(c.Messages) < req.Max && dying < store.MaxBatch {

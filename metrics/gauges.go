@@ -31,8 +31,8 @@ var (
 		"queue", "within")
 	oldestDesc = desc("later_oldest_due_age_seconds",
 		"How long ago the message fell due that has waited longest to be claimed, or 0.", "queue")
-	givenBackDesc = desc("later_given_back_messages", "Messages that workers have given back for another version of the "+
-		"program, because they do not know their kind or cannot decode their payload.", "queue")
+	givenBackDesc = desc("later_given_back_messages", "Messages that workers have given back for another "+
+		"version of the program, because they do not know their kind or cannot decode their payload.", "queue")
 	pausedDesc  = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",

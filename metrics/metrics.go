@@ -38,8 +38,8 @@ type Config struct {
 	// MaxQueues is the maximum number of queues that have gauges, and of queues that have their own counters: the first
 	// ones with an event in the process. The counters of all others have the label {other}. Default: 100.
 	MaxQueues int
-	// Timeout limits how long the gauges are read for. Choose it shorter than the scrape_timeout of Prometheus, which is
-	// 10 s by default. Default: 5 s.
+	// Timeout limits how long the gauges are read for. Choose it shorter than the scrape_timeout of Prometheus, which
+	// is 10 s by default. Default: 5 s.
 	Timeout time.Duration
 	// NativeHistograms adds native histograms, for a Prometheus that scrapes them. They are more exact than the fixed
 	// buckets and cost more to observe: see BenchmarkObserve.

@@ -214,7 +214,8 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 	m := New(Config{MaxQueues: 1})
 	ctx := later.ContextWithMessage(context.Background(), &later.Message{ID: "a", Queue: "mail"})
 	for _, queue := range []string{"mail", "of the others"} {
-		for _, kind := range []later.EventKind{later.EventSent, later.EventClaimed, later.EventStarted, later.EventAcked} {
+		for _, kind := range []later.EventKind{later.EventSent, later.EventClaimed, later.EventStarted,
+			later.EventAcked} {
 			e := later.Event{Kind: kind, Queue: queue, ID: "a", Context: ctx, Lateness: 1, Duration: 1}
 			m.Observe(e)
 			if n := testing.AllocsPerRun(100, func() { m.Observe(e) }); n != 0 {

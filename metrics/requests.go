@@ -109,7 +109,8 @@ func (m *Metrics) request(key requestKey) *requestMetrics {
 		code = "aborted"
 	}
 	added, _ := m.requests.LoadOrStore(key, &requestMetrics{
-		m.requestCount.WithLabelValues(key.route, key.method, code), m.requestTook.WithLabelValues(key.route, key.method),
+		m.requestCount.WithLabelValues(key.route, key.method, code),
+		m.requestTook.WithLabelValues(key.route, key.method),
 	})
 	return added.(*requestMetrics)
 }

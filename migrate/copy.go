@@ -233,12 +233,13 @@ func (c *copier) left() []error {
 	}
 	errs := c.refused.errors()
 	if conflicts > 0 {
-		errs = append(errs, fmt.Errorf("%d left in the source, because the target has other messages of their ids, or the "+
-			"same in an older version, or has the ids within their dedup window: %w", conflicts, store.ErrDuplicate))
+		errs = append(errs, fmt.Errorf("%d left in the source, because the target has other messages of their "+
+			"ids, or the same in an older version, or has the ids within their dedup window: %w", conflicts,
+			store.ErrDuplicate))
 	}
 	if c.cfg.Move && leased > 0 {
-		errs = append(errs, fmt.Errorf("%d left in the source, because workers hold them: move again when the workers have "+
-			"finished or the leases have expired: %w", leased, store.ErrLeased))
+		errs = append(errs, fmt.Errorf("%d left in the source, because workers hold them: move again when the "+
+			"workers have finished or the leases have expired: %w", leased, store.ErrLeased))
 	}
 	if c.late > 0 {
 		errs = append(errs, fmt.Errorf("%d arrived in the source while the others were moved: "+

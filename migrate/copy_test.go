@@ -82,7 +82,8 @@ func TestCopyMakesTheTargetLikeTheSource(t *testing.T) {
 
 	added := mustSend(t, from.Queue("a"), "one more")
 	got = mustCopy(t, to, from, CopyConfig{Queues: []string{"a", "a"}})
-	if want := []QueueCopy{{Queue: "a", Total: 1241, Copied: 1, Duplicates: 1240, Leased: 2}}; !slices.Equal(got, want) {
+	if want := []QueueCopy{{Queue: "a", Total: 1241, Copied: 1, Duplicates: 1240, Leased: 2}}; !slices.Equal(
+		got, want) {
 		t.Errorf("copied again: %+v", got)
 	}
 	sameContents(t, to, from, "a")
@@ -103,7 +104,8 @@ func TestCopyAddsThePropertiesThatTheTargetLacks(t *testing.T) {
 		want := func(c *later.Client, queue string, properties map[string]string) {
 			t.Helper()
 			if got, err := c.Store().Properties(t.Context(), queue); err != nil || !maps.Equal(got, properties) {
-				t.Errorf("move %v: queue %s has %d properties, %v; want %d", move, queue, len(got), err, len(properties))
+				t.Errorf("move %v: queue %s has %d properties, %v; want %d", move, queue, len(got), err,
+					len(properties))
 			}
 		}
 		many, all := map[string]string{}, map[string]string{}

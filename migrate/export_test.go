@@ -161,7 +161,8 @@ func TestExportHasAMessageThatChangesItsStateOnce(t *testing.T) {
 		switch listed++; listed {
 		case 2: // the scheduled messages are written, and fall due
 			for i := range page.Messages {
-				if _, err := source.Store().Reschedule(t.Context(), queue, []string{page.Messages[i].ID}, store.Due{}); err != nil {
+				if _, err := source.Store().Reschedule(t.Context(), queue, []string{page.Messages[i].ID},
+					store.Due{}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -15,8 +15,8 @@ import (
 
 // FromConfig configures FromZSet, FromDelayQueue and FromAsynq. The zero value copies and leaves the source as it is.
 type FromConfig struct {
-	// DryRun only reads the source: it counts the messages and returns the first ones in FromResult.First, and the error
-	// for a source that is in use with them.
+	// DryRun only reads the source: it counts the messages and returns the first ones in FromResult.First, and the
+	// error for a source that is in use with them.
 	DryRun bool
 	// DeleteSource removes messages from the source, page by page, once the target has them as safely as it keeps any
 	// sent message. Default: the source is only read.
@@ -153,7 +153,8 @@ func migrateFrom(ctx context.Context, to *later.Client, sources []fromSource, cf
 	}
 	for i := range sources {
 		if err := r.migrate(ctx, &sources[i]); err != nil {
-			return r.result, errors.Join(append([]error{fmt.Errorf("queue %q: %w", sources[i].name, err)}, r.errs...)...)
+			return r.result, errors.Join(append([]error{fmt.Errorf("queue %q: %w", sources[i].name, err)},
+				r.errs...)...)
 		}
 	}
 	return r.result, errors.Join(r.errs...)
@@ -194,8 +195,8 @@ func (r *fromRun) checkUnused(ctx context.Context, sources []fromSource) error {
 	}
 	for i, s := range sources {
 		if before[i] != after[i] {
-			return inUse("queue %q changed while it was watched for %v: stop the programs that send to it and consume it, "+
-				"and migrate again", s.name, watch)
+			return inUse("queue %q changed while it was watched for %v: stop the programs that send to it and "+
+				"consume it, and migrate again", s.name, watch)
 		}
 	}
 	return nil
@@ -446,7 +447,8 @@ func (q *fromQueue) knownAlready(ctx context.Context, items []fromItem) (unknown
 		found = append(found, part...)
 	}
 	for _, item := range items {
-		has := slices.ContainsFunc(found[:len(item.aliases)], func(f *store.Info) bool { return sameContent(f, item.info) })
+		has := slices.ContainsFunc(found[:len(item.aliases)],
+			func(f *store.Info) bool { return sameContent(f, item.info) })
 		found = found[len(item.aliases):]
 		if has {
 			q.Duplicates++

@@ -46,8 +46,8 @@ func FromAsynq(
 	ctx context.Context, to *later.Client, rdb redis.UniversalClient, cfg AsynqConfig,
 ) (FromResult, error) {
 	if cfg.Queue != "" && len(cfg.Queues) != 1 {
-		return FromResult{}, store.Invalid("a target queue is given for %d queues of asynq: give one of them, or leave "+
-			"it out", len(cfg.Queues))
+		return FromResult{}, store.Invalid("a target queue is given for %d queues of asynq: give one of "+
+			"them, or leave it out", len(cfg.Queues))
 	}
 	all, err := rdb.SMembers(ctx, asynqQueues).Result()
 	if err != nil {
@@ -94,9 +94,10 @@ type asynqQueue struct {
 
 func (q *asynqQueue) source() fromSource {
 	part := func(state string, index fromIndex, set func(t *asynqTask, m *store.Info, at time.Time)) fromPart {
-		return fromPart{state: state, index: index, load: func(ctx context.Context, entries []redis.Z) ([]fromItem, error) {
-			return q.load(ctx, entries, set)
-		}}
+		return fromPart{state: state, index: index,
+			load: func(ctx context.Context, entries []redis.Z) ([]fromItem, error) {
+				return q.load(ctx, entries, set)
+			}}
 	}
 	due := func(_ *asynqTask, m *store.Info, at time.Time) { m.Due = at }
 	count := func(index fromIndex) func(context.Context) (int64, error) { return index.count }
@@ -191,13 +192,14 @@ func (q *asynqQueue) inUse(ctx context.Context) error {
 		return err
 	}
 	if active > 0 {
-		return inUse("queue %q has %d active tasks: wait until its servers have finished them, or have a server recover "+
-			"the tasks of a server that died, and migrate again", q.name, active)
+		return inUse("queue %q has %d active tasks: wait until its servers have finished them, or have a "+
+			"server recover the tasks of a server that died, and migrate again", q.name, active)
 	}
 	waiting, err := q.aggregating(ctx)
 	if err == nil && waiting > 0 {
-		err = fmt.Errorf("queue %q has %d tasks that wait in groups for their aggregation, which Later does not have: let "+
-			"asynq handle them first; or force it, which leaves them in the source: %w", q.name, waiting, store.ErrUnsupported)
+		err = fmt.Errorf("queue %q has %d tasks that wait in groups for their aggregation, which Later does not "+
+			"have: let asynq handle them first; or force it, which leaves them in the source: %w", q.name, waiting,
+			store.ErrUnsupported)
 	}
 	return err
 }

@@ -111,9 +111,10 @@ func (d *delayqueue) exists(ctx context.Context) (bool, error) {
 
 func (d *delayqueue) source(queue string) fromSource {
 	part := func(state string, index fromIndex, set func(m *store.Info, entry redis.Z, left int)) fromPart {
-		return fromPart{state: state, index: index, load: func(ctx context.Context, entries []redis.Z) ([]fromItem, error) {
-			return d.load(ctx, entries, set)
-		}}
+		return fromPart{state: state, index: index,
+			load: func(ctx context.Context, entries []redis.Z) ([]fromItem, error) {
+				return d.load(ctx, entries, set)
+			}}
 	}
 	failed := func(m *store.Info, _ redis.Z, left int) {
 		m.Attempts, m.Delivered, m.LastError = 1, true, delayqueueFailed

@@ -83,7 +83,8 @@ func TestFromDelayQueueRefusesMessagesInProgressUnlessForced(t *testing.T) {
 		t.Errorf("dry run: %+v, %v", dry, err)
 	}
 	_, err = FromDelayQueue(t.Context(), to, rdb, "busy", DelayQueueConfig{FromConfig: FromConfig{Force: true}})
-	if m := byPayload(t, to, "busy")["in progress"]; err != nil || m.Attempts != 1 || m.MaxAttempts != 3 || !m.Delivered {
+	if m := byPayload(t, to, "busy")["in progress"]; err != nil || m.Attempts != 1 || m.MaxAttempts != 3 ||
+		!m.Delivered {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -110,8 +111,8 @@ func TestFromAsynqKeepsWhatAsynqKnows(t *testing.T) {
 	if err != nil || len(result.Queues) != 2 || result.Queues[0].Copied != 9 || result.Queues[1].Copied != 1 {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	wantStates := []FromState{{"pending", 1, false}, {"scheduled", 4, false}, {"retry", 1, false}, {"archived", 3, false},
-		{"completed", 1, true}}
+	wantStates := []FromState{{"pending", 1, false}, {"scheduled", 4, false}, {"retry", 1, false},
+		{"archived", 3, false}, {"completed", 1, true}}
 	if q := result.Queues[0]; !slices.Equal(q.States, wantStates) || q.Total() != 9 || q.Seen() != 9 {
 		t.Errorf("%+v", q)
 	}
@@ -124,7 +125,8 @@ func TestFromAsynqKeepsWhatAsynqKnows(t *testing.T) {
 		m.Timeout != 30*time.Minute || m.Delivered {
 		t.Errorf("scheduled: %+v", m)
 	}
-	if m := got["scheduled-2"]; string(m.Payload) != "bytes \x00\xff" || !m.ExpireAt.Equal(fixtureDue.Add(2*time.Hour)) ||
+	if m := got["scheduled-2"]; string(m.Payload) != "bytes \x00\xff" ||
+		!m.ExpireAt.Equal(fixtureDue.Add(2*time.Hour)) ||
 		m.Timeout != 0 {
 		t.Errorf("with a deadline: %+v", m)
 	}
@@ -143,7 +145,8 @@ func TestFromAsynqKeepsWhatAsynqKnows(t *testing.T) {
 	}
 	for id, want := range map[string]store.Info{
 		"archived-1": {Attempts: 1, DeadReason: store.DeadFailed, LastError: "broken by archive"},
-		"archived-2": {Attempts: 1, DeadReason: store.DeadFailed, LastError: "broken for good: skip retry for the task"},
+		"archived-2": {Attempts: 1, DeadReason: store.DeadFailed,
+			LastError: "broken for good: skip retry for the task"},
 		"archived-3": {Attempts: 0, DeadReason: store.DeadBuried, LastError: "archived in asynq"},
 	} {
 		m := got[id]
@@ -181,7 +184,8 @@ func TestFromAsynqKnowsAUniqueTaskAgainWhenItsLockHasEnded(t *testing.T) {
 
 func TestFromAsynqDeletesTasksWithTheirLocks(t *testing.T) {
 	rdb, to := newSource(t, "asynq.json"), newMem(t)
-	cfg := AsynqConfig{FromConfig: FromConfig{Watch: -1, DeleteSource: true}, Queues: []string{"default"}, Queue: "jobs"}
+	cfg := AsynqConfig{FromConfig: FromConfig{Watch: -1, DeleteSource: true}, Queues: []string{"default"},
+		Queue: "jobs"}
 	result, err := FromAsynq(t.Context(), to, rdb, cfg)
 	if err != nil || result.Queues[0].Deleted != 9 || result.Queues[0].Queue != "jobs" {
 		t.Fatalf("%+v, %v", result, err)

@@ -106,8 +106,8 @@ func sourceError(key string, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return store.Invalid("key %q of the source has another type than expected: is the name right, and is it a queue of "+
-			"this kind?", key)
+		return store.Invalid("key %q of the source has another type than expected: is the name right, and is it "+
+			"a queue of this kind?", key)
 	}
 	return fmt.Errorf("source: key %q: %w: %w", key, store.ErrUnavailable, err)
 }

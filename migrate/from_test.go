@@ -99,7 +99,8 @@ func TestFromZSetRefusesScoresAndKeysThatItDoesNotUnderstand(t *testing.T) {
 	rdb, to := newSource(t, ""), newMem(t)
 	refuse := func(want error, text string, key string, cfg ZSetConfig) {
 		t.Helper()
-		if _, err := FromZSet(t.Context(), to, rdb, key, cfg); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+		if _, err := FromZSet(t.Context(), to, rdb, key, cfg); !errors.Is(err, want) ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want %v with %q", err, want, text)
 		}
 	}
@@ -142,7 +143,8 @@ func TestFromZSetTakesIDsFromMembers(t *testing.T) {
 	}
 	zadd(t, rdb, map[string]float64{"plain": 3e9})
 	rdb.ZRem(t.Context(), "jobs", `{"id":"order-7","n":2}`, `{}`, `text`)
-	if _, err := FromZSet(t.Context(), to, rdb, "jobs", ZSetConfig{FromConfig: unwatched, IDFrom: "member"}); err != nil {
+	if _, err := FromZSet(t.Context(), to, rdb, "jobs",
+		ZSetConfig{FromConfig: unwatched, IDFrom: "member"}); err != nil {
 		t.Error(err)
 	}
 	if _, found := contents(t, to, "jobs")["plain"]; !found {
@@ -158,7 +160,8 @@ func TestMigrationThatWasStoppedContinues(t *testing.T) {
 			zadd(t, rdb, map[string]float64{"m" + strconv.Itoa(i): 3e9 + float64(i)})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		cfg := ZSetConfig{FromConfig: FromConfig{Watch: -1, DeleteSource: remove, Progress: func(FromQueue) { cancel() }}}
+		cfg := ZSetConfig{FromConfig: FromConfig{Watch: -1, DeleteSource: remove,
+			Progress: func(FromQueue) { cancel() }}}
 		first, err := FromZSet(ctx, to, rdb, "jobs", cfg)
 		if !errors.Is(err, context.Canceled) || first.Queues[0].Copied != fromPage {
 			t.Fatalf("stopped: %+v, %v", first, err)
@@ -218,7 +221,8 @@ func TestMigrationDryRunCountsAndShowsTheFirstTen(t *testing.T) {
 func TestMigrationSourceThatChangesIsInUse(t *testing.T) {
 	rdb, to := newSource(t, ""), newMem(t)
 	add := func(i int) error {
-		return rdb.ZAdd(context.Background(), "jobs", redis.Z{Score: 3e9 + float64(i), Member: fmt.Sprint("m", i)}).Err()
+		return rdb.ZAdd(context.Background(), "jobs",
+			redis.Z{Score: 3e9 + float64(i), Member: fmt.Sprint("m", i)}).Err()
 	}
 	if err := add(0); err != nil {
 		t.Fatal(err)
@@ -253,7 +257,8 @@ func TestMigrationSourceThatChangesIsInUse(t *testing.T) {
 		rdb.ZRem(context.Background(), "jobs", "m0")
 	}}}
 	result, err = FromZSet(t.Context(), to, rdb, "jobs", cfg)
-	if !errors.Is(err, store.ErrLeased) || !strings.Contains(err.Error(), "and now has") || result.Queues[0].Copied == 0 {
+	if !errors.Is(err, store.ErrLeased) || !strings.Contains(err.Error(), "and now has") ||
+		result.Queues[0].Copied == 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	cfg.Force = true

@@ -112,8 +112,8 @@ func detectUnit(ctx context.Context, x zsetIndex) (time.Duration, error) {
 			case e.Score < millisBelow:
 				units = append(units, time.Millisecond)
 			default:
-				return 0, store.Invalid("score %.0f of key %q is neither seconds nor milliseconds since 1970: rewrite the scores, "+
-					"or give the unit", e.Score, x.key)
+				return 0, store.Invalid("score %.0f of key %q is neither seconds nor milliseconds since 1970: "+
+					"rewrite the scores, or give the unit", e.Score, x.key)
 			}
 		}
 	}
@@ -121,8 +121,8 @@ func detectUnit(ctx context.Context, x zsetIndex) (time.Duration, error) {
 		return time.Second, nil
 	}
 	if units[0] != units[1] {
-		return 0, store.Invalid("the scores of key %q are partly seconds and partly milliseconds since 1970: give the unit",
-			x.key)
+		return 0, store.Invalid("the scores of key %q are partly seconds and partly milliseconds since 1970: "+
+			"give the unit", x.key)
 	}
 	return units[0], nil
 }

@@ -17,10 +17,14 @@ func FuzzImport(f *testing.F) {
 	const message = `{"queue":"q","id":"a","state":"scheduled","due":"2100-01-01T00:00:00Z"`
 	deep := strings.Repeat("[", 70)
 	for _, lines := range []string{"", head, head + message + "}\n", head + message + `,"payload":"\ud800"}`,
-		head + message + `,"payload":` + deep + "}\n", head + message + `,"id":"b"}` + "\n", head + message + `,"raw_base64":"gA=="}` + "\n",
-		head + `{"queue":"q","id":"..","state":"dead","due":"2026-01-01T00:00:00Z"}` + "\n" + `{"later_export_end":2,"messages":1}` + "\n",
-		head + `{"later_export_end":2,"messages":18446744073709551616}`, head + "\n\n{}\n", `{"later_export":9}`, head + head, deep, "\xff\n\x00",
-		`{"later_export":2,"queues":["` + strings.Repeat("x", 999) + `"]}`, head + message + `,"due":"9999-12-31T23:59:59Z"}`} {
+		head + message + `,"payload":` + deep + "}\n", head + message + `,"id":"b"}` + "\n",
+		head + message + `,"raw_base64":"gA=="}` + "\n",
+		head + `{"queue":"q","id":"..","state":"dead","due":"2026-01-01T00:00:00Z"}` + "\n" +
+			`{"later_export_end":2,"messages":1}` + "\n",
+		head + `{"later_export_end":2,"messages":18446744073709551616}`, head + "\n\n{}\n", `{"later_export":9}`,
+		head + head, deep, "\xff\n\x00",
+		`{"later_export":2,"queues":["` + strings.Repeat("x", 999) + `"]}`,
+		head + message + `,"due":"9999-12-31T23:59:59Z"}`} {
 		f.Add([]byte(lines))
 	}
 	f.Fuzz(func(t *testing.T, lines []byte) {
@@ -39,7 +43,8 @@ func FuzzImport(f *testing.F) {
 		var text bytes.Buffer
 		exported, eerr := Export(t.Context(), c, &text, ExportConfig{})
 		if eerr != nil || exported.Messages != result.Imported {
-			t.Fatalf("%q: %d were imported (%v), %d exported (%v)", lines, result.Imported, err, exported.Messages, eerr)
+			t.Fatalf("%q: %d were imported (%v), %d exported (%v)", lines, result.Imported, err, exported.Messages,
+				eerr)
 		}
 		again, err := Import(t.Context(), c, &text, ImportConfig{})
 		if err != nil || again.Duplicates != result.Imported {

@@ -161,7 +161,8 @@ func (i *importer) frame(kind lineKind, line []byte) error {
 			return err
 		}
 		if i.began > 0 {
-			i.lack("the export that begins at line %d has no end before the next begins at line %d", i.began, i.lines.number)
+			i.lack("the export that begins at line %d has no end before the next begins at line %d", i.began,
+				i.lines.number)
 		}
 		i.began, i.messages = i.lines.number, 0
 	case endLine:
@@ -173,7 +174,8 @@ func (i *importer) frame(kind lineKind, line []byte) error {
 			return store.Invalid("end of an export without its header: give the output of later export")
 		}
 		if e.Messages != i.messages {
-			i.lack("line %d says that the export has %d messages, and there are %d", i.lines.number, e.Messages, i.messages)
+			i.lack("line %d says that the export has %d messages, and there are %d", i.lines.number,
+				e.Messages, i.messages)
 		}
 		i.began = 0
 	}
@@ -246,7 +248,8 @@ func (i *importer) flush(ctx context.Context, next int64) error {
 		results, err := i.store.Restore(ctx, i.queue, i.batch)
 		if err != nil {
 			i.unflushed()
-			return &restoreError{ended(ctx, fmt.Errorf("importing from line %d on, into queue %q: %w", i.first, i.queue, err))}
+			return &restoreError{
+				ended(ctx, fmt.Errorf("importing from line %d on, into queue %q: %w", i.first, i.queue, err))}
 		}
 		i.count(results)
 		clear(i.batch)

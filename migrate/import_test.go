@@ -246,7 +246,8 @@ func TestInputThatCannotBeReadIsToldOf(t *testing.T) {
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	input := io.MultiReader(bytes.NewReader(bytes.Join(lines[:5], nil)), iotestErr{})
 	r, err := Import(t.Context(), newMem(t), input, ImportConfig{})
-	if !errors.Is(err, errStop) || !strings.Contains(err.Error(), "after line 5") || r.Imported != 4 || r.NextLine != 6 {
+	if !errors.Is(err, errStop) || !strings.Contains(err.Error(), "after line 5") || r.Imported != 4 ||
+		r.NextLine != 6 {
 		t.Errorf("%v, %+v", err, r)
 	}
 }

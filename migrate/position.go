@@ -136,7 +136,8 @@ func (p *Position) add(line []byte) error {
 	case endLine:
 		e, err := parseEnd(line)
 		if err == nil && e.Messages != p.Messages {
-			err = store.Invalid("export has %d messages and its end says %d: export to a new file", p.Messages, e.Messages)
+			err = store.Invalid("export has %d messages and its end says %d: export to a new file",
+				p.Messages, e.Messages)
 		}
 		p.Complete = err == nil
 		return err

@@ -47,7 +47,8 @@ func TestExportThatIsCutAtAnyByteIsResumed(t *testing.T) {
 	for cut := range len(whole) + 1 {
 		w := &shortWriter{left: cut}
 		r, err := Export(t.Context(), source, w, ExportConfig{})
-		if cut < len(whole) && !errors.Is(err, errShort) || cut == len(whole) && err != nil || r.Complete != (err == nil) {
+		if cut < len(whole) && !errors.Is(err, errShort) || cut == len(whole) && err != nil ||
+			r.Complete != (err == nil) {
 			t.Fatalf("cut at %d: %v, %+v", cut, err, r)
 		}
 		resumed(t, source, whole, w.Bytes())
@@ -151,7 +152,8 @@ func TestWhatIsNotAnExportIsNotResumed(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	var b bytes.Buffer
-	if r, err := Export(t.Context(), source, &b, ExportConfig{Resume: p}); err != nil || !r.Complete || r.Messages != 31 ||
+	if r, err := Export(t.Context(), source, &b, ExportConfig{Resume: p}); err != nil || !r.Complete ||
+		r.Messages != 31 ||
 		b.Len() > 0 {
 		t.Errorf("%+v, %v, wrote %q", r, err, &b)
 	}

@@ -100,7 +100,8 @@ func TestExportOfManyPagesIsWhole(t *testing.T) {
 			source, target := clients[name], newMem(t)
 			fill(t, source, "q", 1200)
 			file := exported(t, source, "q")
-			if r := imported(t, target, bytes.NewReader(file)); r.Imported != 3602 || r.Duplicates != 0 || r.NextLine != 3605 {
+			if r := imported(t, target, bytes.NewReader(file)); r.Imported != 3602 || r.Duplicates != 0 ||
+				r.NextLine != 3605 {
 				t.Errorf("got %+v", r)
 			}
 			sameContents(t, target, source, "q")

@@ -47,8 +47,8 @@ type Config struct {
 	// TracerProvider and MeterProvider default to the global ones.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	// Propagator writes the trace into the headers of a message and reads it there. Default: W3C Trace Context, which is
-	// the header traceparent and, if there is a state, tracestate.
+	// Propagator writes the trace into the headers of a message and reads it there. Default: W3C Trace Context, which
+	// is the header traceparent and, if there is a state, tracestate.
 	Propagator propagation.TextMapPropagator
 	// Parent makes the span of a handler a child of the span that sent the message, in the same trace. By default it is
 	// linked to that: a message may be handled days later, several times, and in a batch.

@@ -42,9 +42,10 @@ func (t *Telemetry) Process(next later.HandlerFunc) later.HandlerFunc {
 }
 
 func (t *Telemetry) startProcess(ctx context.Context, m *later.Message) (context.Context, trace.Span) {
-	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(operation("process",
-		semconv.MessagingOperationTypeProcess, m.Queue, append(messageAttributes(m.ID, m.Payload),
-			attemptKey.Int(m.Attempt), latenessKey.Float64(m.Lateness.Seconds()))...)...)}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(operation("process",
+			semconv.MessagingOperationTypeProcess, m.Queue, append(messageAttributes(m.ID, m.Payload),
+				attemptKey.Int(m.Attempt), latenessKey.Float64(m.Lateness.Seconds()))...)...)}
 	around := trace.SpanFromContext(ctx)
 	origin := t.originOf(m)
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(m.Headers)) // it may have baggage, too

@@ -95,7 +95,8 @@ func (t *Telemetry) SendBatch(
 	ctx context.Context, q *later.Queue, msgs []later.Outgoing,
 ) (results []later.SendResult, err error) {
 	ctx, span := t.tracer.Start(ctx, "send "+q.Name(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		operation("send", semconv.MessagingOperationTypeSend, q.Name(), semconv.MessagingBatchMessageCount(len(msgs)))...))
+		operation("send", semconv.MessagingOperationTypeSend, q.Name(),
+			semconv.MessagingBatchMessageCount(len(msgs)))...))
 	defer span.End()
 	begun := time.Now()
 	results, err = q.SendBatch(context.WithValue(ctx, sendKey{}, sendInBatch), msgs)

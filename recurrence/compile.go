@@ -36,8 +36,8 @@ func Compile(spec Spec, opts Options) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rule{loc: loc, start: earliest, end: latest + 1, seed: hashName(opts.Name), jitter: spec.Jitter.Milliseconds(),
-		maxRuns: spec.MaxRuns}
+	r := &Rule{loc: loc, start: earliest, end: latest + 1, seed: hashName(opts.Name),
+		jitter: spec.Jitter.Milliseconds(), maxRuns: spec.MaxRuns}
 	if err := r.bound(&spec); err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ func parseCron(text string) (*cronRule, error) {
 	case strings.HasPrefix(words[0].text, "@"):
 		return parseDescriptor(text, words)
 	case len(words) != 5 && len(words) != 6:
-		return nil, store.Invalid("cron: %q has %d fields: give five (minute, hour, day of month, month, day of week), "+
-			"or six with the second first", text, len(words))
+		return nil, store.Invalid("cron: %q has %d fields: give five (minute, hour, day of month, month, day "+
+			"of week), or six with the second first", text, len(words))
 	}
 	p := cronParser{text: text}
 	fields := words

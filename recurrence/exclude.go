@@ -76,8 +76,8 @@ func parseMoment(text string, loc *time.Location) (span, error) {
 			return span{t.UnixMilli(), t.UnixMilli() + 1}, nil
 		}
 	}
-	return span{}, store.Invalid("give a day such as 2026-12-25, a time such as 2026-12-24T18:00, or two of them with " +
-		"a / between")
+	return span{}, store.Invalid("give a day such as 2026-12-25, a time such as 2026-12-24T18:00, or two of " +
+		"them with a / between")
 }
 
 // findSpan returns the span that contains a time.

@@ -36,7 +36,8 @@ type ruleDates struct {
 }
 
 func newRuleDates(r *rrule.ROption) *ruleDates {
-	d := &ruleDates{months: 1<<13 - 2, dom: 1<<31 - 1, dow: 0x7f, yearDays: r.Byyearday, anyOfYear: len(r.Byyearday) == 0}
+	d := &ruleDates{months: 1<<13 - 2, dom: 1<<31 - 1, dow: 0x7f, yearDays: r.Byyearday,
+		anyOfYear: len(r.Byyearday) == 0}
 	setBits(r.Bymonth, func(n uint64) { d.months = uint16(n) })
 	if len(r.Bymonthday) > 0 {
 		d.dom = 0

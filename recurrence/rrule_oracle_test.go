@@ -22,8 +22,8 @@ func TestRRuleIsItsDefinition(t *testing.T) {
 	run := 0
 	for range rules {
 		text := randomRRule(random)
-		start := time.Date(1990+random.IntN(30), 1, 1+random.IntN(366), random.IntN(24), random.IntN(60), random.IntN(60), 0,
-			time.UTC)
+		start := time.Date(1990+random.IntN(30), 1, 1+random.IntN(366), random.IntN(24), random.IntN(60),
+			random.IntN(60), 0, time.UTC)
 		rule, err := parseRRule(text, time.UTC)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +118,8 @@ func definition(r *recurrenceRule, start, end time.Time) []time.Time {
 			for _, h := range o.Byhour {
 				for _, m := range o.Byminute {
 					for _, s := range o.Bysecond {
-						periods[period] = append(periods[period], time.Date(day.Year(), day.Month(), day.Day(), h, m, s, 0, time.UTC))
+						periods[period] = append(periods[period], time.Date(day.Year(), day.Month(), day.Day(), h, m, s,
+							0, time.UTC))
 					}
 				}
 			}

@@ -126,8 +126,8 @@ func (p *rruleParser) part(part word) error {
 		return store.Invalid("rrule: %s at position %d of %q has no value", name, part.at, p.text)
 	}
 	if _, twice := p.seen[name]; twice {
-		return store.Invalid("rrule: %s at position %d of %q is given twice: list its values with commas", name, part.at,
-			p.text)
+		return store.Invalid("rrule: %s at position %d of %q is given twice: list its values with commas",
+			name, part.at, p.text)
 	}
 	p.seen[name] = value
 	switch name {
@@ -173,8 +173,8 @@ func (p *rruleParser) weekdays(value word) error {
 		if digits > 0 {
 			n, ok := signed(item[:digits])
 			if !ok || n == 0 || n > 53 || n < -53 {
-				return p.fail("BYDAY", word{item, at}, "needs a number from 1 to 53 or -53 to -1 before the weekday, as in "+
-					"2FR or -1SU")
+				return p.fail("BYDAY", word{item, at}, "needs a number from 1 to 53 or -53 to -1 before the "+
+					"weekday, as in 2FR or -1SU")
 			}
 			day = day.Nth(n)
 		}
@@ -274,16 +274,17 @@ func (p *rruleParser) check() error {
 		}
 	}
 	if until, ok := p.seen["UNTIL"]; ok && p.rule.Count > 0 {
-		return store.Invalid("rrule: UNTIL at position %d of %q: give either UNTIL or COUNT", until.at-len("UNTIL="), p.text)
+		return store.Invalid("rrule: UNTIL at position %d of %q: give either UNTIL or COUNT", until.at-len("UNTIL="),
+			p.text)
 	}
 	pos, ok := p.seen["BYSETPOS"]
 	if ok && freq >= rrule.HOURLY {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with FREQ=%s: list the wanted values "+
-			"in BYHOUR, BYMINUTE or BYSECOND instead", pos.at-len("BYSETPOS="), p.text, frequencies[freq])
+		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with FREQ=%s: list the "+
+			"wanted values in BYHOUR, BYMINUTE or BYSECOND instead", pos.at-len("BYSETPOS="), p.text, frequencies[freq])
 	}
 	if ok && len(p.rule.Byweekno) > 0 {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with BYWEEKNO: list the wanted weekdays "+
-			"in BYDAY instead", pos.at-len("BYSETPOS="), p.text)
+		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with BYWEEKNO: list the "+
+			"wanted weekdays in BYDAY instead", pos.at-len("BYSETPOS="), p.text)
 	}
 	if times := max(1, len(p.rule.Byhour)) * max(1, len(p.rule.Byminute)) * max(1, len(p.rule.Bysecond)); ok &&
 		times > maxTimesOfDay {
@@ -314,8 +315,8 @@ func (p *rruleParser) checkOrdinals() error {
 		switch n := day.N(); {
 		case n == 0:
 		case freq > rrule.MONTHLY || len(p.rule.Byweekno) > 0:
-			return p.fail("BYDAY", value, "has a number before a weekday, which is only allowed with FREQ=MONTHLY, or with "+
-				"FREQ=YEARLY without BYWEEKNO")
+			return p.fail("BYDAY", value, "has a number before a weekday, which is only allowed with "+
+				"FREQ=MONTHLY, or with FREQ=YEARLY without BYWEEKNO")
 		case ofMonth && (n > 5 || n < -5):
 			return p.fail("BYDAY", value, "has the number %d, but a month has at most 5 of a weekday", n)
 		}

@@ -150,8 +150,8 @@ func TestRRulesAcrossClockChanges(t *testing.T) {
 		{"days of the year, by the hour", "FREQ=HOURLY;BYYEARDAY=-1;BYHOUR=6,18;BYSECOND=0,30", "UTC",
 			"2027-01-07 12:15:10", "", "", []string{"2027-12-31 06:15:00 +0000", "2027-12-31 06:15:30 +0000",
 				"2027-12-31 18:15:00 +0000", "2027-12-31 18:15:30 +0000", "2028-12-31 06:15:00 +0000"}},
-		{"days from the end of the month, by the minute", "FREQ=MINUTELY;BYMONTHDAY=-2;BYHOUR=0;BYMINUTE=1;BYDAY=SU", "UTC",
-			"2026-01-01 00:00:07", "", "", []string{"2026-08-30 00:01:07 +0000", "2026-11-29 00:01:07 +0000"}},
+		{"days from the end of the month, by the minute", "FREQ=MINUTELY;BYMONTHDAY=-2;BYHOUR=0;BYMINUTE=1;BYDAY=SU",
+			"UTC", "2026-01-01 00:00:07", "", "", []string{"2026-08-30 00:01:07 +0000", "2026-11-29 00:01:07 +0000"}},
 	} {
 		start := local(t, zone(t, c.zone), c.start)
 		rule := mustCompile(t, Spec{RRule: c.rule, TimeZone: c.zone, Start: start, Gap: c.gap, Overlap: c.overlap})

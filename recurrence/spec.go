@@ -126,8 +126,10 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*s = Spec{
-		Cron: j.Cron, Every: time.Duration(j.Every), RRule: j.RRule, Times: j.Times, TimeZone: j.TimeZone, Start: j.Start,
-		End: j.End, Exclude: j.Exclude, Jitter: time.Duration(j.Jitter), MaxRuns: j.MaxRuns, Gap: j.Gap, Overlap: j.Overlap,
+		Cron: j.Cron, Every: time.Duration(j.Every), RRule: j.RRule, Times: j.Times, TimeZone: j.TimeZone,
+		Start: j.Start,
+		End:   j.End, Exclude: j.Exclude, Jitter: time.Duration(j.Jitter), MaxRuns: j.MaxRuns, Gap: j.Gap,
+		Overlap: j.Overlap,
 	}
 	if r := j.Series; r != nil {
 		s.Series = &Series{time.Duration(r.First), r.Factor, time.Duration(r.Min), time.Duration(r.Max), r.Count}

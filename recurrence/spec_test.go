@@ -36,7 +36,8 @@ func TestSpecsAreChecked(t *testing.T) {
 		{Spec{Cron: "@daily", MaxRuns: -1}, "max_runs: -1 is below 0"},
 		{Spec{Cron: "@daily", Gap: "shfit"}, `gap: "shfit" is unknown: did you mean shift?`},
 		{Spec{Cron: "@daily", Overlap: "last"}, `overlap: "last" is unknown`},
-		{Spec{Cron: "@daily", Exclude: []string{"2026-12-25", "christmas"}}, `exclude: entry 2, "christmas": give a day`},
+		{Spec{Cron: "@daily", Exclude: []string{"2026-12-25", "christmas"}},
+			`exclude: entry 2, "christmas": give a day`},
 		{Spec{Cron: "@daily", Exclude: []string{"2026-12-25/2026-12-24"}}, "2026-12-24 is not after 2026-12-25"},
 		{Spec{Cron: "@daily", Exclude: []string{"2026-12-25/x"}}, "give a day"},
 		{Spec{Cron: "@daily", Exclude: []string{"2026-12-25/2026-12-26T00:00"}}, "give two days or two times"},
@@ -45,12 +46,14 @@ func TestSpecsAreChecked(t *testing.T) {
 		{Spec{Series: changed(func(s *Series) { s.First = 0 })}, "series.first: 0s is not between 1ms"},
 		{Spec{Series: changed(func(s *Series) { s.Min = -1 })}, "series.min: -1ns is not between 0s"},
 		{Spec{Series: changed(func(s *Series) { s.Max = 1 })}, "series.max: 1ns is not in whole milliseconds"},
-		{Spec{Series: changed(func(s *Series) { s.Min, s.Max = 2*time.Hour, time.Hour })}, "series.min: 2h0m0s is above"},
+		{Spec{Series: changed(func(s *Series) { s.Min, s.Max = 2*time.Hour, time.Hour })},
+			"series.min: 2h0m0s is above"},
 		{Spec{Series: changed(func(s *Series) { s.Factor = 0 })}, "series.factor: 0 is not a finite number above 0"},
 		{Spec{Series: changed(func(s *Series) { s.Factor = math.NaN() })}, "series.factor: NaN"},
 		{Spec{Series: changed(func(s *Series) { s.Factor = math.Inf(1) })}, "series.factor: +Inf"},
 		{Spec{Series: changed(func(s *Series) { s.Count = 0 })}, "series.count: 0 is not between 1 and 10000"},
-		{Spec{Series: changed(func(s *Series) { s.Factor, s.Count = 1e9, 1000 }), Start: day1}, "is after the year 9999"},
+		{Spec{Series: changed(func(s *Series) { s.Factor, s.Count = 1e9, 1000 }), Start: day1},
+			"is after the year 9999"},
 	} {
 		_, err := Compile(c.spec, Options{})
 		wantInvalid(t, c.want, err, c.want)
@@ -100,7 +103,8 @@ func TestSeriesGrowAndShrink(t *testing.T) {
 		{"doubling", Series{First: 10 * s, Factor: 2, Count: 4}, []time.Duration{10 * s, 20 * s, 40 * s, 80 * s}},
 		{"halving", Series{First: 80 * s, Factor: 0.5, Min: 15 * s, Count: 5},
 			[]time.Duration{80 * s, 40 * s, 20 * s, 15 * s, 15 * s}},
-		{"limited", Series{First: 10 * s, Factor: 3, Max: 60 * s, Count: 4}, []time.Duration{10 * s, 30 * s, 60 * s, 60 * s}},
+		{"limited", Series{First: 10 * s, Factor: 3, Max: 60 * s, Count: 4},
+			[]time.Duration{10 * s, 30 * s, 60 * s, 60 * s}},
 		{"constant", Series{First: 10 * s, Factor: 1, Count: 3}, []time.Duration{10 * s, 10 * s, 10 * s}},
 		{"the first is limited too", Series{First: s, Factor: 2, Min: 3 * s, Count: 3},
 			[]time.Duration{3 * s, 3 * s, 4 * s}},
@@ -173,8 +177,8 @@ func TestBoundsAndExclusions(t *testing.T) {
 	wantTimes(t, "a day without its midnight", upcoming(midnight, evening, 2),
 		"2026-04-23 23:30:00 +0200", "2026-04-25 00:00:00 +0300")
 	samoa := mustCompile(t, Spec{Cron: "0 */12 * * *", TimeZone: "Pacific/Apia", Exclude: []string{"2011-12-30"}})
-	wantTimes(t, "a day that does not exist", upcoming(samoa, local(t, zone(t, "Pacific/Apia"), "2011-12-29 01:00:00"), 2),
-		"2011-12-29 12:00:00 -1000", "2011-12-31 00:00:00 +1400")
+	wantTimes(t, "a day that does not exist", upcoming(samoa, local(t, zone(t, "Pacific/Apia"), "2011-12-29 01:00:00"),
+		2), "2011-12-29 12:00:00 -1000", "2011-12-31 00:00:00 +1400")
 }
 
 func TestJitterIsStableAndKeepsTheOrder(t *testing.T) {

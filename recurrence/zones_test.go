@@ -116,7 +116,8 @@ func checkDaily(t *testing.T, loc *time.Location, tr transition, second int64) {
 		got = append(got, at/1000)
 	}
 	if !slices.Equal(got, want) {
-		t.Fatalf("%v: %v at %s: daily at second %d: got %v, want %v", loc, tr, time.Unix(tr.at, 0).In(loc), second, got, want)
+		t.Fatalf("%v: %v at %s: daily at second %d: got %v, want %v", loc, tr, time.Unix(tr.at, 0).In(loc), second, got,
+			want)
 	}
 	checkOncePerDate(t, loc, tr, second, got)
 }
@@ -182,7 +183,7 @@ func TestWildcardHoursRunOnElapsedTime(t *testing.T) {
 			if want >= tr.at {
 				offset, end = tr.after, never
 			}
-			if want += floorMod(-(want + offset), 900); want >= end { // the next quarter, unless the clock changes before it
+			if want += floorMod(-(want + offset), 900); want >= end { // the next quarter
 				want = end - 1
 				continue
 			}

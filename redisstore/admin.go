@@ -289,7 +289,8 @@ func parseCursor(cursor string) (score, id string, err error) {
 }
 
 func badCursor(cursor string) error {
-	return store.Field("cursor", store.Invalid("cursor %q is invalid: pass Page.Next of the previous page, or \"\" for the first", cursor))
+	return store.Field("cursor", store.Invalid("cursor %q is invalid: pass Page.Next of the previous page, or \"\" "+
+		"for the first", cursor))
 }
 
 // Replay implements store.Store.
@@ -309,7 +310,9 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 }
 
 // bulk makes one call, or several if many ids are given.
-func (s *Store) bulk(ctx context.Context, script, queue, first string, sel store.Selection) (all store.Bulk, err error) {
+func (s *Store) bulk(
+	ctx context.Context, script, queue, first string, sel store.Selection,
+) (all store.Bulk, err error) {
 	for from := 0; err == nil && (from == 0 || from < len(sel.IDs)); from += maxByID {
 		some := sel
 		some.IDs = sel.IDs[from:min(len(sel.IDs), from+maxByID)]

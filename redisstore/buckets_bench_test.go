@@ -109,7 +109,8 @@ func BenchmarkFar(b *testing.B) {
 					}
 					advance(rdb)(b, queue, 48*time.Hour)
 					return func() {
-						c, err := s.Claim(b.Context(), queue, store.ClaimRequest{Max: store.MaxBatch, Lease: 24 * time.Hour})
+						c, err := s.Claim(b.Context(), queue,
+							store.ClaimRequest{Max: store.MaxBatch, Lease: 24 * time.Hour})
 						if err != nil || len(c.Messages) < store.MaxBatch/2 { // a call promotes fewer than a batch
 							b.Fatal(err, len(c.Messages))
 						}

@@ -80,7 +80,8 @@ func (s *Store) nodes(ctx context.Context) ([]*redis.Client, error) {
 			nodes = append(nodes, n)
 			return nil
 		})
-		slices.SortFunc(nodes, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		slices.SortFunc(nodes,
+			func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
 		return nodes, err
 	}
 	return nil, fmt.Errorf("a check needs a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",

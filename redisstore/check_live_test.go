@@ -29,26 +29,28 @@ func TestCheckOfBusyQueueFindsNoIssues(t *testing.T) {
 			for i := 0; ctx.Err() == nil; i++ {
 				msgs := make([]store.Outgoing, 50)
 				for k := range msgs {
-					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3,
-						Payload: bytes.Repeat([]byte("x"), k)}}
+					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k),
+						MaxAttempts: 1 + k%3, Payload: bytes.Repeat([]byte("x"), k)}}
 				}
 				if _, err := s.Send(context.WithoutCancel(ctx), "live", msgs); err != nil {
 					t.Error(err)
 				}
-				c, err := s.Claim(context.WithoutCancel(ctx), "live", store.ClaimRequest{Max: 60, Lease: 20 * time.Millisecond})
+				c, err := s.Claim(context.WithoutCancel(ctx), "live",
+					store.ClaimRequest{Max: 60, Lease: 20 * time.Millisecond})
 				if err != nil {
 					t.Error(err)
 				}
 				for k, m := range c.Messages {
 					action := []store.Action{store.Ack, store.Nack, store.Release, store.Snooze, store.Bury, 0}[k%6]
 					if k%7 == 0 {
-						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", store.CancelRequest{IDs: []string{m.ID}}); err != nil {
+						if _, err := s.Cancel(context.WithoutCancel(ctx), "live",
+							store.CancelRequest{IDs: []string{m.ID}}); err != nil {
 							t.Error(err)
 						}
 					}
 					if action != 0 { // otherwise the lease expires
-						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt,
-							Action: action}}); err != nil {
+						if _, err := s.Settle(context.WithoutCancel(ctx), "live",
+							[]store.Settlement{{Receipt: m.Receipt, Action: action}}); err != nil {
 							t.Error(err)
 						}
 					}

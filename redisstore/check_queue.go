@@ -40,7 +40,8 @@ var issueKinds = map[string]issueKind{
 	"no format": {"format", store.SeverityError,
 		"queue has messages but no recorded format, so claims return nothing", "records the format"},
 	"record unreadable": {"records", store.SeverityError,
-		"records of attempts cannot be read, so claims fail", "removes them; the attempts of their messages start over"},
+		"records of attempts cannot be read, so claims fail",
+		"removes them; the attempts of their messages start over"},
 	"tombstone with message": {"records", store.SeverityError,
 		"live messages have the record of a cancelled one", "resets their attempts"},
 	"successor of no message": {"records", store.SeverityError,
@@ -67,11 +68,13 @@ var issueKinds = map[string]issueKind{
 	"lease without messages": {"leases", store.SeverityWarning,
 		"leases are empty", "removes them"},
 	"lease without deadline": {"leases", store.SeverityError,
-		"leases have no deadline, so their messages are never delivered again", "ends them now, which counts as an attempt"},
+		"leases have no deadline, so their messages are never delivered again",
+		"ends them now, which counts as an attempt"},
 	"lease unreadable": {"leases", store.SeverityError,
 		"leases cannot be read", "ends them and makes their messages ready"},
 	"max_envelope_bytes too small": {"meta", store.SeverityWarning,
-		"messages are longer than the recorded maximum, so calls may be larger than they should be", "corrects the maximum"},
+		"messages are longer than the recorded maximum, so calls may be larger than they should be",
+		"corrects the maximum"},
 	"inspect_envelopes missing": {"meta", store.SeverityError,
 		"messages have their own attempts or expiry, which claims ignore", "makes claims inspect them"},
 	"retention not possible": {"meta", store.SeverityError,
@@ -89,7 +92,8 @@ var issueKinds = map[string]issueKind{
 	"bucket unreadable": {"buckets", store.SeverityError,
 		"buckets have unreadable lines", "removes the lines and makes their messages ready"},
 	"bucket not indexed": {"buckets", store.SeverityError,
-		"buckets are missing from the index of buckets or have a wrong start, so their messages are late or never delivered",
+		"buckets are missing from the index of buckets or have a wrong start, so their messages are late or never " +
+			"delivered",
 		"moves their messages to the due index"},
 	"bucket without messages": {"buckets", store.SeverityWarning,
 		"buckets are empty", "removes them"},
@@ -101,7 +105,8 @@ var issueKinds = map[string]issueKind{
 	"group entry without message": {"groups", store.SeverityWarning,
 		"entries of the index of groups have no message", "removes the entries"},
 	"message not in its group": {"groups", store.SeverityError,
-		"messages are missing from the index of groups or in it under another group, so that calls for a group miss them",
+		"messages are missing from the index of groups or in it under another group, so that calls for a group miss " +
+			"them",
 		"corrects the index"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "makes them ready"},
@@ -157,8 +162,8 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 			q.report(store.CheckResult{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
 				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind,
 					want[name]),
-				Advice: "another program wrote it: find out which, save valuable data, delete that key (RENAME keeps it) " +
-					"and check with repair"})
+				Advice: "another program wrote it: find out which, save valuable data, delete that key (RENAME " +
+					"keeps it) and check with repair"})
 		}
 	}
 	return sound, nil
@@ -277,7 +282,8 @@ func (q *queueCheck) summary(ctx context.Context) error {
 		q.report(result)
 	}
 	if q.unchecked > 0 {
-		q.report(store.CheckResult{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.unchecked),
+		q.report(store.CheckResult{Severity: store.SeverityNote, Check: "lost", Queue: q.name,
+			Count:  int64(q.unchecked),
 			Text:   fmt.Sprintf("%d messages seem to be in no state; too many are leased to be sure", q.unchecked),
 			Advice: "check again when fewer are leased"})
 	}

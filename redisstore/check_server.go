@@ -32,7 +32,8 @@ func (x *checkRun) server(ctx context.Context, n *redis.Client) error {
 	if err := v.readInfo(ctx); err != nil {
 		return err
 	}
-	checks := []func(context.Context) error{v.version, v.persistence, v.memory, v.replicas, v.clock, v.channels, v.slowlog}
+	checks := []func(
+		context.Context) error{v.version, v.persistence, v.memory, v.replicas, v.clock, v.channels, v.slowlog}
 	for _, check := range checks {
 		if err := check(ctx); err != nil {
 			return err
@@ -50,7 +51,8 @@ type serverCheck struct {
 
 func (v *serverCheck) reportf(severity store.Severity, check, advice, format string, args ...any) {
 	v.report(
-		store.CheckResult{Severity: severity, Check: check, Text: v.name + fmt.Sprintf(format, args...), Advice: advice})
+		store.CheckResult{Severity: severity, Check: check, Text: v.name + fmt.Sprintf(format, args...),
+			Advice: advice})
 }
 
 func (v *serverCheck) readInfo(ctx context.Context) error {
@@ -156,12 +158,12 @@ func (v *serverCheck) memory(ctx context.Context) error {
 	text += ", maxmemory-policy " + policy
 	switch {
 	case policy != "noeviction" && policy != "":
-		v.reportf(store.SeverityError, "memory", "CONFIG SET maxmemory-policy noeviction (and set it in its configuration)",
-			"%s: the server may evict messages", text)
+		v.reportf(store.SeverityError, "memory", "CONFIG SET maxmemory-policy noeviction (and set it in its "+
+			"configuration)", "%s: the server may evict messages", text)
 	case limit > 0 && float64(used) > nearlyFullRatio*float64(limit):
 		v.reportf(store.SeverityWarning, "memory",
-			"raise maxmemory, or make room: purge dead messages or add workers; a full server refuses sends but serves workers",
-			"%s: nearly full", text)
+			"raise maxmemory, or make room: purge dead messages or add workers; a full server refuses sends but "+
+				"serves workers", "%s: nearly full", text)
 	default:
 		v.reportf(store.SeverityOK, "memory", "", "%s", text)
 	}
@@ -224,7 +226,8 @@ func (v *serverCheck) clock(ctx context.Context) error {
 	severity, advice := store.SeverityOK, ""
 	if median > slowPing {
 		severity = store.SeverityNote
-		advice = "each claim and settle takes at least this long: run workers near the server, or raise their Concurrency"
+		advice = "each claim and settle takes at least this long: run workers near the server, or raise their " +
+			"Concurrency"
 	}
 	v.reportf(severity, "latency", advice, "PING takes %v, at most %v of %d", median.Round(time.Microsecond),
 		longest.Round(time.Microsecond), pingCount)
@@ -272,8 +275,8 @@ func (v *serverCheck) slowlog(ctx context.Context) error {
 	}
 	if count > 0 {
 		v.report(store.CheckResult{Severity: store.SeverityNote, Check: "slowlog", Count: int64(count),
-			Text: v.name + fmt.Sprintf("%d of Later's calls are in the slow log, the slowest took %v (%s)", count, slowest,
-				name),
+			Text: v.name + fmt.Sprintf("%d of Later's calls are in the slow log, the slowest took %v (%s)",
+				count, slowest, name),
 			Advice: "large payloads or a busy server cause this; SLOWLOG GET shows when they ran"})
 	}
 	return nil

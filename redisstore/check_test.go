@@ -127,12 +127,13 @@ var damages = []struct {
 		[]string{"entries"}, "1 1 1 1", nil},
 	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") },
 		[]string{"entries"}, "1 1 1 1", nil},
-	{"an entry of the index of groups without a message", func(d *damaged) { d.do("ZADD", d.key("groups"), 1, "ghost") },
-		[]string{"groups"}, "1 1 1 1", nil},
+	{"an entry of the index of groups without a message",
+		func(d *damaged) { d.do("ZADD", d.key("groups"), 1, "ghost") }, []string{"groups"}, "1 1 1 1", nil},
 	{"a message in a group that it does not name", func(d *damaged) { d.do("ZADD", d.key("groups"), 1, "ready") },
 		[]string{"groups"}, "1 1 1 1", nil},
 	{"messages missing from the index of their group", func(d *damaged) {
-		if _, err := d.s.Cancel(d.Context(), "q", store.CancelRequest{IDs: []string{"ready", "scheduled"}}); err != nil {
+		if _, err := d.s.Cancel(d.Context(), "q",
+			store.CancelRequest{IDs: []string{"ready", "scheduled"}}); err != nil {
 			d.Fatal(err)
 		}
 		if _, err := d.s.Send(d.Context(), "q", []store.Outgoing{
@@ -148,12 +149,12 @@ var damages = []struct {
 		d.do("ZREM", d.key("due"), "ready", "scheduled")
 		d.do("ZREM", d.key("dead"), "dead")
 	}, []string{"lost"}, "0 3 1 0", nil},
-	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0",
-		nil},
+	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"},
+		"1 2 1 0", nil},
 	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"},
 		"1 2 0 1", nil},
-	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("records"), "dead") }, []string{"records"},
-		"1 1 1 1", nil},
+	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("records"), "dead") },
+		[]string{"records"}, "1 1 1 1", nil},
 	{"a dead message with the record of a live one", func(d *damaged) {
 		d.do("HSET", d.key("records"), "dead",
 			"0\t3\t1\t0\t")
@@ -202,7 +203,8 @@ var damages = []struct {
 	}, []string{"leases"}, "1 1 1 1", nil},
 	{"an unreadable lease", func(d *damaged) { d.do("HSET", d.key("leases"), d.lease(), "\nleased\tx\ty\n") },
 		[]string{"leases", "lost"}, "1 2 0 1", nil},
-	{"no recorded format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1", nil},
+	{"no recorded format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"},
+		"1 1 1 1", nil},
 	{"no meta", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
 	{"a recorded maximum length that is too small", func(d *damaged) {
 		d.do("HSET", d.key("meta"), "max_envelope_bytes", 0)
@@ -218,7 +220,8 @@ var damages = []struct {
 		d.do("HSET", d.key("meta"), "dead_max_age_ms", "1e3", "dead_max_count", store.MaxDeadCount+1)
 	}, []string{"meta"}, "1 1 1 1", nil},
 	{"a retention without damage", func(d *damaged) {
-		d.do("HSET", d.key("meta"), "dead_max_age_ms", store.MaxDelay.Milliseconds(), "dead_max_count", store.MaxDeadCount)
+		d.do("HSET", d.key("meta"), "dead_max_age_ms", store.MaxDelay.Milliseconds(), "dead_max_count",
+			store.MaxDeadCount)
 	}, nil, "1 1 1 1", nil},
 	{"packed messages without damage", func(d *damaged) { d.sendPacked("f1", "f2") }, nil, "3 1 1 1", nil},
 	{"packed messages and no meta", func(d *damaged) {
@@ -330,7 +333,8 @@ func TestDamageIsFoundRepairedAndDelivered(t *testing.T) {
 	}{
 		{"alone", func(t testing.TB) redis.UniversalClient { return redistest.Start(t).Client(t) }},
 		{"cluster", func(t testing.TB) redis.UniversalClient { return redistest.StartCluster(t).Client(t) }},
-		{"valkey", func(t testing.TB) redis.UniversalClient { return redistest.Start(t, redistest.Valkey(t)).Client(t) }},
+		{"valkey",
+			func(t testing.TB) redis.UniversalClient { return redistest.Start(t, redistest.Valkey(t)).Client(t) }},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			rdb := e.client(t)

@@ -82,8 +82,8 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	i := 0
 	for l := range leaseLines(snapshot.text) {
 		if i == len(envelopes) {
-			return store.Claim{}, fmt.Errorf("%w: a lease of queue %q lists more messages than were claimed", store.ErrCorrupt,
-				queue)
+			return store.Claim{}, fmt.Errorf("%w: a lease of queue %q lists more messages than were claimed",
+				store.ErrCorrupt, queue)
 		}
 		snapshot.lines = append(snapshot.lines, textRange{int32(l.start), int32(l.end)})
 		m := store.Claimed{

@@ -36,7 +36,8 @@ func TestClusterCallSurvivesNodeFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := claim(t, s, "q", 10, time.Minute); len(got.Messages) < 1 || got.Messages[len(got.Messages)-1].ID != "after" {
+	if got := claim(t, s, "q", 10, time.Minute); len(got.Messages) < 1 ||
+		got.Messages[len(got.Messages)-1].ID != "after" {
 		t.Errorf("claimed %v, want the message sent after the failure", got.Messages)
 	}
 }

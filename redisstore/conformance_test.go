@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// long reports whether all histories are tried on all servers. Otherwise only a Cluster packs, since the scripts are the
-// same everywhere.
+// long reports whether all histories are tried on all servers. Otherwise only a Cluster packs, since the scripts are
+// the same everywhere.
 func long() bool { return os.Getenv("LATER_LONG") != "" }
 
 func TestConformance(t *testing.T) {

@@ -39,7 +39,7 @@ type confirmMode uint8
 const (
 	confirmReplicas confirmMode = iota // WAIT; nothing is known about the server's own disk
 	confirmAOF                         // WAITAOF
-	confirmReply                       // WAIT for replicas; with appendfsync always, a reply implies the server's own disk
+	confirmReply                       // WAIT for replicas; with appendfsync always, a reply implies the server's disk
 )
 
 // dedicatedConns are the connections to all nodes.
@@ -190,7 +190,8 @@ func (conn *dedicatedConn) probe(ctx context.Context) error {
 	case wait.Err() != nil && !forbidden(wait.Err()):
 		return wait.Err()
 	case strings.Contains(err.Error(), "appendonly"):
-		conn.refused = "the server keeps no append-only file: run CONFIG SET appendonly yes (and set it in its configuration)"
+		conn.refused = "the server keeps no append-only file: run CONFIG SET appendonly yes (and set it in its " +
+			"configuration)"
 	case !forbidden(err):
 		return err
 	default:
@@ -218,7 +219,8 @@ func (conn *dedicatedConn) probeFsync(ctx context.Context) error {
 		conn.confirmMode = confirmReply
 	default:
 		conn.refused = without + "and does not fsync before it answers: run CONFIG SET appendonly yes, " +
-			"CONFIG SET appendfsync always and CONFIG SET no-appendfsync-on-rewrite no (and set them in its configuration)"
+			"CONFIG SET appendfsync always and CONFIG SET no-appendfsync-on-rewrite no (and set them in its " +
+			"configuration)"
 	}
 	return nil
 }

@@ -215,8 +215,8 @@ func (conn *dedicatedConn) notDurable(w *confirmation, reached *progress, cause 
 		progressText = append(progressText, "not fsynced")
 	}
 	if n := w.asked.Replicas; n > 0 && conn.confirmMode == confirmAOF {
-		progressText = append(progressText, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)",
-			reached.replicas, n))
+		progressText = append(progressText,
+			fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)", reached.replicas, n))
 	} else if n > 0 {
 		progressText = append(progressText, fmt.Sprintf("acknowledged by %d of %d replicas", reached.replicas, n))
 	}

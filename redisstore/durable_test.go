@@ -28,7 +28,8 @@ func sendDurably(t *testing.T, s *Store, id string, d store.Durability) store.Se
 
 func trySendDurably(t *testing.T, s *Store, id string, d store.Durability) (store.SendResult, error) {
 	t.Helper()
-	r, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: id, SentAt: time.Now()}, Durable: d}})
+	r, err := s.Send(t.Context(), "q",
+		[]store.Outgoing{{Message: store.Message{ID: id, SentAt: time.Now()}, Durable: d}})
 	if err != nil {
 		return store.SendResult{}, err
 	}
@@ -119,7 +120,8 @@ func TestDurableSendRepeatedAfterBrokenWaitIsNotConfirmedByItself(t *testing.T) 
 		sent := make(chan error, 1)
 		go func() {
 			d := store.Durability{Replicas: 1, Timeout: time.Hour}
-			r, err := s.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "m", SentAt: time.Now()}, Durable: d}})
+			r, err := s.Send(ctx, "q",
+				[]store.Outgoing{{Message: store.Message{ID: "m", SentAt: time.Now()}, Durable: d}})
 			if err == nil {
 				err = r[0].Err
 			}
@@ -188,7 +190,8 @@ func TestWaitingDurableSendDelaysNoOtherSend(t *testing.T) {
 		waiting.Go(func() {
 			r, err := s.Send(ctx, "other", []store.Outgoing{{Message: store.Message{ID: fmt.Sprint(i)},
 				Durable: store.Durability{Replicas: 2, Timeout: time.Hour}}})
-			if err != nil || !errors.Is(r[0].Err, store.ErrNotDurable) || !strings.Contains(r[0].Err.Error(), "enough waited") ||
+			if err != nil || !errors.Is(r[0].Err, store.ErrNotDurable) ||
+				!strings.Contains(r[0].Err.Error(), "enough waited") ||
 				!strings.Contains(r[0].Err.Error(), "1 of 2 replicas") {
 				t.Errorf("canceled wait: %v %v", r, err)
 			}
@@ -243,13 +246,13 @@ func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 		want []string
 		set  [][2]string
 	}{
-		{"redis 7.0 with fsyncs each second", nil, []string{"WAITAOF", "appendfsync always"}, [][2]string{{"appendfsync",
-			"always"}}},
+		{"redis 7.0 with fsyncs each second", nil, []string{"WAITAOF", "appendfsync always"},
+			[][2]string{{"appendfsync", "always"}}},
 		{"redis 7.0 without fsyncs while it rewrites", []redistest.Option{redistest.Args("--appendfsync", "always",
 			"--no-appendfsync-on-rewrite", "yes")},
 			[]string{"no-appendfsync-on-rewrite no"}, [][2]string{{"no-appendfsync-on-rewrite", "no"}}},
-		{"redis 7.0 without an append-only file", []redistest.Option{redistest.Args("--appendonly", "no", "--appendfsync",
-			"always")},
+		{"redis 7.0 without an append-only file",
+			[]redistest.Option{redistest.Args("--appendonly", "no", "--appendfsync", "always")},
 			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
 		{"valkey without an append-only file", []redistest.Option{nil, redistest.Args("--appendonly", "no")},
 			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
@@ -260,7 +263,8 @@ func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 			}
 			rdb := redistest.Start(t, c.opts...).Client(t)
 			s := newStore(t, rdb)
-			if _, err := rdb.Do(t.Context(), "WAITAOF", 0, 0, 1).Result(); err == nil && strings.HasPrefix(c.name, "redis") {
+			if _, err := rdb.Do(t.Context(), "WAITAOF", 0, 0, 1).Result(); err == nil &&
+				strings.HasPrefix(c.name, "redis") {
 				t.Skip("this redis-server has WAITAOF")
 			}
 			_, err := trySendDurably(t, s, "m", soon(0))

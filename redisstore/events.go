@@ -70,7 +70,8 @@ func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []st
 			kind, _ := classify(err)
 			results[i].Err = fmt.Errorf("report on queue %q: %w", reports[i].Queue, wrap(kind, err))
 		case !ok:
-			results[i].Err = fmt.Errorf("report on queue %q: reply is %v: %w", reports[i].Queue, reply, store.ErrCorrupt)
+			results[i].Err = fmt.Errorf("report on queue %q: reply is %v: %w", reports[i].Queue, reply,
+				store.ErrCorrupt)
 		case watchers == replyNewer:
 			results[i].Err = s.formatError(ctx, reports[i].Queue)
 		case watchers < 0:

@@ -16,7 +16,8 @@ import (
 func BenchmarkFollowUps(b *testing.B) {
 	rdb := redistest.Start(b).Client(b)
 	for _, c := range []struct{ msgs, queues, size int }{
-		{1, 1, 100}, {1, 64, 100}, {7, 64, 100}, {500, 1, 100}, {50, 10, 100}, {1, 64, 24000}, {7, 64, 4600}, {500, 1, 4100},
+		{1, 1, 100}, {1, 64, 100}, {7, 64, 100}, {500, 1, 100}, {50, 10, 100}, {1, 64, 24000}, {7, 64, 4600},
+		{500, 1, 4100},
 	} {
 		b.Run(fmt.Sprintf("messages=%d/queues=%d/bytes=%d", c.msgs, c.queues, c.size), func(b *testing.B) {
 			ctx := b.Context()

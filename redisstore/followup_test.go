@@ -82,7 +82,8 @@ func TestFollowUpsAreWrittenInBoundedCalls(t *testing.T) {
 			}
 			if rdb.calls != c.calls || rdb.keys > len(keyNames)*(1+store.MaxFollowUpQueues) ||
 				rdb.bytes > maxSendWork<<9+200_000 {
-				t.Errorf("%d calls with up to %d keys and %d bytes, want %d calls", rdb.calls, rdb.keys, rdb.bytes, c.calls)
+				t.Errorf("%d calls with up to %d keys and %d bytes, want %d calls", rdb.calls, rdb.keys,
+					rdb.bytes, c.calls)
 			}
 			there := int64(0)
 			for i := range c.queues {

@@ -142,7 +142,8 @@ func (s *Store) Deliver(ctx context.Context, to store.Target, msgs []store.Claim
 		return cmds, nil
 	})
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return fmt.Errorf("%w: key %q is not a %s: delete it or choose another key", store.ErrUnavailable, to.Name, to.Kind)
+		return fmt.Errorf("%w: key %q is not a %s: delete it or choose another key", store.ErrUnavailable,
+			to.Name, to.Kind)
 	}
 	if err != nil {
 		return fmt.Errorf("deliver to %q: %w", to, err)

@@ -14,7 +14,8 @@ func BenchmarkForward(b *testing.B) {
 	rdb := redistest.Start(b).Client(b)
 	report := func(b *testing.B) { b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s") }
 	payload := func(i int) []byte { return fmt.Appendf(nil, "%0100d", i) }
-	for _, kind := range []store.TargetKind{store.TargetList, store.TargetStream, store.TargetChannel, store.TargetQueue} {
+	for _, kind := range []store.TargetKind{store.TargetList, store.TargetStream, store.TargetChannel,
+		store.TargetQueue} {
 		b.Run(string(kind), func(b *testing.B) {
 			ctx := b.Context()
 			rdb.FlushAll(ctx)

@@ -37,7 +37,8 @@ func TestQueueOfAnotherFormatIsNamed(t *testing.T) {
 		send(t, s, from, "m", store.Due{})
 		st := store.Settlement{Receipt: claim(t, s, from, 1, time.Minute).Messages[0].Receipt, Action: store.Ack}
 		for _, queue := range then {
-			st.Then = append(st.Then, store.FollowUp{Queue: queue, Message: store.Outgoing{Message: store.Message{ID: "f"}}})
+			st.Then = append(st.Then,
+				store.FollowUp{Queue: queue, Message: store.Outgoing{Message: store.Message{ID: "f"}}})
 		}
 		_, err := s.Settle(t.Context(), from, []store.Settlement{st})
 		return err
@@ -90,7 +91,8 @@ func sendAll(t *testing.T, s *Store, queue string) (payloads []string, entries [
 		{ID: "chosen", Payload: []byte(binary), SentAt: at},
 		{ID: "empty"},
 		{ID: "everything", Payload: []byte("x" + binary), SentAt: at, MaxAttempts: 300, ExpireAt: at.AddDate(50, 0, 0),
-			Timeout: time.Hour, DedupWindow: time.Hour, Headers: map[string]string{"empty": "", "k": strings.Repeat("v", 300),
+			Timeout: time.Hour, DedupWindow: time.Hour,
+			Headers: map[string]string{"empty": "", "k": strings.Repeat("v", 300),
 				"binary": "\x00\x01"}, Group: "g"},
 		{ID: "long", Payload: []byte(strings.Repeat("long", 10_000)), Headers: map[string]string{"a": "b"}},
 		{ID: "relative", Payload: []byte("r"), ExpireAfter: 50 * 365 * 24 * time.Hour},
@@ -300,7 +302,8 @@ func TestForwardToKeyOfWrongTypeMovesNothing(t *testing.T) {
 		}
 		to := store.Target{Kind: kind, Name: key}
 		_, err := s.Forward(t.Context(), queue, store.ForwardRequest{To: to, Max: 10})
-		if want := fmt.Sprintf("key %q is a string, not a %s", key, kind); store.CodeOf(err) != store.ErrUnavailable.Code ||
+		if want := fmt.Sprintf("key %q is a string, not a %s", key, kind); store.CodeOf(
+			err) != store.ErrUnavailable.Code ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)
 		}
@@ -481,7 +484,8 @@ func TestForwardsToRefusesOwnKeys(t *testing.T) {
 func TestForwardStartsDedupWindowAndLeavesGroup(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
-	for _, kind := range []store.TargetKind{store.TargetList, store.TargetStream, store.TargetChannel, store.TargetQueue} {
+	for _, kind := range []store.TargetKind{store.TargetList, store.TargetStream, store.TargetChannel,
+		store.TargetQueue} {
 		queue := "forward-leaves-" + string(kind)
 		m := store.Outgoing{Message: store.Message{ID: "m", DedupWindow: time.Hour, Group: "g"}}
 		plain := store.Outgoing{Message: store.Message{ID: "plain"}}

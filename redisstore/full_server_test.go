@@ -67,14 +67,16 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 		}},
 		{"resume", func(s *Store) error { return s.SetPaused(ctx, queue, false) }},
 		{"extend", func(s *Store) error {
-			results, err := s.Extend(ctx, queue, []store.Extension{{Lease: held.Messages[0].Receipt.Lease, For: time.Minute}})
+			results, err := s.Extend(ctx, queue,
+				[]store.Extension{{Lease: held.Messages[0].Receipt.Lease, For: time.Minute}})
 			if err != nil {
 				return err
 			}
 			return results[0].Err
 		}},
 		{"ack with follow-ups", func(s *Store) error {
-			then := []store.FollowUp{{Queue: "doomed", Message: store.Outgoing{Message: store.Message{ID: "follow-up"}}}}
+			then := []store.FollowUp{
+				{Queue: "doomed", Message: store.Outgoing{Message: store.Message{ID: "follow-up"}}}}
 			for _, s := range []*Store{s, known} {
 				results, err := s.Settle(ctx, queue,
 					[]store.Settlement{{Receipt: held.Messages[0].Receipt, Action: store.Ack, Then: then}})
@@ -92,7 +94,8 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 			return err
 		}},
 		{"ack", func(s *Store) error { return settle(s, 0, store.Ack, nil) }},
-		{"conditional ack", func(s *Store) error { return settle(s, 2, store.Ack, &store.Condition{Property: "none"}) }},
+		{"conditional ack",
+			func(s *Store) error { return settle(s, 2, store.Ack, &store.Condition{Property: "none"}) }},
 		{"bury", func(s *Store) error { return settle(s, 1, store.Bury, nil) }},
 		{"replay", func(s *Store) error {
 			bulk, err := s.Replay(ctx, queue, store.Selection{State: store.StateDead}, store.Due{})

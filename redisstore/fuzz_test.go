@@ -24,7 +24,8 @@ func FuzzCursor(f *testing.F) {
 			t.Errorf("%q: %v", text, err)
 		}
 		if step, last, err := parseLeasedCursor(text); err == nil && text != "" {
-			if s, l, err := parseLeasedCursor(formatLeasedCursor(step, leaseEntry{messageEpoch: last})); err != nil || s != step || l != last {
+			if s, l, err := parseLeasedCursor(formatLeasedCursor(step, leaseEntry{messageEpoch: last})); err != nil ||
+				s != step || l != last {
 				t.Errorf("%q: %q, %v, %v", text, s, l, err)
 			}
 		} else if err != nil && !errors.Is(err, store.ErrInvalid) {

@@ -51,7 +51,8 @@ func BenchmarkHistogram(b *testing.B) {
 					from = from.Add(2*time.Hour + rand.N(month-2*time.Hour-span))
 				}
 				took := (&scriptBench{x.s, rdb}).scriptMicros(b)
-				counts, err := x.s.Histogram(b.Context(), "far", store.HistogramBounds(from, from.Add(span), store.MaxBuckets))
+				counts, err := x.s.Histogram(b.Context(), "far",
+					store.HistogramBounds(from, from.Add(span), store.MaxBuckets))
 				if err != nil {
 					b.Fatal(err)
 				}

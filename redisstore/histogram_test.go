@@ -169,7 +169,8 @@ func TestWrongCountsOfPackedMessagesAreFoundAtEveryLevel(t *testing.T) {
 	if len(levels) != 6 {
 		t.Errorf("there are blocks of %d levels, want 6", len(levels))
 	}
-	counts, err := s.Histogram(t.Context(), "q", store.HistogramBounds(begin, begin.Add(time.Second+time.Millisecond), 1))
+	counts, err := s.Histogram(t.Context(), "q", store.HistogramBounds(begin, begin.Add(time.Second+time.Millisecond),
+		1))
 	if err != nil || counts[0] != 20*store.MaxBatch {
 		t.Errorf("the histogram counts %v, %v; want %d", counts, err, 20*store.MaxBatch)
 	}

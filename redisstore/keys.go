@@ -16,7 +16,7 @@ import (
 //	dead             zset  id → time of death ms
 //	dedup            zset  id → end of dedup window ms      acked ids
 //	meta             hash  see below
-//	sessions         hash  session → last request           so that a repeated request is executed once, see session.go
+//	sessions         hash  session → last request           executes a repeated request once, see session.go
 //	old_sessions     hash  the same, from before            see lua/_session.lua
 //	buckets          hash  bucket → messages due far ahead  see lua/_buckets.lua
 //	bucket_starts    zset  bucket → start ms
@@ -35,8 +35,8 @@ import (
 //	dead_dropped        how many dead messages were removed because of these
 //	packed_messages     number of messages in buckets
 //
-// Four more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events; and
-// once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
+// Four more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events;
+// and once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
 // fifteen; see propertiesKey, activityKey and onceKey.
 //
 // Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change

@@ -20,7 +20,8 @@ func (c *call) addOnce(o *store.Once) {
 	c.add(o.Key, o.Fingerprint)
 }
 
-// parseFirst returns the send in the text that a script replies for a store.Once, see lua/_once.lua; nil if it is empty.
+// parseFirst returns the send in the text that a script replies for a store.Once, see lua/_once.lua; nil if it is
+// empty.
 func parseFirst(text string) *store.FirstSend {
 	const timeSize = 6
 	if len(text) <= timeSize {

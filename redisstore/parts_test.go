@@ -47,7 +47,8 @@ func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 			t.Fatalf("%d results, %v", len(results), err)
 		}
 		for i, r := range results {
-			if r.Err != nil || time.Until(r.Deadline) < 30*time.Minute || len(r.Lost) != 1 || r.Lost[0].ID != fmt.Sprint("a", i) {
+			if r.Err != nil || time.Until(r.Deadline) < 30*time.Minute || len(r.Lost) != 1 ||
+				r.Lost[0].ID != fmt.Sprint("a", i) {
 				t.Errorf("lost=%v: result of lease %d is %+v", lost, i, r)
 			}
 		}
@@ -61,13 +62,15 @@ func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 		if _, err := other.Send(t.Context(), queue, msgs); err != nil {
 			t.Fatal(err)
 		}
-		errs, err := caller().Reschedule(t.Context(), queue, []string{"far0", "far1", "none"}, store.Due{Delay: time.Minute})
+		errs, err := caller().Reschedule(t.Context(), queue, []string{"far0", "far1", "none"},
+			store.Due{Delay: time.Minute})
 		if err != nil || errs[0] != nil || errs[1] != nil || errs[2] == nil {
 			t.Errorf("lost=%v: Reschedule = %v, %v", lost, errs, err)
 		}
 		req := store.CancelRequest{IDs: []string{"far0", "far1", "far2", "none", "far3"}, KeepIDs: true}
 		cancelled, err := caller().Cancel(t.Context(), queue, req)
-		if want := "[{scheduled <nil>} {scheduled <nil>} {scheduled <nil>} { not found} {scheduled <nil>}]"; err != nil ||
+		if want := "[{scheduled <nil>} {scheduled <nil>} {scheduled <nil>} { not found} {scheduled <nil>}]"; err !=
+			nil ||
 			fmt.Sprint(cancelled) != want {
 			t.Errorf("lost=%v: Cancel = %v, %v; want %v", lost, cancelled, err, want)
 		}

@@ -63,8 +63,8 @@ func (s *Store) ConfigError() error {
 	return checkPrefix(s.keys.prefix)
 }
 
-// tryPreflight refuses a server that is too old, may evict keys or is a replica, and a Cluster's node without a Cluster's client. In
-// a Cluster it checks every primary that answers.
+// tryPreflight refuses a server that is too old, may evict keys or is a replica, and a Cluster's node without a
+// Cluster's client. In a Cluster it checks every primary that answers.
 func (s *Store) tryPreflight(ctx context.Context) error {
 	err := s.ConfigError()
 	if err != nil {
@@ -111,7 +111,8 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable, at serve
 		if err := rdb.Ping(ctx).Err(); err != nil {
 			return fmt.Errorf("reach Redis: %w", err)
 		}
-		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey 7.0 or later")
+		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey " +
+			"7.0 or later")
 	default:
 		return fmt.Errorf("reach Redis: %w", err)
 	}
@@ -122,8 +123,8 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable, at serve
 			return err
 		}
 	case forbidden(err):
-		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages " +
-			"can vanish")
+		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, " +
+			"or messages can vanish")
 	default:
 		return fmt.Errorf("read Redis's eviction policy: %w", err)
 	}
@@ -155,8 +156,8 @@ func (s *Store) checkMode(info string) error {
 	}
 	for line := range strings.SplitSeq(info, "\r\n") {
 		if line == "redis_mode:cluster" || line == "server_mode:cluster" { // Valkey 8 has the second
-			return fmt.Errorf("the server is a node of a Cluster, and the client is a %T, which does not follow a Cluster: "+
-				"open redis+cluster://, or give a client that redis.NewClusterClient returns: %w", s.rdb,
+			return fmt.Errorf("the server is a node of a Cluster, and the client is a %T, which does not follow "+
+				"a Cluster: open redis+cluster://, or give a client that redis.NewClusterClient returns: %w", s.rdb,
 				store.ErrMisconfigured)
 		}
 	}

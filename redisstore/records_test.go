@@ -81,7 +81,8 @@ func TestAckOfRetriedMessagesLeavesNoRecords(t *testing.T) {
 	if _, err := s.Settle(ctx, queue, nacks[:3]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: nacks[3].Receipt, Action: store.Release}}); err != nil {
+	if _, err := s.Settle(ctx, queue,
+		[]store.Settlement{{Receipt: nacks[3].Receipt, Action: store.Release}}); err != nil {
 		t.Fatal(err)
 	}
 	if encoding := rdb.ObjectEncoding(ctx, records).Val(); encoding != "hashtable" {

@@ -29,7 +29,8 @@ func TestLargeHashIsRehashedWithinASixthMoreMessages(t *testing.T) {
 				for ; from < to; from += store.MaxBatch {
 					var msgs []store.Outgoing
 					for i := from; i < min(from+store.MaxBatch, to); i++ {
-						msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprint(i)}, Due: store.Due{Delay: time.Minute}})
+						msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprint(i)},
+							Due: store.Due{Delay: time.Minute}})
 					}
 					if _, err := s.Send(t.Context(), "q", msgs); err != nil {
 						t.Fatal(err)

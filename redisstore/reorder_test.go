@@ -100,7 +100,8 @@ func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
 				t.Fatalf("Claim = %+v, %v", got, err)
 			}
 			if c.acked { // in another session, so its number does not protect the claim
-				results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: got.Messages[0].Receipt, Action: store.Ack}})
+				results, err := s.Settle(ctx, queue,
+					[]store.Settlement{{Receipt: got.Messages[0].Receipt, Action: store.Ack}})
 				if err != nil || results[0].Err != nil {
 					t.Fatalf("ack = %+v, %v", results, err)
 				}
@@ -109,11 +110,12 @@ func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
 			advance(rdb)(t, queue, time.Second)
 			l.deliver(t)
 			if st, err := s.Stats(ctx, queue); err != nil || st.Leased != int64(c.leased) || st.Ready != int64(c.left) {
-				t.Errorf("after the late attempt %d are leased and %d ready, want %d and %d (%v)", st.Leased, st.Ready, c.leased,
-					c.left, err)
+				t.Errorf("after the late attempt %d are leased and %d ready, want %d and %d (%v)", st.Leased,
+					st.Ready, c.leased, c.left, err)
 			}
 			advance(rdb)(t, queue, time.Hour)
-			if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != c.left || len(again.Died) != c.leased {
+			if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != c.left ||
+				len(again.Died) != c.leased {
 				t.Errorf("after the lease: %+v, want %d messages, and %d to have died", again, c.left, c.leased)
 			}
 		})
@@ -179,7 +181,8 @@ func TestTamperedReceiptSettlesNothing(t *testing.T) {
 	} {
 		ack := store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Ack}
 		change(&ack.Receipt)
-		if results, err := s.Settle(ctx, queue, []store.Settlement{ack}); err != nil || results[0].Err != store.ErrLeaseLost {
+		if results, err := s.Settle(ctx, queue, []store.Settlement{ack}); err != nil ||
+			results[0].Err != store.ErrLeaseLost {
 			t.Errorf("%+v: ack = %+v, %v", ack.Receipt, results, err)
 		}
 	}

@@ -32,7 +32,8 @@ func (o otherClient) sendOnce(id, key, request string) {
 
 func (o otherClient) cancel(id string) {
 	o.Helper()
-	if r, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{id}}); err != nil || r[0].Err != nil {
+	if r, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{id}}); err != nil ||
+		r[0].Err != nil {
 		o.Errorf("Cancel(%s) = %+v, %v", id, r, err)
 	}
 }
@@ -272,7 +273,8 @@ func mutations() []mutation {
 			name:   "cancel",
 			before: func(o otherClient) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				results, err := s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{"a", "unknown", "b", "held", "a"}})
+				results, err := s.Cancel(o.Context(), o.queue,
+					store.CancelRequest{IDs: []string{"a", "unknown", "b", "held", "a"}})
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.send("a", time.Hour); o.send("unknown", time.Hour) },
@@ -289,13 +291,19 @@ func mutations() []mutation {
 			answer:  "[<nil> message is dead not found]",
 		},
 		{
-			name:   "pause",
-			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, true) },
+			name: "pause",
+			call: func(o otherClient, s *Store) (string,
+				error) {
+				return "", s.SetPaused(o.Context(), o.queue, true)
+			},
 			before: func(o otherClient) { o.send("a", 0) }, between: func(o otherClient) { o.pause(false) },
 		},
 		{
-			name:   "resume",
-			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, false) },
+			name: "resume",
+			call: func(o otherClient, s *Store) (string,
+				error) {
+				return "", s.SetPaused(o.Context(), o.queue, false)
+			},
 			before: func(o otherClient) { o.pause(true) }, between: func(o otherClient) { o.pause(true) },
 		},
 		{
@@ -343,7 +351,8 @@ func mutations() []mutation {
 			name:   "replay",
 			before: func(o otherClient) { o.bury("a"); o.bury("b") },
 			call: func(o otherClient, s *Store) (string, error) {
-				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead, IDs: []string{"a", "b"}}, hour)
+				done, err := s.Replay(o.Context(), o.queue,
+					store.Selection{State: store.StateDead, IDs: []string{"a", "b"}}, hour)
 				return fmt.Sprint(done.Done, done.More), err
 			},
 			between: func(o otherClient) { o.cancel("a"); o.bury("a") },
@@ -374,7 +383,8 @@ func mutations() []mutation {
 			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
 			reads:  1,
 			call: func(o otherClient, s *Store) (string, error) {
-				removed, err := s.Remove(o.Context(), o.queue, []store.Info{*o.info("a"), {Message: store.Message{ID: "b"}}})
+				removed, err := s.Remove(o.Context(), o.queue,
+					[]store.Info{*o.info("a"), {Message: store.Message{ID: "b"}}})
 				return fmt.Sprint(removed), err
 			},
 			between: func(o otherClient) { o.send("a", time.Hour) },

@@ -82,7 +82,8 @@ func restOf(m *store.Info) string {
 	} else if m.LastError == "" && len(m.Failures) == 0 {
 		return ""
 	}
-	return due + "\t" + string(m.DeadReason) + "\t" + string(envelope.AppendFailures(nil, m.Failures)) + "\t" + m.LastError
+	return due + "\t" + string(m.DeadReason) + "\t" + string(envelope.AppendFailures(nil, m.Failures)) +
+		"\t" + m.LastError
 }
 
 // Remove implements store.Store. It reads the messages and compares them. The script then removes only messages that

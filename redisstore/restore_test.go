@@ -54,7 +54,8 @@ func TestRestoreAndRemoveExecuteOnceWhenReplyIsLost(t *testing.T) {
 			Due: time.UnixMilli(1)},
 		{Message: store.Message{ID: "b", Payload: []byte("x")}, State: store.StateDead, Due: time.UnixMilli(1),
 			DeadReason: store.DeadFailed, DiedAt: time.UnixMilli(2)},
-		{Message: store.Message{ID: "live", Payload: []byte("another")}, State: store.StateReady, Due: time.UnixMilli(1)},
+		{Message: store.Message{ID: "live", Payload: []byte("another")}, State: store.StateReady,
+			Due: time.UnixMilli(1)},
 	}
 	restored, err := again.Restore(ctx, queue, infos)
 	if err != nil || restored[0].Duplicate || restored[1].Duplicate || !restored[2].Duplicate {

@@ -314,8 +314,8 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 func (s *Store) formatError(ctx context.Context, queue string) error {
 	format, err := s.rdb.HGet(ctx, s.keys.key(queue, "meta"), "format").Result()
 	if err != nil {
-		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it failed: %w; %w",
-			queue, err, store.ErrUnsupported)
+		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it "+
+			"failed: %w; %w", queue, err, store.ErrUnsupported)
 	}
 	of, advice := formatAdvice(format)
 	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)
@@ -326,8 +326,8 @@ func formatAdvice(format string) (of, advice string) {
 	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with "+
 		"this one (later import)"
 	if n, err := strconv.Atoi(format); err == nil && n < previousFormat {
-		version, advice = "an older", "export the queue with that version (later export), delete it with that version, "+
-			"and import it with this one (later import)"
+		version, advice = "an older", "export the queue with that version (later export), delete it with "+
+			"that version, and import it with this one (later import)"
 	}
 	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d and %d", format, version,
 		previousFormat, layoutFormat), advice

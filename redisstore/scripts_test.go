@@ -35,7 +35,8 @@ func TestSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		if script.body != string(want) {
-			t.Errorf("%s.lua differs from its snapshot; if intended, run: go test ./redisstore -run Snapshots -update", name)
+			t.Errorf("%s.lua differs from its snapshot; if intended, run: go test ./redisstore -run Snapshots -update",
+				name)
 		}
 	}
 }
@@ -107,7 +108,8 @@ var calls = []struct {
 		return err
 	}},
 	{"collapse packed", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{Delay: 2 * time.Hour}, "new", "gone", "ready", "scheduled"))
+		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{Delay: 2 * time.Hour}, "new", "gone", "ready",
+			"scheduled"))
 		return err
 	}},
 	{"collapse nothing", func(ctx context.Context, x *populatedQueue) error {
@@ -115,7 +117,8 @@ var calls = []struct {
 		return err
 	}},
 	{"collapse with keys", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, onceEach(collapsing(store.Due{}, "new", "gone", "ready", "dead", "once", "other")))
+		_, err := x.s.Send(ctx, x.queue,
+			onceEach(collapsing(store.Due{}, "new", "gone", "ready", "dead", "once", "other")))
 		return err
 	}},
 	{"send with keys", func(ctx context.Context, x *populatedQueue) error {
@@ -154,7 +157,8 @@ var calls = []struct {
 		return err
 	}},
 	{"replay nothing", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}}, store.Due{})
+		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}},
+			store.Due{})
 		return err
 	}},
 	{"purge nothing", func(ctx context.Context, x *populatedQueue) error {
@@ -243,7 +247,8 @@ var calls = []struct {
 			return err
 		}
 		s := settlements([]store.Receipt{c.Messages[0].Receipt}, store.Ack)
-		for id, due := range map[string]store.Due{"new": {}, "far": {Delay: 2 * time.Hour}, "gone": {At: time.UnixMilli(1)}} {
+		for id, due := range map[string]store.Due{"new": {}, "far": {Delay: 2 * time.Hour},
+			"gone": {At: time.UnixMilli(1)}} {
 			m := store.Outgoing{Message: store.Message{ID: id}, Due: due}
 			s[0].Then = append(s[0].Then, store.FollowUp{Queue: x.queue, Message: m})
 		}
@@ -324,8 +329,9 @@ var calls = []struct {
 		return err
 	}},
 	{"restore one", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled,
-			Due: time.Now().Add(time.Hour)}})
+		_, err := x.s.Restore(ctx, x.queue,
+			[]store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled,
+				Due: time.Now().Add(time.Hour)}})
 		return err
 	}},
 	{"remove", func(ctx context.Context, x *populatedQueue) error {

@@ -39,7 +39,8 @@ func (f *fullAfter) Process(ctx context.Context, cmd redis.Cmder) error {
 func farAhead(n int) []store.Outgoing {
 	msgs := make([]store.Outgoing, n)
 	for i := range msgs {
-		msgs[i] = store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%03d", i)}, Due: store.Due{Delay: 48 * time.Hour}}
+		msgs[i] = store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%03d", i)},
+			Due: store.Due{Delay: 48 * time.Hour}}
 	}
 	return msgs
 }

@@ -28,7 +28,8 @@ func openURL(t *testing.T, url string, log *slog.Logger) (store.Store, error) {
 func TestServerThatMayEvictIsRefused(t *testing.T) {
 	srv := redistest.Start(t, redistest.Args("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
 	_, err := openURL(t, srv.URL(), slog.Default())
-	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "CONFIG SET maxmemory-policy noeviction") {
+	if !errors.Is(err, store.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "CONFIG SET maxmemory-policy noeviction") {
 		t.Errorf("Open = %v, want an error that says what to change", err)
 	}
 	if _, err := New(srv.Client(t)).Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnsupported) {
@@ -72,7 +73,8 @@ func TestReplicaIsRefusedWithTheAddressOfItsPrimary(t *testing.T) {
 	replica := redistest.StartReplica(t, primary)
 	refused := func(call string, err error) {
 		t.Helper()
-		if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "is a replica of "+primary.Addr()) ||
+		if !errors.Is(err, store.ErrMisconfigured) ||
+			!strings.Contains(err.Error(), "is a replica of "+primary.Addr()) ||
 			!strings.Contains(err.Error(), "open the primary instead") {
 			t.Errorf("%s: %v, want an error that says what to open", call, err)
 		}
@@ -111,7 +113,8 @@ func TestPrimaryThatBecomesAReplicaIsRetriedAndThenNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := send(s)
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "has become a replica: open its primary") {
+	if !errors.Is(err, store.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "has become a replica: open its primary") {
 		t.Errorf("send to a demoted primary: %v", err)
 	}
 }
@@ -294,7 +297,8 @@ func TestFullServerRefusesOnlySends(t *testing.T) {
 	}
 	c := claim(t, s, "q", 4, time.Minute)
 	for i, action := range []store.Action{store.Ack, store.Nack, store.Snooze, store.Bury} {
-		r, err := s.Settle(ctx, "q", []store.Settlement{{Receipt: c.Messages[i].Receipt, Action: action, Delay: time.Hour}})
+		r, err := s.Settle(ctx, "q",
+			[]store.Settlement{{Receipt: c.Messages[i].Receipt, Action: action, Delay: time.Hour}})
 		if err != nil || r[0].Err != nil {
 			t.Errorf("%v on a full server: %v %v", action, err, r)
 		}

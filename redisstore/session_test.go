@@ -182,7 +182,8 @@ func TestRepetitionIgnoresReplyOfAnotherRequest(t *testing.T) {
 		want   store.State
 		exists bool // afterwards
 	}{
-		{"another session", func(name string, number int64) []any { return []any{name + "0", fmt.Sprint(number, ":d")} },
+		{"another session",
+			func(name string, number int64) []any { return []any{name + "0", fmt.Sprint(number, ":d")} },
 			store.StateScheduled, false},
 		{"an earlier request", func(name string, number int64) []any { return []any{name, fmt.Sprint(number-1, ":d")} },
 			store.StateScheduled, false},

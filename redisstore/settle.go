@@ -20,8 +20,8 @@ func token(r *store.Receipt) string {
 	return r.ID + "\t" + strconv.FormatInt(r.Epoch, 10)
 }
 
-// maxLeaseLines limits the lines of the leases of one call: a script parses a lease if it settles single messages of it,
-// which takes about a microsecond for each line. maxExtensions limits the leases that one call extends.
+// maxLeaseLines limits the lines of the leases of one call: a script parses a lease if it settles single messages of
+// it, which takes about a microsecond for each line. maxExtensions limits the leases that one call extends.
 const (
 	maxLeaseLines = 1_000
 	maxExtensions = store.MaxBatch

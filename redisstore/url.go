@@ -189,14 +189,16 @@ func (u *parsedURL) setAuthority(authority string) error {
 		u.Options.Password, err = url.PathUnescape(password)
 	}
 	if err != nil {
-		return store.Invalid("store URL has a %% in its user or password that starts no percent-encoding: write it as %%25")
+		return store.Invalid("store URL has a %% in its user or password that starts no percent-encoding: write " +
+			"it as %%25")
 	}
 	if name != "" && password == "" {
 		return store.Invalid("store URL has a user without a password: give both, as in %s", exampleURL[formSingle])
 	}
 	if u.scheme.form == formSocket {
 		if hosts != "" {
-			return store.Invalid("store URL of a socket has a host: give only the path, as in %s", exampleURL[formSocket])
+			return store.Invalid("store URL of a socket has a host: give only the path, as in %s",
+				exampleURL[formSocket])
 		}
 		return nil
 	}

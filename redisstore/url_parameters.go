@@ -51,7 +51,8 @@ func (u *parsedURL) setParameters(query string, given map[string]bool) error {
 		given[name] = true
 		value, err := url.PathUnescape(value)
 		if err != nil {
-			return store.Invalid("store URL gives %s a value with a %% that starts no percent-encoding: write it as %%25", name)
+			return store.Invalid("store URL gives %s a value with a %% that starts no percent-encoding: write "+
+				"it as %%25", name)
 		}
 		if err := p.set(u, value); err != nil {
 			return err
@@ -88,9 +89,10 @@ var parameters = map[string]parameter{
 		u.Options.PoolSize = n
 		return nil
 	}},
-	"dial_timeout":  timeout("dial_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.DialTimeout }),
-	"read_timeout":  timeout("read_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.ReadTimeout }),
-	"write_timeout": timeout("write_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.WriteTimeout }),
+	"dial_timeout": timeout("dial_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.DialTimeout }),
+	"read_timeout": timeout("read_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.ReadTimeout }),
+	"write_timeout": timeout("write_timeout",
+		func(o *redis.UniversalOptions) *time.Duration { return &o.WriteTimeout }),
 	"retry": {set: func(u *parsedURL, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < 0 || d > maxTimeout {

@@ -46,7 +46,8 @@ func TestURLSetsOptions(t *testing.T) {
 			"write_timeout=3m&eviction=allow&retry=0s",
 			func(u *parsedURL) {
 				u.Options.Addrs, u.Options.ClientName, u.Options.PoolSize = []string{"h:6379"}, "a.b", 7
-				u.Options.DialTimeout, u.Options.ReadTimeout, u.Options.WriteTimeout = time.Second, 2*time.Second, 3*time.Minute
+				u.Options.DialTimeout, u.Options.ReadTimeout, u.Options.WriteTimeout = time.Second, 2*time.Second,
+					3*time.Minute
 				u.Prefix, u.AllowEviction, u.RetryFor = "shop:", true, 0
 			}},
 		{"rediss://h", func(u *parsedURL) {
@@ -66,11 +67,12 @@ func TestURLSetsOptions(t *testing.T) {
 			u.Options.Addrs, u.Options.DB = []string{"/run/redis.sock"}, 2
 			u.Options.Username, u.Options.Password = "me", "pass"
 		}},
-		{"redis+sentinel://me:pass@a,b:1,[::1]/primary/4?sentinel_username=s&sentinel_password=t+%3D", func(u *parsedURL) {
-			u.Options.Addrs, u.Options.MasterName = []string{"a:26379", "b:1", "[::1]:26379"}, "primary"
-			u.Options.Username, u.Options.Password, u.Options.DB = "me", "pass", 4
-			u.Options.SentinelUsername, u.Options.SentinelPassword = "s", "t+="
-		}},
+		{"redis+sentinel://me:pass@a,b:1,[::1]/primary/4?sentinel_username=s&sentinel_password=t+%3D",
+			func(u *parsedURL) {
+				u.Options.Addrs, u.Options.MasterName = []string{"a:26379", "b:1", "[::1]:26379"}, "primary"
+				u.Options.Username, u.Options.Password, u.Options.DB = "me", "pass", 4
+				u.Options.SentinelUsername, u.Options.SentinelPassword = "s", "t+="
+			}},
 		{"rediss+sentinel://a/primary?db=1", func(u *parsedURL) {
 			u.Options.Addrs, u.Options.MasterName, u.Options.DB = []string{"a:26379"}, "primary", 1
 			u.tls = &tlsSettings{}
@@ -258,7 +260,8 @@ func TestBadTLSFilesAreRefused(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, query := range []string{"tls_ca=/no/such/file", "tls_ca=" + empty, "tls_cert=" + empty + "&tls_key=" + empty} {
+	for _, query := range []string{"tls_ca=/no/such/file", "tls_ca=" + empty,
+		"tls_cert=" + empty + "&tls_key=" + empty} {
 		u, err := parseURL("rediss://h?" + query)
 		if err != nil {
 			t.Fatal(err)

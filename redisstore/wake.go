@@ -25,8 +25,8 @@ import (
 // or its place in the lists, it looks at all its queues. All of that takes seconds, and concerns lists, not messages.
 // In case that a loss goes unnoticed, every waiting queue is claimed from time to time.
 const (
-	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few queues;
-	// all its queues together are claimed safetyRate times a second at most.
+	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few
+	// queues; all its queues together are claimed safetyRate times a second at most.
 	safetyInterval = 5 * time.Second
 	safetyRate     = 10
 	// patientInterval is safetyInterval for a queue with a patient waiter; see store.Patient.

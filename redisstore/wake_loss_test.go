@@ -323,8 +323,8 @@ func TestCheckReportsAUserWithoutChannels(t *testing.T) {
 func TestClusterWaitersShareOneConnectionPerPrimary(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	for _, node := range cluster.Nodes {
-		err := node.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~later:*", "&later:*", "+@all",
-			"-@dangerous").Err()
+		err := node.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~later:*",
+			"&later:*", "+@all", "-@dangerous").Err()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -282,8 +282,8 @@ func TestWakePatientWaitersClaimOnceAMinuteAndOthersEveryFewSeconds(t *testing.T
 		w.servers = map[string]*wakeServer{"server": {running: true, listening: true, muted: test.deaf}}
 		for range 100 {
 			if got := w.safetyAfter(&test.q); got < test.want*4/5 || got > test.want*6/5 {
-				t.Fatalf("patient %v, deaf %v: the next claim is after %v; want about %v", test.q.patient, test.deaf, got,
-					test.want)
+				t.Fatalf("patient %v, deaf %v: the next claim is after %v; want about %v", test.q.patient,
+					test.deaf, got, test.want)
 			}
 		}
 	}

@@ -34,7 +34,8 @@ var worstSends = []worstCase{
 			infos[i] = store.Info{Message: m.Message, State: store.StateScheduled, Due: m.Due.At, Attempts: 5,
 				LastError: strings.Repeat("r", store.MaxReason)}
 			for range store.MaxFailures {
-				infos[i].Failures = append(infos[i].Failures, store.Failure{Attempt: 5, Error: strings.Repeat("r", 256)})
+				infos[i].Failures = append(infos[i].Failures,
+					store.Failure{Attempt: 5, Error: strings.Repeat("r", 256)})
 			}
 		}
 		return func() {

@@ -117,8 +117,8 @@ func TestWorstCasesAreBounded(t *testing.T) {
 			}
 			t.Logf("the longest of %d calls executes %d commands with %d KiB", len(all)/2, most[0], most[1])
 			if len(all) == 0 || most[0] > limit[0] || most[1] > limit[1] {
-				t.Errorf("the longest of %d calls executes %d commands with %d KiB, want at most %d with %d", len(all)/2,
-					most[0], most[1], limit[0], limit[1])
+				t.Errorf("the longest of %d calls executes %d commands with %d KiB, want at most %d with %d",
+					len(all)/2, most[0], most[1], limit[0], limit[1])
 			}
 			w.ok(rdb.FlushDB(t.Context()).Err())
 		})

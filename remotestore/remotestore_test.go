@@ -289,10 +289,12 @@ func TestTokenOrACertificateIsSentOverTLS(t *testing.T) {
 		kind *store.Error
 		want string
 	}{
-		"token":             {withToken + "?tls_ca=" + ca.File, nil, ""},
-		"certificate":       {certificate(client), nil, ""},
-		"nothing":           {server.URL + "?tls_ca=" + ca.File, unknown, "answers 401 Unauthorized: caller is not known"},
-		"other token":       {strings.Replace(withToken, "cret", "crets", 1) + "?tls_ca=" + ca.File, unknown, "401 Unauthorized"},
+		"token":       {withToken + "?tls_ca=" + ca.File, nil, ""},
+		"certificate": {certificate(client), nil, ""},
+		"nothing": {server.URL + "?tls_ca=" + ca.File, unknown,
+			"answers 401 Unauthorized: caller is not known"},
+		"other token": {strings.Replace(withToken, "cret", "crets", 1) + "?tls_ca=" + ca.File, unknown,
+			"401 Unauthorized"},
 		"unknown authority": {withToken, refused, "certificate signed by unknown authority"},
 		"other certificate": {certificate(stranger), refused, "unknown certificate authority"},
 	} {
@@ -483,7 +485,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(0), []byte("\x00"))
 	f.Add(uint8(3), []byte("\x13\x01s\x02\x01\x01q"))
 	names := []string{"send", "claim", "settle", "extend", "cancel", "reschedule", "get", "list", "restore", "remove",
-		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_properties", "properties", "queues",
+		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_properties", "properties",
+		"queues",
 		"delete", "report", "activity", "ping", "sync", "linked", "same_server", "forwards_to", "forward", "deliver",
 		"watch_add", "leave", "check"}
 	f.Fuzz(func(t *testing.T, name uint8, body []byte) {

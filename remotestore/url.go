@@ -19,8 +19,8 @@ func parseURL(text string, config *tls.Config) (*url.URL, *tls.Config, error) {
 		return nil, nil, store.Invalid("store URL %s cannot be read: an example that can is https://later.example:7600",
 			shown)
 	case u.User != nil && !hasPassword(u.User): // which is not hidden in texts
-		return nil, nil, store.Invalid("store URL at host %s has a user and no password: give https://user:password@host, "+
-			"or https://:TOKEN@host", u.Host)
+		return nil, nil, store.Invalid("store URL at host %s has a user and no password: give "+
+			"https://user:password@host, or https://:TOKEN@host", u.Host)
 	}
 	parameters, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -29,11 +29,12 @@ func parseURL(text string, config *tls.Config) (*url.URL, *tls.Config, error) {
 	files := map[string]string{"tls_ca": "", "tls_cert": "", "tls_key": ""}
 	for name, values := range parameters {
 		if _, known := files[name]; !known || u.Scheme != "https" {
-			return nil, nil, store.Invalid("store URL %s has the parameter %q: https has tls_ca, tls_cert and tls_key, and "+
-				"http has none", shown, name)
+			return nil, nil, store.Invalid("store URL %s has the parameter %q: https has tls_ca, tls_cert and "+
+				"tls_key, and http has none", shown, name)
 		}
 		if len(values) > 1 || values[0] == "" {
-			return nil, nil, store.Invalid("store URL %s has the parameter %s empty or repeated: give one file", shown, name)
+			return nil, nil, store.Invalid("store URL %s has the parameter %s empty or repeated: give one file",
+				shown, name)
 		}
 		files[name] = values[0]
 	}

@@ -25,24 +25,25 @@ const (
 
 func registerOverview(s *Server) {
 	const path, tag = "/v1/overview", "overview"
-	const about = "Internal queues, those of schedules and of the histories of topics, are left out unless they are " +
-		"named. At most 1,000 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
-		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
+	const about = "Internal queues, which hold schedules and histories of topics, are left out unless they " +
+		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. Lateness and history " +
+		"are samples: the events of the last five minutes that this server has received since an overview was first " +
+		"requested."
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "getOverview",
 		Method:      http.MethodGet, Path: path, Tags: []string{tag},
-		Summary:     "Count what is due, to come and dead in all queues",
+		Summary:     "Count the messages of all queues that are due, to come and dead",
 		Description: about,
 	}, s.overview)
 	route(s, access.Look, huma.Operation{
 		OperationID: "watchOverview",
 		Method:      http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
-		Description: "A stream of server-sent events (text/event-stream): overview, whose data is an overview, at most " +
-			"twice a second and less often if reading it takes long. Each has the counts of all queues; if there are more " +
-			"than 100, the rates and bands of 100 of them are new, first of those whose counts have changed. And problem, " +
-			"whose data is a problem, when the store cannot be read, and every 5 s until it can. All clients with the same " +
-			"parameters share one reading. " + about,
+		Description: "A stream of server-sent events (text/event-stream). An event overview has an overview as its " +
+			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
+			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with changed " +
+			"counts. An event problem has a problem as its data. It comes when the store cannot be read, and every 5 s " +
+			"until it can. All clients with the same parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
@@ -51,7 +52,7 @@ func registerOverview(s *Server) {
 
 // Overview shows the messages of several queues that are due, to come and dead.
 type Overview struct {
-	Time          string          `json:"time" doc:"The store's clock, which the bands count from"`
+	Time          string          `json:"time" doc:"The store's clock, from which the bands count"`
 	Counts        OverviewCounts  `json:"counts"`
 	NextDue       string          `json:"next_due,omitempty" doc:"When the next message falls due"`
 	OldestDue     string          `json:"oldest_due,omitempty" doc:"When the message fell due that has been ready for longest"`
@@ -92,7 +93,7 @@ type OverviewQueue struct {
 	LatenessSamples  int            `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
 	History          []HistoryEntry `json:"history" doc:"60 parts of 5 s each, the current one last; empty if nothing happened in them"`
 
-	minute HistoryEntry // the events that the rates are of
+	minute HistoryEntry // the events behind the rates
 }
 
 // setRates sets the rates of the events of a minute, which has so many seconds.
@@ -118,8 +119,8 @@ type OverviewRun struct {
 type overviewInput struct {
 	Queues  []string  `query:"queue,explode" maxItems:"200" doc:"Only these queues. Default: all but internal ones"`
 	List    string    `query:"list" enum:"summed,all" doc:"all lists the other queues, too, which the counts and bands leave out. Default: summed"`
-	From    time.Time `query:"from" doc:"Count what falls due from this time on, in a single band, range; together with to"`
-	To      time.Time `query:"to" doc:"And before this time"`
+	From    time.Time `query:"from" doc:"Count messages that fall due from this time on, in a single band, range; together with to"`
+	To      time.Time `query:"to" doc:"Count messages that fall due before this time"`
 	Buckets int       `query:"buckets" minimum:"1" maximum:"500" doc:"Parts of the range. Default: 120"`
 }
 

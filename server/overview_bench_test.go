@@ -69,7 +69,8 @@ func benchmarkOverview(b *testing.B, queues, each int) {
 		b.Run(name, func(b *testing.B) {
 			x.measure(b, func() {
 				w := httptest.NewRecorder()
-				server.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/v1/overview"+query, nil))
+				server.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/v1/overview"+query,
+					nil))
 				if w.Code != http.StatusOK {
 					b.Fatal(w.Body)
 				}

@@ -106,7 +106,8 @@ func TestOverviewCountsEachMessageOnce(t *testing.T) {
 		for what, got := range map[string]string{
 			o.Time: wire.FormatTime(now), o.OldestDue: wire.FormatTime(now.Add(-time.Hour)),
 			o.NextDue: wire.FormatTime(now.Add(2 * time.Second)), o.Queues[0].OldestDue: o.OldestDue,
-			o.Bands[0].To: o.Time, o.Bands[1].From: o.Time, o.Bands[2].From: o.Bands[1].To, o.Bands[5].From: o.Bands[4].To,
+			o.Bands[0].To: o.Time, o.Bands[1].From: o.Time, o.Bands[2].From: o.Bands[1].To,
+			o.Bands[5].From: o.Bands[4].To,
 		} {
 			if what != got || got == "" {
 				t.Errorf("%s and %s", what, got)
@@ -114,7 +115,8 @@ func TestOverviewCountsEachMessageOnce(t *testing.T) {
 		}
 		ranged := a.overviewOf(t.Context(), fmt.Sprintf("?queue=mail&from=%s&to=%s&buckets=2", wire.FormatTime(now),
 			wire.FormatTime(now.Add(2*time.Minute))))
-		if got := ranged.describe(); got != "range/2 0: 3, range/2 1: 1" || ranged.Bands[0].From != wire.FormatTime(now) {
+		if got := ranged.describe(); got != "range/2 0: 3, range/2 1: 1" ||
+			ranged.Bands[0].From != wire.FormatTime(now) {
 			t.Error(got)
 		}
 	})
@@ -151,7 +153,8 @@ func TestOverviewOfAQueueHasItsRatesAndHistory(t *testing.T) {
 		if q.LatenessSamples != 3 || q.LatenessP50 != 15e9 || q.LatenessP99 != 15e9 {
 			t.Errorf("%d: %v, %v", q.LatenessSamples, q.LatenessP50, q.LatenessP99)
 		}
-		if q.SentPerSecond < 4/70.0 || q.SentPerSecond > 4/60.0 || q.HandledPerSecond < 2/70.0 || q.FailedPerSecond > 1/60.0 {
+		if q.SentPerSecond < 4/70.0 || q.SentPerSecond > 4/60.0 || q.HandledPerSecond < 2/70.0 ||
+			q.FailedPerSecond > 1/60.0 {
 			t.Errorf("%+v", q)
 		}
 		time.Sleep(5 * time.Minute)
@@ -180,7 +183,8 @@ func TestOverviewSamplesABoundedNumberOfQueues(t *testing.T) {
 		t.Errorf("%d queues, want 0 and new", n)
 	}
 	for i := range 2 * maxLatenesses {
-		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventClaimed, Queue: "new", Lateness: wire.Duration(i)}}}, begin)
+		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventClaimed, Queue: "new", Lateness: wire.Duration(i)}}},
+			begin)
 	}
 	var q OverviewQueue
 	s.of([]string{"new"}, begin)["new"].show(&q)

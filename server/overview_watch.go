@@ -93,7 +93,8 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 			return
 		case err != nil:
 			if reading.Err() != nil {
-				err = fmt.Errorf("the store did not answer within %v: %w: %w", overviewTimeout, store.ErrUnavailable, err)
+				err = fmt.Errorf("the store did not answer within %v: %w: %w", overviewTimeout, store.ErrUnavailable,
+					err)
 			}
 			o.set("problem", s.problemOf(ctx, err))
 		default:

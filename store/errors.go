@@ -99,8 +99,8 @@ func Errorf(kind *Error, format string, args ...any) error {
 	return &detail{kind, fmt.Sprintf(format, args...)}
 }
 
-// Field returns an error as one about a field, named as in JSON, such as "timeout", or nil for nil. An error may be about
-// a field of a field: FieldOf returns the whole path.
+// Field returns an error as one about a field, named as in JSON, such as "timeout", or nil for nil. An error may be
+// about a field of a field: FieldOf returns the whole path.
 func Field(name string, err error) error {
 	if err == nil {
 		return nil

@@ -20,7 +20,8 @@ func TestReportCheckNamesTheLimit(t *testing.T) {
 		text   string
 	}{
 		{
-			store.Report{Queue: "q", Counts: map[store.EventKind]int64{"lease_lost": 1}, Events: []byte("x"), Number: 1},
+			store.Report{Queue: "q", Counts: map[store.EventKind]int64{"lease_lost": 1}, Events: []byte("x"),
+				Number: 1},
 			nil, "",
 		},
 		{store.Report{}, store.ErrInvalid, "queue"},

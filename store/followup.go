@@ -60,8 +60,8 @@ func (s *Settlement) CheckThen(on Linker, queue string) error {
 				to, queue)
 		}
 		if s.Then[i].succeeds(queue, &s.Receipt) && s.DedupWindow > 0 {
-			return Invalid("a follow-up in queue %q has the id %q of the message that it follows, which has a dedup window: "+
-				"leave out the window, or give the follow-up another id", to, s.Receipt.ID)
+			return Invalid("a follow-up in queue %q has the id %q of the message that it follows, which has a "+
+				"dedup window: leave out the window, or give the follow-up another id", to, s.Receipt.ID)
 		}
 	}
 	if !FollowUpsFit(s.Then) {

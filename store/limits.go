@@ -233,7 +233,8 @@ func CheckProperties(set map[string]string) error {
 			return err
 		}
 		if len(value) > MaxPropertyValue {
-			return TooLarge("value of property %q is %d bytes long: the limit is %d", name, len(value), MaxPropertyValue)
+			return TooLarge("value of property %q is %d bytes long: the limit is %d", name, len(value),
+				MaxPropertyValue)
 		}
 		if !utf8.ValidString(value) {
 			return Invalid("property %q has a value that is not UTF-8: encode it as text", name)
@@ -263,8 +264,8 @@ func CheckBounds(bounds []time.Time) error {
 			return err
 		}
 		if i > 0 && UnixMillis(bound) <= UnixMillis(bounds[i-1]) {
-			return Invalid("histogram bound %d, %s, is less than a millisecond after the one before: give times that increase",
-				i, bound.Format(time.RFC3339Nano))
+			return Invalid("histogram bound %d, %s, is less than a millisecond after the one before: give times "+
+				"that increase", i, bound.Format(time.RFC3339Nano))
 		}
 	}
 	return nil

@@ -67,7 +67,8 @@ func TestNothingNewIsNamedByDots(t *testing.T) {
 		}
 		checkError(t, name, store.CheckID(name), nil)
 		for field, m := range map[string]store.Message{"id": {ID: name}, "group": {ID: "a", Group: name}} {
-			checkError(t, field, (&store.Outgoing{Message: m}).Check(), store.ErrInvalid, field, strconv.Quote(name), "URLs")
+			checkError(t, field, (&store.Outgoing{Message: m}).Check(), store.ErrInvalid, field, strconv.Quote(name),
+				"URLs")
 			info := store.Info{Message: m, State: store.StateReady, Due: time.Now()}
 			checkError(t, field, info.Check(), nil)
 			checkError(t, field, info.CheckNew(), store.ErrInvalid, field)
@@ -256,7 +257,8 @@ func TestSelectionsHaveLimits(t *testing.T) {
 func TestHistogramsHaveLimits(t *testing.T) {
 	from, hour := time.UnixMilli(1_700_000_000_000), time.Hour
 	checkError(t, "one", store.CheckHistogram(from, from.Add(time.Millisecond), 1), nil)
-	checkError(t, "most", store.CheckHistogram(from, from.Add(store.MaxBuckets*time.Millisecond), store.MaxBuckets), nil)
+	checkError(t, "most", store.CheckHistogram(from, from.Add(store.MaxBuckets*time.Millisecond), store.MaxBuckets),
+		nil)
 	checkError(t, "none", store.CheckHistogram(from, from.Add(hour), 0), store.ErrInvalid, "buckets", "500")
 	tooMany := store.CheckHistogram(from, from.Add(hour), store.MaxBuckets+1)
 	checkError(t, "too many", tooMany, store.ErrInvalid, "buckets", "501", "500")
@@ -285,7 +287,8 @@ func TestBoundsOfHistogramsHaveLimits(t *testing.T) {
 	checkError(t, "too many", store.CheckBounds(at(most...)), store.ErrInvalid, "502 bounds", "501")
 	checkError(t, "one", store.CheckBounds(at(1)), store.ErrInvalid, "2 to 501")
 	checkError(t, "equal", store.CheckBounds(at(1, 2, 2)), store.ErrInvalid, "bound 2", "increase")
-	checkError(t, "same millisecond", store.CheckBounds([]time.Time{time.Unix(1, 1), time.Unix(1, 2)}), store.ErrInvalid)
+	checkError(t, "same millisecond", store.CheckBounds([]time.Time{time.Unix(1, 1), time.Unix(1, 2)}),
+		store.ErrInvalid)
 	checkError(t, "early", store.CheckBounds(at(-9, 1)), store.ErrInvalid, "histogram bound")
 }
 
@@ -425,6 +428,6 @@ func TestPropertiesHaveLimits(t *testing.T) {
 		checkError(t, c.name, store.CheckProperties(c.set), c.kind, c.words...)
 	}
 	checkError(t, "number", store.CheckPropertyCount(store.MaxProperties), nil)
-	checkError(t, "number", store.CheckPropertyCount(store.MaxProperties+1), store.ErrTooLarge, "1001 properties", "1000",
-		"remove")
+	checkError(t, "number", store.CheckPropertyCount(store.MaxProperties+1), store.ErrTooLarge, "1001 properties",
+		"1000", "remove")
 }

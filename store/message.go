@@ -44,8 +44,8 @@ func (m *Message) check() error {
 		return err
 	}
 	if len(m.Payload) > MaxPayload {
-		return Field("payload", TooLarge("payload is %d bytes: the limit is %d; keep large data elsewhere and send its "+
-			"address", len(m.Payload), MaxPayload))
+		return Field("payload", TooLarge("payload is %d bytes: the limit is %d; keep large data elsewhere "+
+			"and send its address", len(m.Payload), MaxPayload))
 	}
 	if err := Field("headers", checkHeaders(m.Headers)); err != nil {
 		return err
@@ -71,7 +71,8 @@ func (m *Message) check() error {
 		return err
 	}
 	if m.DedupWindow < 0 || m.DedupWindow > MaxDelay {
-		return Field("dedup_window", Invalid("dedup window is %v: must be 0 (not at all) to %v", m.DedupWindow, MaxDelay))
+		return Field("dedup_window", Invalid("dedup window is %v: must be 0 (not at all) to %v", m.DedupWindow,
+			MaxDelay))
 	}
 	return nil
 }
@@ -102,8 +103,8 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// WholeMillis rounds times and durations up to whole milliseconds, as every engine stores them. SentAt, which is the time
-// of a clock, is rounded down.
+// WholeMillis rounds times and durations up to whole milliseconds, as every engine stores them. SentAt, which is the
+// time of a clock, is rounded down.
 func (m *Message) WholeMillis() {
 	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.DedupWindow} {
 		*d = time.Duration(Millis(*d)) * time.Millisecond

@@ -51,7 +51,8 @@ func Open(ctx context.Context, url string, cfg OpenConfig) (Store, error) {
 	openersMu.RUnlock()
 	if !ok {
 		if scheme == "file" {
-			return nil, Invalid(`store URL has the scheme file: add import _ "github.com/laterq/later/diskstore" to the program`)
+			return nil, Invalid(
+				`store URL has the scheme file: add import _ "github.com/laterq/later/diskstore" to the program`)
 		}
 		return nil, Invalid("store URL has the unknown scheme %q: use one of %s", scheme, strings.Join(known, ", "))
 	}

@@ -37,7 +37,8 @@ func (r Retention) Check() error {
 		return Invalid("maximum age of dead messages is %v: give up to %v, or 0 for no limit", r.MaxAge, MaxDelay)
 	}
 	if r.MaxCount < 0 || r.MaxCount > MaxDeadCount {
-		return Invalid("maximum number of dead messages is %d: give up to %d, or 0 for no limit", r.MaxCount, MaxDeadCount)
+		return Invalid("maximum number of dead messages is %d: give up to %d, or 0 for no limit", r.MaxCount,
+			MaxDeadCount)
 	}
 	return nil
 }
@@ -49,7 +50,8 @@ func (r ListRequest) Check() error {
 		case r.State != StateNone:
 			return Invalid("state %q and group %q are both given: list one of them", r.State, r.Group)
 		case !r.From.IsZero() || !r.To.IsZero():
-			return Invalid("a time range is given for group %q: only the messages in a state are listed by time", r.Group)
+			return Invalid("a time range is given for group %q: only the messages in a state are listed by time",
+				r.Group)
 		}
 		return CheckGroup(r.Group)
 	}

@@ -60,7 +60,8 @@ func (i *Info) checkContent() error {
 		return err
 	}
 	if len(i.Payload) > 0 || len(i.Headers) > 0 || i.Group != "" {
-		return Invalid("raw bytes are given with a payload, headers or a group: an unreadable message has only raw bytes")
+		return Invalid("raw bytes are given with a payload, headers or a group: an unreadable message has " +
+			"only raw bytes")
 	}
 	if len(i.Raw) > MaxBatchBytes {
 		return TooLarge("raw bytes are %d: the limit is %d", len(i.Raw), MaxBatchBytes)

@@ -32,7 +32,8 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		{"raw with headers", func(i *store.Info) {
 			i.Raw, i.Headers = []byte("x"), map[string]string{"k": "v"}
 		}, store.ErrInvalid, []string{"raw bytes", "headers"}},
-		{"raw without id", func(i *store.Info) { i.ID, i.Raw = "", []byte("x") }, store.ErrInvalid, []string{"id is empty"}},
+		{"raw without id", func(i *store.Info) { i.ID, i.Raw = "", []byte("x") }, store.ErrInvalid,
+			[]string{"id is empty"}},
 		{"no id", func(i *store.Info) { i.ID = "" }, store.ErrInvalid, []string{"id is empty"}},
 		{"payload", func(i *store.Info) {
 			i.Payload = make([]byte, store.MaxPayload+1)
@@ -47,7 +48,8 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		{"attempts over the limit", func(i *store.Info) {
 			i.Attempts = store.MaxAttempts + 1
 		}, store.ErrInvalid, []string{"attempts", "65536", "65535"}},
-		{"last error at the limit", func(i *store.Info) { i.LastError = strings.Repeat("x", store.MaxReason) }, nil, nil},
+		{"last error at the limit", func(i *store.Info) { i.LastError = strings.Repeat("x", store.MaxReason) }, nil,
+			nil},
 		{"last error too long", func(i *store.Info) {
 			i.LastError = strings.Repeat("x", store.MaxReason+1)
 		}, store.ErrInvalid, []string{"last error", "2049", "2048", "CutReason"}},
@@ -56,8 +58,9 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		}, store.ErrInvalid, []string{"last error", "UTF-8"}},
 		{"failures at their limits", func(i *store.Info) {
 			i.Failures = slices.Repeat([]store.Failure{{
-				Time: at, Attempt: store.MaxAttempts, Duration: store.MaxDelay, Worker: strings.Repeat("w", store.MaxWorkerName),
-				Error: strings.Repeat("x", store.MaxFailureText),
+				Time: at, Attempt: store.MaxAttempts, Duration: store.MaxDelay,
+				Worker: strings.Repeat("w", store.MaxWorkerName),
+				Error:  strings.Repeat("x", store.MaxFailureText),
 			}}, store.MaxFailures)
 		}, nil, nil},
 		{"too many failures", func(i *store.Info) {
@@ -128,7 +131,8 @@ func TestSameDetectsEveryChange(t *testing.T) {
 	fresh := func() store.Info {
 		return store.Info{
 			Message: store.Message{
-				ID: "m", Payload: []byte("p"), Headers: map[string]string{"k": "v"}, MaxAttempts: 5, Timeout: time.Second,
+				ID: "m", Payload: []byte("p"), Headers: map[string]string{"k": "v"}, MaxAttempts: 5,
+				Timeout:     time.Second,
 				ExpireAfter: time.Hour, DedupWindow: time.Minute, SentAt: at,
 			},
 			State: store.StateScheduled, Due: at, Attempts: 2, LastError: "no",

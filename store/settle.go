@@ -32,7 +32,7 @@ type Settlement struct {
 	Receipt Receipt
 	Action  Action
 	Delay   time.Duration // for Nack, Snooze and GiveBack
-	Reason  string        // for Nack, Bury and GiveBack: the error, which the caller cuts to MaxReason bytes with CutReason
+	Reason  string        // for Nack, Bury and GiveBack: the error, cut by the caller with CutReason
 	// ResetAttempts, with a Snooze, sets the number of failed attempts to zero and forgets the last error.
 	ResetAttempts bool
 	// Duration and Worker are kept in the Failure of a Nack, Bury or GiveBack: the time that the attempt took, and the
@@ -43,11 +43,11 @@ type Settlement struct {
 	DedupWindow time.Duration
 	// Grouped reports, for an Ack, whether Message.Group is set, so that engines need not read the message again.
 	Grouped bool
-	// Then are the follow-ups of an Ack. Each passes FollowUp.Check, and all together pass FollowUpsFit. A Settle has at
-	// most MaxBatch of them with at most MaxBatchBytes by Message.Size; a single one may be larger.
+	// Then are the follow-ups of an Ack. Each passes FollowUp.Check, and all together pass FollowUpsFit. A Settle has
+	// at most MaxBatch of them with at most MaxBatchBytes by Message.Size; a single one may be larger.
 	Then []FollowUp
-	// Within, with a GiveBack, is how long the message is given back. With 0 the first GiveBack makes it dead, and below
-	// zero none does.
+	// Within, with a GiveBack, is how long the message is given back. With 0 the first GiveBack makes it dead, and
+	// below zero none does.
 	Within time.Duration
 	// If, unless it is nil, has the message settled only while a condition on its queue is met.
 	If *Condition

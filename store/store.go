@@ -255,8 +255,8 @@ type Outgoing struct {
 	Durable Durability
 	// OnDuplicate is the effect if the id is live. The zero value changes nothing.
 	OnDuplicate OnDuplicate
-	// If, unless it is nil, has the message sent only while a condition on its queue is met. Otherwise ErrConflict is in
-	// its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate nor Once.
+	// If, unless it is nil, has the message sent only while a condition on its queue is met. Otherwise ErrConflict is
+	// in its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate nor Once.
 	If *Condition
 	// Once, unless it is nil, has repetitions of the send change nothing, for OnceWindow.
 	Once *Once
@@ -289,8 +289,8 @@ type SendResult struct {
 	Replaced bool
 	// Follows is set if the message is the successor of the one with its id that a worker holds; see OnDuplicate.
 	Follows bool
-	// First is the send that the Once of the message stands for: this one, or the one that it repeats. It is nil without
-	// a Once, and if nothing was sent.
+	// First is the send that the Once of the message stands for: this one, or the one that it repeats. It is nil
+	// without a Once, and if nothing was sent.
 	First *FirstSend
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
 	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If or a Once ErrConflict; then nothing was

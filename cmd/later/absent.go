@@ -43,7 +43,8 @@ func logAbsentQueues(ctx context.Context, c *later.Client, log *slog.Logger, que
 	}
 	for _, queue := range queues {
 		if !slices.Contains(names, queue) {
-			log.Warn("queue does not exist yet: waiting for its first message"+didYouMeanName(queue, names), "queue", queue)
+			log.Warn("queue does not exist yet: waiting for its first message"+didYouMeanName(queue, names),
+				"queue", queue)
 		}
 	}
 }

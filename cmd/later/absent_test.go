@@ -34,7 +34,8 @@ func TestSendNotesThatANewQueueHasASimilarName(t *testing.T) {
 		}
 	}
 	r := c.runWith(t.Context(), "x\n", "send", "refund", "--batch", "--json")
-	if notes := objects(t, r.stderr); len(notes) != 1 || !strings.HasSuffix(notes[0]["note"].(string), "mean refunds?") {
+	if notes := objects(t, r.stderr); len(notes) != 1 || !strings.HasSuffix(notes[0]["note"].(string),
+		"mean refunds?") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	for i := range maxNamed {

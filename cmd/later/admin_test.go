@@ -23,7 +23,8 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
-		"id": "a", "queue": "q", "state": "scheduled", "payload_text": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
+		"id": "a", "queue": "q", "state": "scheduled", "payload_text": "two\nlines", "max_attempts": 5.0,
+		"attempts":  0.0,
 		"delivered": false, "timeout": "10s", "expire_after": "1h0m0s", "dedup_window": "24h0m0s",
 		"group": "g 1",
 	} {
@@ -58,7 +59,8 @@ func TestGetShowsTheFailuresOfAMessage(t *testing.T) {
 			t.Fatalf("%v: failures %v", command, failures)
 		}
 		first := failures[0].(map[string]any)
-		if first["attempt"] != 2.0 || first["error"] != "panic: boom" || first["worker"] == nil || first["time"] == nil {
+		if first["attempt"] != 2.0 || first["error"] != "panic: boom" || first["worker"] == nil ||
+			first["time"] == nil {
 			t.Errorf("%v: %v", command, first)
 		}
 	}
@@ -113,7 +115,8 @@ func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
 	c.ok("send", "orders", "x", "--in", "1h")
 	c.ok("send", "mail", "x", "--in", "1h")
 	for _, args := range [][]string{
-		{"stats", "ordrs"}, {"list", "ordrs"}, {"get", "ordrs", "a"}, {"cancel", "ordrs", "a"}, {"run-now", "ordrs", "a"},
+		{"stats", "ordrs"}, {"list", "ordrs"}, {"get", "ordrs", "a"}, {"cancel", "ordrs", "a"},
+		{"run-now", "ordrs", "a"},
 		{"reschedule", "ordrs", "a", "--in", "1s"}, {"dead", "list", "ordrs"}, {"dead", "errors", "ordrs"},
 		{"dead", "replay", "ordrs", "--all"},
 		{"dead", "purge", "ordrs", "a"}, {"resume", "ordrs"}, {"purge", "ordrs", "--yes"}, {"delete", "ordrs", "--yes"},
@@ -159,7 +162,8 @@ func TestListShowsStatesAndRanges(t *testing.T) {
 			t.Errorf("list %s: %q, want %q", test.args, got, test.want)
 		}
 	}
-	contains(t, c.ok("list", "q"), "ID      STATE      DUE", "s1      scheduled  2040-01-01", "leased  leased", "  held\n")
+	contains(t, c.ok("list", "q"), "ID      STATE      DUE", "s1      scheduled  2040-01-01", "leased  leased",
+		"  held\n")
 	contains(t, c.run("list", "q", "--limit", "2").stderr, "there are more messages: use a higher --limit")
 	contains(t, c.run("list", "q", "--state", "dead").stderr, `no matching messages in queue "q"`)
 	contains(t, c.fails(2, "list", "q", "--state", "late"), `state is "late": give scheduled, ready, leased or dead`)
@@ -294,7 +298,8 @@ func TestDeadRetainLimitsDeadMessages(t *testing.T) {
 			t.Errorf("%v: got %v", args, got)
 		}
 	}
-	if got := c.ok("dead", "retain", "q", "--forever"); got != "dead messages of q are kept for ever; 1 were dropped\n" {
+	if got := c.ok("dead", "retain", "q", "--forever"); got !=
+		"dead messages of q are kept for ever; 1 were dropped\n" {
 		t.Errorf("got %q", got)
 	}
 	contains(t, c.fails(2, "dead", "retain", "q", "--forever", "--max-count", "1"), "both given")
@@ -345,7 +350,8 @@ func TestDeleteAsksFirstAndQueuesListsTheRest(t *testing.T) {
 	if got := c.ok("queues"); got != "a\nb\n" {
 		t.Errorf("got %q", got)
 	}
-	contains(t, c.fails(2, "delete", "a"), `Delete queue "a" with all messages (0 scheduled, 1 ready, 0 leased, 0 dead)?`)
+	contains(t, c.fails(2, "delete", "a"),
+		`Delete queue "a" with all messages (0 scheduled, 1 ready, 0 leased, 0 dead)?`)
 	if r := c.runWith(t.Context(), "YES\n", "delete", "a"); r.exit != 0 || r.stdout != "deleted a\n" {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}

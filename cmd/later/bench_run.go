@@ -129,7 +129,8 @@ func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benc
 	defer cancel()
 	b.progress("deleting queue " + name)
 	if left := b.client.Queue(name).Delete(cleaning); left != nil {
-		return errors.Join(err, fmt.Errorf("cannot delete queue %s, remove it with later delete %s: %w", name, name, left))
+		return errors.Join(err, fmt.Errorf("cannot delete queue %s, remove it with later delete %s: %w", name,
+			name, left))
 	}
 	return err
 }

@@ -19,7 +19,8 @@ import (
 
 // small are the arguments of a quick run of later bench.
 var small = []string{
-	"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms", "--delay", "100ms",
+	"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms",
+	"--delay", "100ms",
 }
 
 // measured runs later bench --json and returns its objects by workload. It checks the objects of send itself.
@@ -48,8 +49,9 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 func checkMeasured(t *testing.T, got map[string]map[string]any) {
 	t.Helper()
 	for workload, want := range map[string]map[string]any{
-		"":         {"cpus": float64(runtime.GOMAXPROCS(0)), "size": 100.0},
-		"drain":    {"handlers": 32.0, "sent": 1000.0, "handled": 1000.0, "doubles": 0.0, "early": 0.0, "unfinished": 0.0},
+		"": {"cpus": float64(runtime.GOMAXPROCS(0)), "size": 100.0},
+		"drain": {"handlers": 32.0, "sent": 1000.0, "handled": 1000.0, "doubles": 0.0, "early": 0.0,
+			"unfinished": 0.0},
 		"lateness": {"rate": 200.0, "sent": 60.0, "handled": 60.0, "doubles": 0.0, "early": 0.0},
 		"memory":   {"sent": 500.0},
 		"herd":     {"sent": 500.0, "handled": 500.0, "doubles": 0.0, "early": 0.0, "unfinished": 0.0},
@@ -74,10 +76,12 @@ func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
 	checkMeasured(t, got)
 	for workload, figures := range map[string][]string{
 		"": {"server"}, "drain": {"server_cpu_us", "client_cpus"}, "herd": {"worst_ping_ms"},
-		"memory": {"bytes_above_payload"}, "idle": {"commands_per_second", "server_cpu_ms_per_second"}, "lateness": {"p999_ms"},
+		"memory": {"bytes_above_payload"}, "idle": {"commands_per_second", "server_cpu_ms_per_second"},
+		"lateness": {"p999_ms"},
 	} {
 		for _, name := range figures {
-			if n, ok := got[workload][name].(float64); name != "server" && (!ok || n == 0) || got[workload][name] == nil {
+			if n, ok := got[workload][name].(float64); name != "server" && (!ok || n == 0) ||
+				got[workload][name] == nil {
 				t.Errorf("%s has no %s: %v", workload, name, got[workload])
 			}
 		}
@@ -113,7 +117,8 @@ func TestBenchPrintsALinePerMeasurement(t *testing.T) {
 	c := newCLI(t)
 	got := c.ok(append(small, "--run", "send,drain,memory,lateness")...)
 	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ",
-		"µs of server CPU each", "drain, 32 handlers", "lateness, 200 msg/s", " ms late p50  ", "bytes beyond the payload")
+		"µs of server CPU each", "drain, 32 handlers", "lateness, 200 msg/s", " ms late p50  ",
+		"bytes beyond the payload")
 	if strings.Contains(got, "herd") || strings.Contains(got, "idle") {
 		t.Errorf("measured what was not asked for:\n%s", got)
 	}

@@ -78,7 +78,8 @@ func (m *Main) checkCopy(o copyOptions) error {
 				flag.name, embedded)
 		}
 		if isMemory(flag.value) {
-			return store.Invalid("%s is %s, the memory of this command itself: use another store", flag.name, flag.value)
+			return store.Invalid("%s is %s, the memory of this command itself: use another store",
+				flag.name, flag.value)
 		}
 		url, err := m.storeURLOf(flag.value)
 		if err != nil {

@@ -109,7 +109,8 @@ func fillWithEveryKind(t *testing.T, url, queue string) {
 	reasons := []store.DeadReason{store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired}
 	for n, reason := range reasons {
 		all = append(all, message("dead: "+string(reason), store.StateDead, past, func(i *store.Info) {
-			i.DeadReason, i.DiedAt, i.LastError, i.Attempts = reason, now.Add(-time.Duration(n+1)*time.Minute), "text", n
+			i.DeadReason, i.DiedAt, i.LastError, i.Attempts = reason, now.Add(-time.Duration(n+1)*time.Minute), "text",
+				n
 		}))
 	}
 	all[9].DeadReason, all[9].DiedAt, all[9].LastError = store.DeadUnreadable, past, store.UnreadableText
@@ -260,7 +261,8 @@ func fillMany(t *testing.T, url string) map[string]bool {
 			case n%3 == 0:
 				i.Due = now.Add(time.Duration(n) * time.Second)
 			case n%100 == 1:
-				i.State, i.DeadReason, i.DiedAt, i.Attempts = store.StateDead, store.DeadFailed, now.Add(-time.Minute), 20
+				i.State, i.DeadReason, i.DiedAt, i.Attempts = store.StateDead, store.DeadFailed, now.Add(-time.Minute),
+					20
 			}
 			ids[i.ID] = true
 			part = append(part, i)

@@ -126,7 +126,8 @@ steps, and asks for confirmation first unless --yes is set.`,
 				if err != nil {
 					return err
 				}
-				if err := m.confirm("Permanently remove %d dead messages from queue %q?", stats.Dead, q.Name()); err != nil {
+				if err := m.confirm("Permanently remove %d dead messages from queue %q?", stats.Dead,
+					q.Name()); err != nil {
 					return err
 				}
 			}

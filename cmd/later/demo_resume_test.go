@@ -80,7 +80,8 @@ func TestDemoThatIsStoppedContinues(t *testing.T) {
 				t.Errorf("exit %d: %s", r.exit, r.stderr)
 			}
 			contains(t, r.stderr, "a demo was stopped here and continues with ")
-			contains(t, r.stdout, "delivered  order-7", "dead       webhook-6", "Of 0 messages sent and ", " 0 waiting, 0 lost.")
+			contains(t, r.stdout, "delivered  order-7", "dead       webhook-6", "Of 0 messages sent and ",
+				" 0 waiting, 0 lost.")
 			if strings.Contains(r.stdout, "placed") {
 				t.Errorf("orders were placed again:\n%s", r.stdout)
 			}

@@ -60,7 +60,8 @@ func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	// missed.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 		for _, name := range s.names {
-			for info, err := range s.client.Queue(name).All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
+			for info, err := range s.client.Queue(name).All(ctx,
+				later.ListOptions{State: state, Limit: store.MaxBatch}) {
 				if err != nil {
 					return nil, err
 				}

@@ -65,8 +65,8 @@ func TestUnitsOfSystemdAreValid(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, output)
 		}
 		// Its limit is an exposure of 4.0.
-		output, err = exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=40", "--no-pager",
-			file).CombinedOutput()
+		output, err = exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=40",
+			"--no-pager", file).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, output)
 		}

@@ -36,7 +36,8 @@ were leased are ready in the new store. If the damage hit an ack, the acked mess
 
 Other programs can use the store meanwhile, except with --recover. The exit code is 0 if there is nothing worse than a
 note, ` +
-			fmt.Sprint(exitCode(store.ErrCorrupt)) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
+			fmt.Sprint(exitCode(store.ErrCorrupt)) +
+			` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
   later doctor --store redis://localhost:6379/0 --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
@@ -48,7 +49,8 @@ note, ` +
 			d := &doctorRun{main: m}
 			if target != "" {
 				if repair {
-					return store.Invalid("--repair and --recover are both given: use --recover, the new store needs no repair")
+					return store.Invalid("--repair and --recover are both given: use --recover, the new store " +
+						"needs no repair")
 				}
 				return d.recover(ctx, target)
 			}
@@ -111,8 +113,8 @@ func (d *doctorRun) recover(ctx context.Context, target string) error {
 	}
 	dir, ok := directoryOf(url)
 	if !ok {
-		return store.Invalid("--recover needs an embedded store, but the store is %s (%s): give a directory with --store",
-			store.RedactURL(url), describeSource(source))
+		return store.Invalid("--recover needs an embedded store, but the store is %s (%s): give a directory "+
+			"with --store", store.RedactURL(url), describeSource(source))
 	}
 	err = diskstore.Recover(ctx, dir, target, d.report)
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {

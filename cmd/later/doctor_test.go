@@ -79,7 +79,8 @@ func TestDoctorReportsInconsistenciesAndRecoversWithoutThem(t *testing.T) {
 	}
 	contains(t, r.stdout,
 		"error     queue q: an index does not match the messages: by due time has 4 entries for 3 messages\n"+
-			"            stop the program and recover all readable messages: later doctor --store "+c.store+" --recover NEWDIR\n")
+			"            stop the program and recover all readable messages: later doctor --store "+c.store+
+			" --recover NEWDIR\n")
 	if r := c.run("doctor", "--repair"); r.exit != 20 { // nothing is repaired in place
 		t.Errorf("with --repair: exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}

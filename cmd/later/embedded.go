@@ -22,8 +22,8 @@ import (
 const (
 	// A command waits for a directory that another process has open and does not share, so that short commands do not
 	// fail because of each other. It waits holderWait for the same process, or until that process has had the directory
-	// open for youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when
-	// processes come and go.
+	// open for youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most
+	// when processes come and go.
 	holderWait     = time.Second
 	youngHolderAge = 3 * time.Second
 	maxHolderWait  = 15 * time.Second
@@ -39,8 +39,8 @@ const sourceDefault = "the default"
 func (m *Main) defaultStore() (string, error) {
 	dir, err := dataDirectory(runtime.GOOS, m.getenv)
 	if err != nil {
-		return "", store.Invalid("no store is named, and %v: use --store redis://localhost:6379/0, or --store ./dir for an "+
-			"embedded store, or set LATER_STORE or REDIS_URL", err)
+		return "", store.Invalid("no store is named, and %v: use --store redis://localhost:6379/0, or --store "+
+			"./dir for an embedded store, or set LATER_STORE or REDIS_URL", err)
 	}
 	return fileURL(dir), nil
 }
@@ -127,8 +127,8 @@ func (m *Main) storeURLOf(text string) (string, error) {
 		return m.withToken(text), nil
 	case strings.HasPrefix(text, "file:///"):
 	case strings.HasPrefix(text, "file://"):
-		return "", store.Invalid("store URL %s has no absolute directory: use ./%s, or file:///DIRECTORY with three slashes",
-			text, strings.TrimPrefix(strings.TrimPrefix(text, "file://"), "./"))
+		return "", store.Invalid("store URL %s has no absolute directory: use ./%s, or file:///DIRECTORY with "+
+			"three slashes", text, strings.TrimPrefix(strings.TrimPrefix(text, "file://"), "./"))
 	case strings.HasPrefix(text, "file:"): // relative to the working directory
 		path, parameters, given := strings.Cut(strings.TrimPrefix(text, "file:"), "?")
 		dir, err := filepath.Abs(filepath.FromSlash(path))
@@ -140,7 +140,8 @@ func (m *Main) storeURLOf(text string) (string, error) {
 		}
 		return fileURL(dir), nil
 	case !strings.Contains(text, "://"):
-		return "", store.Invalid("store is neither a URL nor a directory: use one such as redis://localhost:6379/0 or ./dir")
+		return "", store.Invalid("store is neither a URL nor a directory: use one such as " +
+			"redis://localhost:6379/0 or ./dir")
 	}
 	return text, nil
 }

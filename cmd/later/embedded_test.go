@@ -321,7 +321,8 @@ func TestDirectoryThatCannotBeCreatedIsNamed(t *testing.T) {
 
 func TestNothingOfPebbleReachesTheTerminal(t *testing.T) {
 	c := newDiskCLI(t)
-	for _, args := range [][]string{{"send", "q", "x"}, {"stats"}, {"work", "q", "--max", "1"}, {"delete", "q", "--yes"}} {
+	for _, args := range [][]string{{"send", "q", "x"}, {"stats"}, {"work", "q", "--max", "1"},
+		{"delete", "q", "--yes"}} {
 		if got := c.run(args...).stderr; strings.Contains(got, "pebble") || strings.Contains(got, "WAL") {
 			t.Errorf("%q printed:\n%s", args, got)
 		}

@@ -15,7 +15,8 @@ func TestEventsShowsOtherProcessesUntilInterrupted(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x", "--id", "first", "--in", "1h")
 	all, some := c.start("events"), c.start("events", "q", "--kind", "cancelled", "--id", "wanted", "--json")
-	// Each sends until the watchers have begun to watch. A command is a process of its own, with its first report at once.
+	// Each sends until the watchers have begun to watch. A command is a process of its own, with its first report at
+	// once.
 	seen := func(p *process, text string) string {
 		t.Helper()
 		for limit := time.After(eventTimeout); ; {

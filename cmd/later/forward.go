@@ -161,8 +161,8 @@ func checkHere(queue string, target store.Target, url string) error {
 // checkAt rejects wrong values of --at. url is the URL of the queue's store.
 func (m *Main) checkAt(target store.Target, o forwardOptions, url string) error {
 	if o.exactlyOnce {
-		return store.Invalid("--exactly-once and --at are both given: in another store messages arrive at least once; " +
-			"leave out one of them")
+		return store.Invalid("--exactly-once and --at are both given: in another store messages arrive at " +
+			"least once; leave out one of them")
 	}
 	at, err := m.storeURLOf(o.at)
 	switch {

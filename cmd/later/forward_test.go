@@ -179,7 +179,8 @@ func TestForwardToAQueueKeepsTheMessage(t *testing.T) {
 			if got["id"] != "a" || got["due"] != "2020-01-02T03:04:05.000Z" || got["attempt"] != 1.0 {
 				t.Errorf("got %v", got)
 			}
-			if got := object(t, c.ok("get", "q", "b", "--json")); got["state"] != "scheduled" || got["attempts"] != 0.0 {
+			if got := object(t, c.ok("get", "q", "b", "--json")); got["state"] != "scheduled" ||
+				got["attempts"] != 0.0 {
 				t.Errorf("left: %v", got)
 			}
 		})

@@ -83,7 +83,8 @@ func describe(queue string, info *later.Info, why later.Explanation) string {
 	now := time.Now()
 	text := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&b, "%-15s %s\n", name, strings.ReplaceAll(printable(value), "\n", "\n"+strings.Repeat(" ", 16)))
+			fmt.Fprintf(&b, "%-15s %s\n", name,
+				strings.ReplaceAll(printable(value), "\n", "\n"+strings.Repeat(" ", 16)))
 		}
 	}
 	at := func(name string, t time.Time) {

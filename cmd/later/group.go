@@ -94,7 +94,8 @@ func (m *Main) rescheduleGroup(ctx context.Context, q *later.Queue, now later.St
 		text += fmt.Sprintf("; left %d leased and %d dead", n.Leased, n.Dead)
 	}
 	return m.printResult(wire.RescheduledGroup{
-		Queue: q.Name(), Group: group, Due: wire.FormatTime(due), Rescheduled: n.Rescheduled, Leased: n.Leased, Dead: n.Dead,
+		Queue: q.Name(), Group: group, Due: wire.FormatTime(due), Rescheduled: n.Rescheduled, Leased: n.Leased,
+		Dead: n.Dead,
 	}, "%s", text)
 }
 

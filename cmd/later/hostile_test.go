@@ -50,15 +50,18 @@ var hostileSenders = []struct{ name, request, want string }{
 		"401 unauthenticated the login is over: log in again"},
 	{"a user by the word of no proxy", head("GET /v1/topics", "X-Forwarded-User: adm", "X-Forwarded-Groups: admins"),
 		"401 unauthenticated this server must know who you are: give a token as Authorization: Bearer TOKEN, or in a store URL as https://:TOKEN@host"},
-	{"a token for another host", "GET /v1/topics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n" + by("adm") + "\r\n\r\n",
+	{"a token for another host", "GET /v1/topics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n" +
+		by("adm") + "\r\n\r\n",
 		`421 misconfigured the host "evil.example" is not allowed: start later serve with --host "evil.example", or add it to the hosts of its configuration file`},
-	{"a token from a page of another site", with("{}", "POST /v1/queues/mine/pause", by("adm"), isJSON, "Origin: https://evil.example"),
+	{"a token from a page of another site", with("{}", "POST /v1/queues/mine/pause", by("adm"), isJSON,
+		"Origin: https://evil.example"),
 		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
 	{"the file of the page by a way around", head("GET /assets/%2e%2e/v1/topics"),
 		`400 invalid path: "/assets/../v1/topics" has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
 	{"a probe by a way around", head("GET /v1/topics/..%2f..%2fhealthz"),
 		"401 unauthenticated this server must know who you are: give a token as Authorization: Bearer TOKEN, or in a store URL as https://:TOKEN@host"},
-	{"a login of another site", with(`{"token":"adm"}`, "POST /v1/login", "Content-Type: text/plain", "Origin: https://evil.example"),
+	{"a login of another site", with(`{"token":"adm"}`, "POST /v1/login", "Content-Type: text/plain",
+		"Origin: https://evil.example"),
 		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
 	{"a login with a token of nobody", with(`{"token":"guess"}`, "POST /v1/login", isJSON),
 		"401 unauthenticated the token is not one of this server's"},
@@ -100,13 +103,15 @@ var hostileSenders = []struct{ name, request, want string }{
 		"403 forbidden opr has the role operate and may not operate schedules"},
 	{"a subscription of another queue", with("{}", "PUT /v1/topics/mine/subscriptions/other", by("opr"), isJSON),
 		`403 forbidden opr has the role operate and may not operate queue "other"`},
-	{"the history of a topic as a queue", with(`{"all":true}`, "POST /v1/queues/topic-history:mine/purge", by("opr"), isJSON),
-		`404 not_found queue "topic-history:mine" does not exist: not found`},
-	{"a bulk change of another queue", with(`{"filter":{"state":"leased"},"action":"cancel"}`, "POST /v1/queues/other/bulk", by("opr"), isJSON),
+	{"the history of a topic as a queue", with(`{"all":true}`, "POST /v1/queues/topic-history:mine/purge",
+		by("opr"), isJSON), `404 not_found queue "topic-history:mine" does not exist: not found`},
+	{"a bulk change of another queue", with(`{"filter":{"state":"leased"},"action":"cancel"}`,
+		"POST /v1/queues/other/bulk", by("opr"), isJSON),
 		`403 forbidden opr has the role operate and may not operate queue "other"`},
 	{"the end of a queue", head("DELETE /v1/queues/mine", by("opr")),
 		`403 forbidden opr has the role operate and may not administer queue "mine"`},
-	{"an import", with(`{"later_export":2,"queues":["mine"]}`+"\n", "POST /v1/import", by("opr"), "Content-Type: application/x-ndjson"),
+	{"an import", with(`{"later_export":2,"queues":["mine"]}`+"\n", "POST /v1/import", by("opr"),
+		"Content-Type: application/x-ndjson"),
 		"403 forbidden opr has the role operate and may not administer this server"},
 	{"the store itself", with("\x00", "POST /v1/store/send", by("opr"), "Content-Type: application/vnd.later.store.v3"),
 		"403 forbidden opr has the role operate and may not administer this server"},
@@ -145,7 +150,8 @@ func serveHere(t *testing.T, args ...string) (address string, client *later.Clie
 	go func() {
 		defer close(ended)
 		defer write.Close()
-		m := &Main{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: write, Env: append(os.Environ(), "LATER_STORE="+url)}
+		m := &Main{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: write,
+			Env: append(os.Environ(), "LATER_STORE="+url)}
 		m.Run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...))
 	}()
 	lines := bufio.NewScanner(read)
@@ -193,7 +199,8 @@ func exchange(t *testing.T, address, request string) string {
 		switch {
 		case r.Header.Get("Set-Cookie") != "":
 			text += " a cookie"
-		case r.Header.Get("Content-Type") == problem.MediaType && json.Unmarshal(body, &p) == nil && p.Status == r.StatusCode:
+		case r.Header.Get("Content-Type") == problem.MediaType && json.Unmarshal(body, &p) == nil &&
+			p.Status == r.StatusCode:
 			text = strings.TrimSpace(fmt.Sprintf("%s %s %s %s", text, p.Code, p.Detail, p.Field))
 		case len(body) > 0:
 			text += " " + strings.TrimSpace(string(body))
@@ -215,7 +222,8 @@ func contents(t *testing.T, client *later.Client) string {
 
 func TestHostileRequestsAreAnsweredExactly(t *testing.T) {
 	address, client := serveHere(t)
-	if _, err := client.Queue("mail").Send(t.Context(), []byte("x"), later.WithID("taken"), later.In(time.Hour)); err != nil {
+	if _, err := client.Queue("mail").Send(t.Context(), []byte("x"), later.WithID("taken"),
+		later.In(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	before := contents(t, client)

@@ -77,8 +77,8 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	stopped, unavailable := interruption(err)
 	switch {
 	case errors.Is(err, migrate.ErrIncomplete):
-		m.note("imported the incomplete export: to continue, import the complete one with --from-line %d, or export again",
-			result.NextLine)
+		m.note("imported the incomplete export: to continue, import the complete one with --from-line %d, or "+
+			"export again", result.NextLine)
 	case err != nil && begun && (stopped || unavailable):
 		m.note("imported up to line %d: to continue, repeat with the same input and --from-line %d",
 			result.NextLine-1, result.NextLine)

@@ -81,7 +81,8 @@ With --json, list prints every field that later get shows.`,
 				return err
 			}
 			if ofGroup && (state != "" || !r.from.IsZero() || !r.to.IsZero()) {
-				return store.Invalid("--group is given with --state, --from or --to: omit these, or use them without --group")
+				return store.Invalid("--group is given with --state, --from or --to: omit these, or use them " +
+					"without --group")
 			}
 			if err := r.check(); err != nil {
 				return err

@@ -118,7 +118,8 @@ func arguments(least, most int) cobra.PositionalArgs {
 		usage := fmt.Sprintf("usage: %s %s", strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name()), cmd.Use)
 		switch {
 		case len(args) > most && most > 0:
-			return fmt.Errorf("%q is one argument too many, perhaps part of one that needs quotes; %s", args[most], usage)
+			return fmt.Errorf("%q is one argument too many, perhaps part of one that needs quotes; %s",
+				args[most], usage)
 		case len(args) < least || len(args) > most:
 			return errors.New(usage)
 		}

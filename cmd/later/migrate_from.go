@@ -85,7 +85,8 @@ func openSource(ctx context.Context, url string) (redis.UniversalClient, error) 
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		rdb.Close()
-		return nil, fmt.Errorf("the source at %s cannot be used: %w: %w", store.RedactURL(url), store.ErrUnavailable, err)
+		return nil, fmt.Errorf("the source at %s cannot be used: %w: %w", store.RedactURL(url), store.ErrUnavailable,
+			err)
 	}
 	return rdb, nil
 }

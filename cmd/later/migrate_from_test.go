@@ -31,7 +31,8 @@ func TestMigrateFromAsynqWithADryRunThenForReal(t *testing.T) {
 	c := newCLI(t)
 	source, rdb := newSource(t, "asynq.json")
 	out := c.ok("migrate", "from-asynq", source, "--dry-run")
-	contains(t, out, "SOURCE   QUEUE    TO COPY", "1 pending, 4 scheduled, 1 retry, 3 archived, 1 completed (left there)",
+	contains(t, out, "SOURCE   QUEUE    TO COPY",
+		"1 pending, 4 scheduled, 1 retry, 3 archived, 1 completed (left there)",
 		"DUE ", "2070-01-0", "retry-1", "scheduled,")
 	if shown := strings.Count(out, "\n"); shown != 15 { // two tables of 3 and 11 lines, and an empty one
 		t.Errorf("%d lines:\n%s", shown, out)
@@ -40,7 +41,8 @@ func TestMigrateFromAsynqWithADryRunThenForReal(t *testing.T) {
 		t.Errorf("the dry run wrote %s", queues)
 	}
 	lines := objects(t, c.ok("migrate", "from-asynq", source, "--dry-run", "--json"))
-	if len(lines) != 12 || lines[0]["copied"] != 9.0 || lines[0]["dry_run"] != true || lines[2]["source_state"] == nil ||
+	if len(lines) != 12 || lines[0]["copied"] != 9.0 || lines[0]["dry_run"] != true ||
+		lines[2]["source_state"] == nil ||
 		lines[2]["due"] == nil {
 		t.Errorf("%v", lines)
 	}
@@ -62,7 +64,8 @@ func TestMigrateFromDelayQueue(t *testing.T) {
 	stderr := c.fails(11, "migrate", "from-delayqueue", source, "--queue", "none")
 	contains(t, stderr, `queue "none" of delayqueue`)
 	busy, _ := newSource(t, "delayqueue-busy.json")
-	contains(t, c.fails(13, "migrate", "from-delayqueue", busy, "--queue", "busy"), "the source is in use", "or force it")
+	contains(t, c.fails(13, "migrate", "from-delayqueue", busy, "--queue", "busy"), "the source is in use",
+		"or force it")
 	contains(t, c.ok("migrate", "from-delayqueue", busy, "--queue", "busy", "--force"), "1 unack")
 	if rdb.DBSize(t.Context()).Val() == 0 {
 		t.Error("the source was deleted")
@@ -73,8 +76,10 @@ func TestMigrateFromZSet(t *testing.T) {
 	c := newCLI(t)
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	rdb.ZAdd(t.Context(), "jobs", redis.Z{Score: 3e9, Member: `{"id":"a"}`}, redis.Z{Score: 3e9 + 1, Member: `{"id":"b"}`})
-	contains(t, c.ok("migrate", "from-zset", server.URL(), "jobs", "--id-from", "json:id", "--delete-source"), "2 waiting")
+	rdb.ZAdd(t.Context(), "jobs", redis.Z{Score: 3e9, Member: `{"id":"a"}`},
+		redis.Z{Score: 3e9 + 1, Member: `{"id":"b"}`})
+	contains(t, c.ok("migrate", "from-zset", server.URL(), "jobs", "--id-from", "json:id", "--delete-source"),
+		"2 waiting")
 	contains(t, c.ok("list", "jobs"), "a ", "2065-01-24")
 	if rdb.Exists(t.Context(), "jobs").Val() != 0 {
 		t.Error("the source was not deleted")

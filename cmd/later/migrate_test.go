@@ -136,7 +136,8 @@ func TestImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 		exit  int
 		want  []string
 	}{
-		{strings.Join(lines[:4], ""), 1, []string{"with --from-line 5", "the export is incomplete: it ends after line 4"}},
+		{strings.Join(lines[:4], ""), 1,
+			[]string{"with --from-line 5", "the export is incomplete: it ends after line 4"}},
 		{strings.Join(lines[:4], "") + lines[4][:20], 1,
 			[]string{"with --from-line 5", "line 5, the last one, is not whole"}},
 		{strings.Join(lines[:3], "") + "{}\n" + lines[4], 2,
@@ -171,7 +172,8 @@ func TestImportIsStoppedWhileItWaitsForInput(t *testing.T) {
 	p := to.startAs(os.Args[0], in, "import")
 	in.Close()
 	defer feed.Close()
-	if _, err := io.WriteString(feed, export[:strings.LastIndex(strings.TrimSuffix(export, "\n"), "\n")+1]); err != nil {
+	if _, err := io.WriteString(feed,
+		export[:strings.LastIndex(strings.TrimSuffix(export, "\n"), "\n")+1]); err != nil {
 		t.Fatal(err)
 	}
 	p.await(p.stderr, "created a store") // it is reading
@@ -249,7 +251,8 @@ func TestBackupDirectoriesAreRelativeToTheCurrentOne(t *testing.T) {
 	t.Chdir(here)
 	m := &Main{Env: []string{"HOME=/home/ann"}}
 	for text, want := range map[string]string{
-		"b": filepath.Join(here, "b"), "./b": filepath.Join(here, "b"), "/b": "/b", "~/b": "/home/ann/b", "file:///b": "/b",
+		"b": filepath.Join(here, "b"), "./b": filepath.Join(here, "b"), "/b": "/b", "~/b": "/home/ann/b",
+		"file:///b": "/b",
 	} {
 		if got, err := m.backupDirectory(text); err != nil || got != want {
 			t.Errorf("%s is %s, %v, want %s", text, got, err, want)

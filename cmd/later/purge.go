@@ -34,7 +34,8 @@ queue itself remains, and remains paused if it was.`,
 			for i, state := range states {
 				chosen[i] = later.State(state)
 				if !slices.Contains(purgeable, state) {
-					return store.Invalid("--state is %q: use one of %s, or omit it", state, strings.Join(purgeable, ", "))
+					return store.Invalid("--state is %q: use one of %s, or omit it", state,
+						strings.Join(purgeable, ", "))
 				}
 			}
 			q, stats, err := existingQueue(ctx, c, args[0])
@@ -42,7 +43,8 @@ queue itself remains, and remains paused if it was.`,
 				return err
 			}
 			if !yes {
-				if err := m.confirm("Permanently remove %s from queue %q?", countsOf(stats, states), q.Name()); err != nil {
+				if err := m.confirm("Permanently remove %s from queue %q?", countsOf(stats, states),
+					q.Name()); err != nil {
 					return err
 				}
 			}
@@ -50,7 +52,8 @@ queue itself remains, and remains paused if it was.`,
 			return m.printBulkResult("purged", q, n, nil, err)
 		}),
 	}
-	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: all messages)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: "+
+		"all messages)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(purgeable, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd

@@ -51,8 +51,8 @@ It leaves leased and dead ones, and counts them.`,
 			if err := q.Reschedule(ctx, args[1], later.At(due)); err != nil {
 				return err
 			}
-			return m.printResult(wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)}, "%s is due %s (%s)",
-				args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
+			return m.printResult(wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)},
+				"%s is due %s (%s)", args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
 		}),
 	}
 	w.add(cmd.Flags())

@@ -111,8 +111,8 @@ func yamlToJSON(text []byte) (object []byte, err error) {
 	return object, err
 }
 
-// withLastValues appends JSON in which each name of an object has its last value: a merge, as in {<<: *a, name: b}, gives
-// a name twice.
+// withLastValues appends JSON in which each name of an object has its last value: a merge, as in {<<: *a, name: b},
+// gives a name twice.
 func withLastValues(to []byte, value gjson.Result) []byte {
 	if !value.IsObject() && !value.IsArray() {
 		return append(to, value.Raw...)

@@ -25,7 +25,8 @@ func TestScheduleFileWithAnchors(t *testing.T) {
 			t.Errorf("%s: %v", twice, err)
 		}
 	}
-	_, err = parseScheduleFile([]byte("a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 65) + "]"))
+	_, err = parseScheduleFile(
+		[]byte("a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 65) + "]"))
 	if !errors.Is(err, later.ErrTooLarge) {
 		t.Errorf("65 MiB by aliases: %v", err)
 	}

@@ -96,11 +96,13 @@ dedup window. --dry-run only counts the times.`, later.MaxRuns),
 			if err != nil {
 				return err
 			}
-			result := wire.Backfilled{Schedule: args[0], Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates, DryRun: dry}
+			result := wire.Backfilled{Schedule: args[0], Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates,
+				DryRun: dry}
 			if dry {
 				return m.printResult(result, "%d runs of %s would be sent", b.Runs, printable(args[0]))
 			}
-			return m.printResult(result, "sent %d runs of %s, %d were there before", b.Sent, printable(args[0]), b.Duplicates)
+			return m.printResult(result, "sent %d runs of %s, %d were there before", b.Sent, printable(args[0]),
+				b.Duplicates)
 		}),
 	}
 	cmd.Flags().Var(pastTimeValue{timeValue{&from}}, "from", "the first `TIME`, included")

@@ -224,8 +224,8 @@ func describeSchedule(info *later.ScheduleInfo) string {
 		at("last run", last.Nominal)
 		text("", fmt.Sprintf("%s, message %s", last.Cause, printable(last.ID)))
 	}
-	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns, info.SkippedRuns,
-		info.TriggeredRuns))
+	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns,
+		info.SkippedRuns, info.TriggeredRuns))
 	at("last missed", info.LastMissed)
 	at("last skipped", info.LastSkipped)
 	text("if missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, durations.Format(info.MadeUpWithin)))
@@ -269,7 +269,8 @@ later schedule get does.`,
 						continue
 					}
 					t.add(printable(info.Name), printable(info.Queue), ruleText(&info.Schedule), scheduleState(info),
-						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.MissedRuns, 10), strconv.FormatInt(info.SkippedRuns, 10))
+						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.MissedRuns, 10),
+						strconv.FormatInt(info.SkippedRuns, 10))
 				}
 				unreadable = append(unreadable, page.Unreadable...)
 				if cursor = page.Next; cursor == "" {

@@ -24,7 +24,8 @@ func (f *ruleFlags) add(cmd *cobra.Command) {
 	durationFlag(flags, &f.Every, "every", "an interval of elapsed time, counted from --start")
 	flags.StringVar(&f.RRule, "rrule", "", "a recurrence `rule` of RFC 5545, such as 'FREQ=MONTHLY;BYDAY=-1FR'")
 	flags.StringSliceVar(&f.times, "times", nil, "a list of `times`, with commas between them; can be repeated")
-	durationFlag(flags, &f.series.First, "series-first", "of delays that grow or shrink: the first, counted from --start")
+	durationFlag(flags, &f.series.First, "series-first", "of delays that grow or shrink: the first, counted "+
+		"from --start")
 	flags.Float64Var(&f.series.Factor, "series-factor", 2, "`factor` of each further delay")
 	durationFlag(flags, &f.series.Min, "series-min", "the shortest delay (default 1ms)")
 	durationFlag(flags, &f.series.Max, "series-max", "the longest delay (default: no limit)")

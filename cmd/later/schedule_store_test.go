@@ -25,7 +25,8 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 		"0 sent, 0 missed, 0 skipped, 0 triggered", "if missed       all, within 7d", "exclude         2040-12-25",
 		"header          k=v", "group           g", "\nhello\n")
 	got := object(t, c.ok("schedule", "get", "nightly", "--json"))
-	if got["name"] != "nightly" || got["cron"] != "0 2 * * *" || got["missed_max"] != 7.0 || got["missed_runs"] != 0.0 ||
+	if got["name"] != "nightly" || got["cron"] != "0 2 * * *" || got["missed_max"] != 7.0 ||
+		got["missed_runs"] != 0.0 ||
 		got["next_run"].(map[string]any)["cause"] != "due" {
 		t.Errorf("get printed %v", got)
 	}
@@ -109,7 +110,8 @@ schedules:
 	if got := c.ok("schedule", "apply", file); got != "0 created, 0 changed, 0 deleted, 2 unchanged\n" {
 		t.Errorf("the second apply printed %q", got)
 	}
-	if got := object(t, c.ok("schedule", "get", "nightly", "--json")); !reflect.DeepEqual(got["payload"], map[string]any{"kind": "daily"}) ||
+	if got := object(t, c.ok("schedule", "get", "nightly", "--json")); !reflect.DeepEqual(got["payload"],
+		map[string]any{"kind": "daily"}) ||
 		got["payload_text"] != nil {
 		t.Errorf("get printed %v", got)
 	}

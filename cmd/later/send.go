@@ -140,7 +140,8 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 			return later.Outgoing{}, fmt.Errorf("--kind: %w", err)
 		}
 		if _, twice := headers[later.KindHeader]; twice {
-			return later.Outgoing{}, store.Invalid("--kind and --header %s are both given: use one of them", later.KindHeader)
+			return later.Outgoing{}, store.Invalid("--kind and --header %s are both given: use one of them",
+				later.KindHeader)
 		}
 		headers[later.KindHeader] = o.kind
 	}
@@ -185,7 +186,8 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		return later.Follow(), nil
 	case "debounce":
 		if !o.set.Changed("wait") || !o.set.Changed("max-wait") {
-			return mode, store.Invalid("--on-duplicate debounce needs --wait and --max-wait: give both, such as 2s and 30s")
+			return mode, store.Invalid("--on-duplicate debounce needs --wait and --max-wait: give both, such as " +
+				"2s and 30s")
 		}
 		return later.Debounce(o.wait, o.maxWait), nil
 	}
@@ -251,8 +253,8 @@ func (m *Main) payload(argument string) ([]byte, error) {
 		return nil, fmt.Errorf("read standard input: %w", err)
 	}
 	if len(payload) > store.MaxPayload {
-		return nil, store.TooLarge("payload exceeds the limit of %d bytes; keep large data elsewhere and send its address",
-			store.MaxPayload)
+		return nil, store.TooLarge("payload exceeds the limit of %d bytes; keep large data elsewhere and send "+
+			"its address", store.MaxPayload)
 	}
 	return payload, nil
 }

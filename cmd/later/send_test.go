@@ -16,7 +16,8 @@ func TestDuplicateIDIsExit12AndChangesNothing(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "first", "--id", "a", "--in", "1h")
 	contains(t, c.fails(12, "send", "q", "second", "--id", "a"), `id "a" is already in queue "q"`, "later get q a")
-	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "first" || got["state"] != "scheduled" {
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "first" ||
+		got["state"] != "scheduled" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -39,7 +40,8 @@ func TestSendReadsAPayloadFromStdinByteForByte(t *testing.T) {
 func TestTooLargePayloadIsExit10(t *testing.T) {
 	c := newCLI(t)
 	large := strings.Repeat("x", store.MaxPayload+1)
-	if r := c.runWith(t.Context(), large, "send", "q", "-"); r.exit != 10 || !strings.Contains(r.stderr, "1048576 bytes") {
+	if r := c.runWith(t.Context(), large, "send", "q", "-"); r.exit != 10 ||
+		!strings.Contains(r.stderr, "1048576 bytes") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	r := c.runWith(t.Context(), "a\nb\n"+large+"\nc\n", "send", "q", "--batch")

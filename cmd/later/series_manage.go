@@ -50,7 +50,8 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 			continue
 		}
 		t.add(fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count), formatOffset(one.Part.Offset), string(one.State),
-			formatTime(one.Due, now)+" ("+formatRelative(one.Due, now)+")", formatTime(one.Part.Until, now), printable(one.ID))
+			formatTime(one.Due, now)+" ("+formatRelative(one.Due, now)+")", formatTime(one.Part.Until, now),
+			printable(one.ID))
 	}
 	if m.json {
 		return nil

@@ -40,9 +40,9 @@ docs/http.md explains and /v1/openapi.json describes. Other processes of Later u
 that they cannot reach. In addition, /metrics is for Prometheus, and /healthz and /readyz are for probes.
 
 Without --web-config, every client that reaches the address can do everything with the store. So the address must be
-one of this machine, unless a firewall or a proxy keeps clients away, and --insecure-no-auth confirms it. --web-config names a YAML file with tokens,
-users, their roles, trusted proxies and TLS, which docs/access.md describes; later token new makes a token. The file is
-read again when it changes and at SIGHUP.
+one of this machine, unless a firewall or a proxy keeps clients away, and --insecure-no-auth confirms it. --web-config
+names a YAML file with tokens, users, their roles, trusted proxies and TLS, which docs/access.md describes; later token
+new makes a token. The file is read again when it changes and at SIGHUP.
 
 At an address of this machine, and without authentication, serve answers requests for localhost, IP addresses and the
 name in --listen only, so that no web page reaches it under a name of its own. --host allows the name that a proxy
@@ -103,8 +103,8 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 	case local:
 	case !control.Authenticates() && !o.insecure:
 		return nil, nil, store.Invalid("--listen %s can be reached by other machines, and there is no authentication: "+
-			"give a --web-config with tokens or users, or an address of this machine such as %s, or --insecure-no-auth if "+
-			"something else keeps others away", o.listen, defaultListen)
+			"give a --web-config with tokens or users, or an address of this machine such as %s, or "+
+			"--insecure-no-auth if a firewall or a proxy keeps other clients away", o.listen, defaultListen)
 	case control.TLS() == nil && control.Authenticates():
 		m.logger().Warn("without TLS, tokens and passwords can be read on the network: add tls_server_config, " +
 			"or have a proxy add TLS")

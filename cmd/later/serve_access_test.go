@@ -99,12 +99,13 @@ func TestServeLetsAdministratorsUseItsStore(t *testing.T) {
 	untrusted, _, _ := strings.Cut(s.as("", "secret of a").store, "?")
 	var said []string
 	for name, c := range map[string]*cli{
-		"401 Unauthorized: this server must know who you are":             {t, s.url},
-		"401 Unauthorized: the token is not one of this server's":         s.as("", "secret of x"),
-		"401 Unauthorized: user or password is wrong":                     s.as("ann", "secret of x"),
-		"403 Forbidden: b has the role send and may not administer":       s.as("", "secret of b"),
-		"certificate signed by unknown authority":                         {t, untrusted},
-		"has a user and no password: give https://user:password@host, or": {t, strings.Replace(s.url, "//", "//secret@", 1)},
+		"401 Unauthorized: this server must know who you are":       {t, s.url},
+		"401 Unauthorized: the token is not one of this server's":   s.as("", "secret of x"),
+		"401 Unauthorized: user or password is wrong":               s.as("ann", "secret of x"),
+		"403 Forbidden: b has the role send and may not administer": s.as("", "secret of b"),
+		"certificate signed by unknown authority":                   {t, untrusted},
+		"has a user and no password: give https://user:password@host, or": {t,
+			strings.Replace(s.url, "//", "//secret@", 1)},
 	} {
 		code := 22
 		switch {

@@ -80,7 +80,8 @@ func TestServeSendsEventsToManyClients(t *testing.T) {
 	sorted := slices.Sorted(slices.Values(slices.Concat(delays...)))
 	if len(sorted) > 0 {
 		t.Logf("%d clients: %.0f MiB more; from a send to its event at a client: half within %v, 99 %% within %v, "+
-			"all within %v", clients, with-before, sorted[len(sorted)/2], sorted[len(sorted)*99/100], sorted[len(sorted)-1])
+			"all within %v", clients, with-before, sorted[len(sorted)/2], sorted[len(sorted)*99/100],
+			sorted[len(sorted)-1])
 	}
 }
 

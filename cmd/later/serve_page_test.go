@@ -57,7 +57,8 @@ func TestServeAnswersUnderAPrefix(t *testing.T) {
 	under := url + "/tools/later"
 	isPage(t, url)
 	isPage(t, under+"/")
-	if _, at, body := visit(t, under+"?queue=mail"); at != under+"/?queue=mail" || !strings.HasPrefix(body, "<!doctype") {
+	if _, at, body := visit(t, under+"?queue=mail"); at != under+"/?queue=mail" ||
+		!strings.HasPrefix(body, "<!doctype") {
 		t.Errorf("at %s: %.80q", at, body)
 	}
 	for _, path := range []string{"/v1/server", "/healthz", "/metrics"} {

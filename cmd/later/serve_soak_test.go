@@ -344,7 +344,8 @@ func TestServeWithBadClients(t *testing.T) {
 	peak := peakMiB(t, p.cmd.Process.Pid)
 	before, after := percentile(idle, 99), percentile(loaded, 99)
 	t.Logf("%d bad clients: half of %d requests of the good one took up to %v, 99 %% up to %v; alone %v and %v; the "+
-		"server took %d MiB at most; connections of bad clients that ended: %s", n, len(loaded), percentile(loaded, 50), after,
+		"server took %d MiB at most; connections of bad clients that ended: %s", n, len(loaded), percentile(loaded, 50),
+		after,
 		percentile(idle, 50), before, peak, did)
 	if peak > 512 {
 		t.Errorf("the server took %d MiB", peak)

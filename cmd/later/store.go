@@ -151,7 +151,8 @@ func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.O
 		return nil, fmt.Errorf("the store at %s refused the login: give user and password in the store URL, as in "+
 			"redis://user:password@host:6379/0: %w", shown, err)
 	case isUnreachable(err):
-		return nil, fmt.Errorf("the store at %s does not answer; is it running, and is the address right? %w", shown, err)
+		return nil, fmt.Errorf("the store at %s does not answer; is it running, and is the address right? %w", shown,
+			err)
 	case errors.Is(err, later.ErrInvalid):
 		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	case source == sourceDefault:

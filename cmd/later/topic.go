@@ -31,7 +31,8 @@ Until a message is due it is in the queue topic:TOPIC, where later get, list, ca
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(m.topicPublishCommand(), m.topicSubscribeCommand(), m.topicUnsubscribeCommand(), m.topicListCommand(),
+	cmd.AddCommand(m.topicPublishCommand(), m.topicSubscribeCommand(), m.topicUnsubscribeCommand(),
+		m.topicListCommand(),
 		m.topicHistoryCommand(), m.topicRewindCommand(), m.topicConfigureCommand(), m.topicDeleteCommand())
 	return cmd
 }

@@ -120,8 +120,9 @@ To receive dead messages again, use later dead replay.`,
 			return err
 		}
 		if !given {
-			return store.Invalid(`no time: give --from, such as --from 09:00 (the last one) or --from "2030-12-31 15:04:05", ` +
-				"or --from-id")
+			return store.Invalid(
+				`no time: give --from, such as --from 09:00 (the last one) or --from "2030-12-31 15:04:05", ` +
+					"or --from-id")
 		}
 		t, _, stats, err := existingTopic(ctx, c, args[0])
 		if err != nil {

@@ -47,7 +47,8 @@ func TestTopicCommandsFromFirstSubscriptionToDelete(t *testing.T) {
 			t.Errorf("subscribe printed %q", got)
 		}
 		got = object(t, c.ok("topic", "subscribe", "orders", "audit", "--where", "region=eu", "--json"))
-		if got["topic"] != "orders" || got["queue"] != "audit" || got["subscribed"] != true || got["where"] != "region=eu" {
+		if got["topic"] != "orders" || got["queue"] != "audit" || got["subscribed"] != true ||
+			got["where"] != "region=eu" {
 			t.Errorf("subscribe printed %v", got)
 		}
 
@@ -99,7 +100,8 @@ func TestTopicCommandsFromFirstSubscriptionToDelete(t *testing.T) {
 		if got["sent"].(float64)+got["kept"].(float64) != 1 {
 			t.Errorf("rewind to the last message printed %v", got)
 		}
-		contains(t, c.fails(11, "topic", "rewind", "orders", "audit", "--from-id", "9"), `message "9" is not in the history`)
+		contains(t, c.fails(11, "topic", "rewind", "orders", "audit", "--from-id", "9"),
+			`message "9" is not in the history`)
 		if got := c.ok("topic", "rewind", "orders", "audit", "--from", "2001-01-01 00:00"); got !=
 			"sent 0 messages to audit; 3 were left out, because audit has or remembers them, or its filter does not match\n" {
 			t.Errorf("rewind printed %q", got)
@@ -112,8 +114,10 @@ func TestTopicCommandsFromFirstSubscriptionToDelete(t *testing.T) {
 		if got := c.ok("topic", "unsubscribe", "orders", "mail"); got != "unsubscribed mail from orders\n" {
 			t.Errorf("unsubscribe printed %q", got)
 		}
-		contains(t, c.fails(2, "topic", "delete", "orders"), `Delete topic "orders" with 2 subscriptions, 3 messages of `+
-			"history and all messages (2 scheduled, 0 ready, 0 leased, 0 dead)? [y/N] ", "not confirmed, nothing was done")
+		contains(t, c.fails(2, "topic", "delete", "orders"),
+			`Delete topic "orders" with 2 subscriptions, 3 messages of `+
+				"history and all messages (2 scheduled, 0 ready, 0 leased, 0 dead)? [y/N] ",
+			"not confirmed, nothing was done")
 		if got := object(t, c.ok("topic", "delete", "orders", "--yes", "--json")); got["deleted"] != true {
 			t.Errorf("delete printed %v", got)
 		}
@@ -179,7 +183,8 @@ func TestTopicErrorsNameTheFix(t *testing.T) {
 				`topic "orders" retains no history: later topic configure orders --history-age DURATION sets one`},
 			{11, []string{"subscribe", "orders", "new", "--from", "00:00"}, `topic "orders" retains no history`},
 			{11, []string{"history", "orders"}, `topic "orders" retains no history`},
-			{2, []string{"subscribe", "orders", "mail", "--where", "region="}, `filter "region=" has no value at byte 7`},
+			{2, []string{"subscribe", "orders", "mail", "--where", "region="},
+				`filter "region=" has no value at byte 7`},
 			{10, []string{"subscribe", "orders", "mail", "--where", strings.Repeat("x", 2049)}, "the limit is 2048"},
 			{2, []string{"subscribe", "orders", "topic:all"}, `"topic:orders" → "topic:all" → "topic:orders"`},
 			{2, []string{"subscribe", "orders", "topic-history:orders"}, "subscribe another one"},
@@ -187,7 +192,8 @@ func TestTopicErrorsNameTheFix(t *testing.T) {
 			{2, []string{"subscribe", "orders"}, "usage: later topic subscribe TOPIC QUEUE"},
 			{2, []string{"rewind", "orders", "mail"}, "no time: give --from"},
 			{2, []string{"rewind", "orders", "mail", "--from", "00:00", "--from-id", "1"}, "leave out one of them"},
-			{2, []string{"rewind", "orders", "mail", "--from", "2999-01-01 00:00"}, "in the future: must be a time in the past"},
+			{2, []string{"rewind", "orders", "mail", "--from", "2999-01-01 00:00"},
+				"in the future: must be a time in the past"},
 			{2, []string{"publish", long, "x"}, "topic name is 115 bytes long: the limit is 114"},
 			{2, []string{"publish", long, "--batch"}, "topic name is 115 bytes long: the limit is 114"},
 			{2, []string{"publish", "orders"}, "no payload: give one"},
@@ -205,7 +211,8 @@ func TestTopicErrorsNameTheFix(t *testing.T) {
 				r = c.run(append([]string{"topic"}, test.args...)...)
 			}
 			if r.exit != test.exit || !strings.Contains(r.stderr, test.want) {
-				t.Errorf("later topic %.80q: exit %d, want %d with %q: %s", test.args, r.exit, test.exit, test.want, r.stderr)
+				t.Errorf("later topic %.80q: exit %d, want %d with %q: %s", test.args, r.exit, test.exit,
+					test.want, r.stderr)
 			}
 		}
 		contains(t, c.fails(2, "work", "topic:orders"), `queue "topic:orders" belongs to a topic`)

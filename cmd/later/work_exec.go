@@ -23,8 +23,8 @@ import (
 const (
 	// exitTempFail is EX_TEMPFAIL of sysexits.h.
 	exitTempFail = 75
-	// killGrace is the time between SIGTERM and SIGKILL. It is also how long to wait for a command's output if a process
-	// that the command left behind keeps it open.
+	// killGrace is the time between SIGTERM and SIGKILL. It is also how long to wait for a command's output if a
+	// process that the command left behind keeps it open.
 	killGrace = 2 * time.Second
 	// shutdownGrace replaces killGrace after the drain has timed out: a worker then waits a second for its handlers.
 	shutdownGrace = 500 * time.Millisecond

@@ -90,8 +90,8 @@ func TestExecDoesNotInheritSecretsOfTheWorker(t *testing.T) {
 	}
 	c.ok("send", "q", "x")
 	plain := "LATER_STORE=redis://127.0.0.1:1/0"
-	got := runMain(t.Context(), append(os.Environ(), plain, "OTHER=1"), "", "work", "--store", c.store, "q", "--max", "1",
-		"--exec", "env")
+	got := runMain(t.Context(), append(os.Environ(), plain, "OTHER=1"), "", "work", "--store", c.store, "q",
+		"--max", "1", "--exec", "env")
 	contains(t, got.stdout, plain+"\n", "OTHER=1\n", "PATH=")
 }
 

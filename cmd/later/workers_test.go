@@ -57,7 +57,8 @@ func TestWorkersShowsWhatEachHolds(t *testing.T) {
 		t.Errorf("got %v", w)
 	}
 	held := w["held"].([]any)[0].(map[string]any)
-	if held["id"] != "a" || held["queue"] != "q" || held["attempt"] != 1.0 || !strings.HasSuffix(held["held_for"].(string), "s") {
+	if held["id"] != "a" || held["queue"] != "q" || held["attempt"] != 1.0 ||
+		!strings.HasSuffix(held["held_for"].(string), "s") {
 		t.Errorf("got %v", held)
 	}
 	contains(t, c.ok("workers"), "NAME", "HELD", "LONGEST", "one", "running", "q")
@@ -202,7 +203,8 @@ func TestWorkersRestartReplacesAFleetWhileMessagesFlow(t *testing.T) {
 		defer close(sending)
 		for i := 0; flowing.Err() == nil; i++ {
 			id := fmt.Sprint("m", i)
-			if _, err := q.Send(t.Context(), []byte(id+"\n"), later.WithID(id), later.In(20*time.Millisecond)); err != nil {
+			if _, err := q.Send(t.Context(), []byte(id+"\n"), later.WithID(id),
+				later.In(20*time.Millisecond)); err != nil {
 				t.Errorf("send: %v", err)
 				return
 			}

@@ -249,7 +249,8 @@ func TestEventsOfAQueueAndOfItsMonitor(t *testing.T) {
 		}
 		consume(t, q)
 		want := [...]int{
-			delayqueue.NewMessageEvent: 3, delayqueue.ReadyEvent: 3, delayqueue.DeliveredEvent: 3, delayqueue.AckEvent: 2,
+			delayqueue.NewMessageEvent: 3, delayqueue.ReadyEvent: 3, delayqueue.DeliveredEvent: 3,
+			delayqueue.AckEvent:  2,
 			delayqueue.NackEvent: 2, delayqueue.RetryEvent: 1, delayqueue.FinalFailedEvent: 1,
 		}
 		eventually(t, "all events", func() bool { return e.are(want) })

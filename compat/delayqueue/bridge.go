@@ -121,5 +121,6 @@ func reply(value any) []byte {
 	case error:
 		return replyError(v)
 	}
-	return replyError(fmt.Errorf("ERR the RedisCli returned a %T: return a string, an int64 or a slice of these", value))
+	return replyError(fmt.Errorf("ERR the RedisCli returned a %T: return a string, an int64 or a slice of these",
+		value))
 }

@@ -110,7 +110,8 @@ func TestQueueWorksThroughARedisCli(t *testing.T) {
 	}
 	send(t, q, "bad", 0)
 	eventually(t, "events", func() bool {
-		return e.of(delayqueue.AckEvent) == 1 && e.of(delayqueue.RetryEvent) == 1 && e.of(delayqueue.FinalFailedEvent) == 1
+		return e.of(delayqueue.AckEvent) == 1 && e.of(delayqueue.RetryEvent) == 1 &&
+			e.of(delayqueue.FinalFailedEvent) == 1
 	})
 	if cli.evals.Load() == 0 {
 		t.Error("EvalSha was never called")

@@ -85,7 +85,7 @@ func (s settings) worker() later.WorkerConfig {
 	const most = math.MaxInt32
 	config := later.WorkerConfig{
 		Concurrency: int(min(s.concurrent, most)),
-		Lease:       max(s.maxConsumeDuration, time.Second), // a heartbeat extends it; it matters only for a dead process
+		Lease:       max(s.maxConsumeDuration, time.Second), // heartbeats extend it; it matters when the process dies
 		Timeout:     s.maxConsumeDuration,
 		Backoff:     s.backoff,
 		// A callback that runs when consuming is stopped has all of its time.

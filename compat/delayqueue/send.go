@@ -77,7 +77,8 @@ func (q *DelayQueue) send(payload string, when later.When, opts []interface{}) (
 		case msgTTLOption:
 			sendOpts = append(sendOpts, later.ExpireAfter(time.Duration(o)))
 		default:
-			logger.Printf("delayqueue: an option of type %T of a send to queue %q is unknown and has no effect", opt, q.name)
+			logger.Printf("delayqueue: an option of type %T of a send to queue %q is unknown and has no effect",
+				opt, q.name)
 		}
 	}
 	sendOpts = append(sendOpts, later.MaxAttempts(int(min(retries, store.MaxAttempts-1))+1))

@@ -106,7 +106,8 @@ func (b *outbox) round(ctx context.Context) (n int, err error) {
 		var seq, timeout int64
 		var headers []byte
 		var due sql.NullInt64
-		if err := rows.Scan(&seq, &m.queue, &m.kind, &m.id, &m.payload, &headers, &due, &m.maxRetry, &timeout); err != nil {
+		if err := rows.Scan(&seq, &m.queue, &m.kind, &m.id, &m.payload, &headers, &due, &m.maxRetry,
+			&timeout); err != nil {
 			return 0, err
 		}
 		if err := json.Unmarshal(headers, &m.headers); err != nil {

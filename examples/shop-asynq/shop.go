@@ -91,7 +91,8 @@ func (s *Shop) Place(ctx context.Context, o Order) error {
 		if err != nil {
 			return err
 		}
-		if err := s.box.write(ctx, tx, newMessage(ordersQueue, kindRemind, "remind-", o, s.cfg.RemindAfter)); err != nil {
+		if err := s.box.write(ctx, tx, newMessage(ordersQueue, kindRemind, "remind-", o,
+			s.cfg.RemindAfter)); err != nil {
 			return err
 		}
 		return s.box.write(ctx, tx, newMessage(ordersQueue, kindCancel, "cancel-", o, s.cfg.CancelAfter))
@@ -132,7 +133,8 @@ func (s *Shop) Get(ctx context.Context, id string) (Order, error) { return get(c
 func newMessage(queue, kind, prefix string, o Order, delay time.Duration) message {
 	payload, _ := json.Marshal(o) // cannot fail
 	m := message{
-		queue: queue, kind: kind, id: prefix + o.ID, payload: payload, headers: map[string]string{customerHeader: o.Customer},
+		queue: queue, kind: kind, id: prefix + o.ID, payload: payload,
+		headers: map[string]string{customerHeader: o.Customer},
 	}
 	if delay > 0 {
 		m.due = time.Now().Add(delay)

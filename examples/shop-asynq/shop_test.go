@@ -42,10 +42,12 @@ func newShopTest(t *testing.T, remind, cancel time.Duration) *shopTest {
 	}
 	t.Cleanup(func() { db.Close() })
 	rdb := redistest.Start(t).Client(t)
-	s := &shopTest{t, nil, rdb, &fakePartner{calls: map[string]int{}, inside: map[string]int{}}, make(chan string, 1000)}
+	s := &shopTest{t, nil, rdb, &fakePartner{calls: map[string]int{}, inside: map[string]int{}},
+		make(chan string, 1000)}
 	s.shop, err = New(t.Context(), db, rdb, Config{
 		RemindAfter: remind, CancelAfter: cancel, Retry: time.Millisecond, CheckEvery: 10 * time.Millisecond,
-		Partner: s.partner, Mail: func(m Mail) { s.mails <- m.Text }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Partner: s.partner, Mail: func(m Mail) { s.mails <- m.Text },
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -343,8 +345,8 @@ func (f partnerFunc) Ship(ctx context.Context, o Order) error { return f(ctx, o)
 func TestTaskIsMovedFromTheOutboxOnce(t *testing.T) {
 	s := newShopTest(t, time.Hour, 2*time.Hour)
 	id := s.place("ann")
-	_, err := s.shop.client.Enqueue(asynq.NewTask(kindRemind, nil), asynq.Queue(ordersQueue), asynq.TaskID("remind-"+id),
-		asynq.ProcessIn(time.Hour))
+	_, err := s.shop.client.Enqueue(asynq.NewTask(kindRemind, nil), asynq.Queue(ordersQueue),
+		asynq.TaskID("remind-"+id), asynq.ProcessIn(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,8 @@ func run(ctx context.Context, args []string, getenv func(string) string) (err er
 	cfg := Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flags.DurationVar(&cfg.RemindAfter, "remind", 20*time.Minute, "when unpaid orders are reminded")
 	flags.DurationVar(&cfg.CancelAfter, "cancel", 30*time.Minute, "when unpaid orders are cancelled")
-	flags.DurationVar(&cfg.Retry, "retry", time.Second, "delay before the partner is called again; it doubles each time")
+	flags.DurationVar(&cfg.Retry, "retry", time.Second, "delay before the partner is called again; it "+
+		"doubles each time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ func (s *Shop) logged(next later.HandlerFunc) later.HandlerFunc {
 		begin := time.Now()
 		err := next(ctx, m)
 		o := later.OutcomeOf(err)
-		log := s.cfg.Log.With("queue", m.Queue, "kind", m.Kind(), "id", m.ID, "attempt", m.Attempt, "lateness", m.Lateness,
-			"took", time.Since(begin), "trace", traceOf(ctx))
+		log := s.cfg.Log.With("queue", m.Queue, "kind", m.Kind(), "id", m.ID, "attempt", m.Attempt,
+			"lateness", m.Lateness, "took", time.Since(begin), "trace", traceOf(ctx))
 		if o.Err != nil {
 			log.Warn("handled", "outcome", o.Kind, "error", o.Err)
 		} else {

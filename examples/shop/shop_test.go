@@ -214,7 +214,8 @@ func TestOrderThatThePartnerDoesNotTakeIsADeadLetter(t *testing.T) {
 			if s.partner.calls[id] != test.calls || dead.LastError != test.err.Error() {
 				t.Errorf("%d calls, last error %q", s.partner.calls[id], dead.LastError)
 			}
-			if status, text := s.request("GET", "/dead", ""); status != http.StatusOK || !strings.Contains(text, dead.ID) {
+			if status, text := s.request("GET", "/dead", ""); status != http.StatusOK ||
+				!strings.Contains(text, dead.ID) {
 				t.Errorf("dead: %d %s", status, text)
 			}
 			s.partner.fail()

@@ -46,7 +46,8 @@ func TestRingIgnoresBucketsOfTheFuture(t *testing.T) {
 }
 
 func TestRingRefusesOtherText(t *testing.T) {
-	for _, text := range []string{"m0", "m0 x", "m0 1 sent", "m0 1 sent x", "m7 1", "x0 1", "m 1", "m-1 1", "h13 1", " "} {
+	for _, text := range []string{"m0", "m0 x", "m0 1 sent", "m0 1 sent x", "m7 1", "x0 1", "m 1", "m-1 1",
+		"h13 1", " "} {
 		if _, err := activity.Parse(text); !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("Parse(%q) = %v, want ErrCorrupt", text, err)
 		}

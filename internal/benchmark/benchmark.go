@@ -13,8 +13,8 @@ import (
 
 // Queue is a queue to be measured. All methods except Work are called concurrently.
 type Queue interface {
-	// Send sends a message with the given due time, or due at once if it is zero, and returns its id. The payload may be
-	// reused afterwards.
+	// Send sends a message with the given due time, or due at once if it is zero, and returns its id. The payload may
+	// be reused afterwards.
 	Send(ctx context.Context, payload []byte, due time.Time) (id string, err error)
 	// Work handles messages with the given concurrency until ctx is done. It returns when all messages it claimed are
 	// settled. The error is nil unless Work failed.

@@ -130,7 +130,8 @@ func TestDrainHandlesAllAndLeavesNone(t *testing.T) {
 	d, err := Drain(t.Context(), q, DrainConfig{
 		Messages: 5000, Size: 100, Handlers: 8, Limit: time.Minute, OnFilled: func() { filled = true },
 	})
-	if err != nil || d.Handled != 5000 || d.Left != 0 || d.Doubles != 0 || d.Early != 0 || d.Settled < d.Took || !filled {
+	if err != nil || d.Handled != 5000 || d.Left != 0 || d.Doubles != 0 || d.Early != 0 || d.Settled < d.Took ||
+		!filled {
 		t.Errorf("drained %+v, filled %v, %v", d, filled, err)
 	}
 	left(t, q, 0)
@@ -138,7 +139,8 @@ func TestDrainHandlesAllAndLeavesNone(t *testing.T) {
 
 func TestDrainStopsAtLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := work(t.Context(), onMemory(t), DrainConfig{Messages: 10, Handlers: 2, Limit: time.Minute}, time.Time{})
+		d, err := work(t.Context(), onMemory(t), DrainConfig{Messages: 10, Handlers: 2, Limit: time.Minute},
+			time.Time{})
 		if err != nil || d.Handled != 0 || d.Took != time.Minute {
 			t.Errorf("drained %+v, %v", d, err)
 		}
@@ -147,7 +149,8 @@ func TestDrainStopsAtLimit(t *testing.T) {
 
 func TestHerdIsHandledWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Herd(t.Context(), onMemory(t), DrainConfig{Messages: 2000, Size: 100, Handlers: 8, Limit: time.Minute})
+		d, err := Herd(t.Context(), onMemory(t), DrainConfig{Messages: 2000, Size: 100, Handlers: 8,
+			Limit: time.Minute})
 		if err != nil || d.Handled != 2000 || d.Left != 0 || d.Early != 0 || d.Took > time.Second {
 			t.Errorf("herd %+v, %v", d, err)
 		}
@@ -162,7 +165,8 @@ func TestLatenessCountsEveryMessage(t *testing.T) {
 				Rate: 500, For: 2 * time.Second, Longest: 3 * time.Second, Size: 100, Handlers: 8, Limit: time.Minute,
 				WholeSeconds: whole,
 			})
-			if err != nil || d.Sent != 1000 || len(d.Samples) != 1000 || d.Early != 0 || d.Missing != 0 || d.Doubles != 0 {
+			if err != nil || d.Sent != 1000 || len(d.Samples) != 1000 || d.Early != 0 || d.Missing != 0 ||
+				d.Doubles != 0 {
 				t.Errorf("sent %d, handled %d, early %d, missing %d, doubles %d, %v",
 					d.Sent, len(d.Samples), d.Early, d.Missing, d.Doubles, err)
 			}

@@ -24,8 +24,8 @@ type Drained struct {
 	Doubles  int // further deliveries of handled messages
 	Early    int // handled before their due time
 	Left     int // in the queue afterwards
-	// Took is the time until the last message was handled, and Settled the time until the worker had settled all messages
-	// and returned. Both count from the start of the worker or, for a herd, from the due time.
+	// Took is the time until the last message was handled, and Settled the time until the worker had settled all
+	// messages and returned. Both count from the start of the worker or, for a herd, from the due time.
 	Took, Settled time.Duration
 }
 
@@ -62,8 +62,9 @@ func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained
 		return Drained{}, err
 	}
 	d := Drained{
-		Messages: cfg.Messages, Handled: int(t.handled.Load()), Doubles: int(t.doubles.Load()), Early: int(t.early.Load()),
-		Took: t.took(), Settled: time.Since(t.begin),
+		Messages: cfg.Messages, Handled: int(t.handled.Load()), Doubles: int(t.doubles.Load()),
+		Early: int(t.early.Load()),
+		Took:  t.took(), Settled: time.Since(t.begin),
 	}
 	if ctx.Err() != nil {
 		return d, context.Cause(ctx)
@@ -90,8 +91,8 @@ func Herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 		return Drained{}, err
 	}
 	if over := time.Since(due); over > -herdLead {
-		return Drained{}, fmt.Errorf("sending %d messages took %v longer than the trial predicted: the machine is too busy, "+
-			"or the herd too large", cfg.Messages, (over + herdLead).Round(time.Millisecond))
+		return Drained{}, fmt.Errorf("sending %d messages took %v longer than the trial predicted: the machine is "+
+			"too busy, or the herd too large", cfg.Messages, (over + herdLead).Round(time.Millisecond))
 	}
 	if err := sleepUntil(ctx, due.Add(-herdLead)); err != nil {
 		return Drained{}, err

@@ -85,8 +85,9 @@ func reportLateness(b *testing.B, d Delivered, err error) {
 // latenessOf sends b.N messages at a rate.
 func latenessOf(b *testing.B, rate int) LatenessConfig {
 	return LatenessConfig{Rate: rate, For: time.Duration(b.N) * time.Second / time.Duration(rate),
-		Longest: min(3*time.Second, time.Duration(b.N)*10*time.Millisecond), Size: featureSize, Handlers: featureHandlers,
-		Limit: featureLimit}
+		Longest: min(3*time.Second, time.Duration(b.N)*10*time.Millisecond), Size: featureSize,
+		Handlers: featureHandlers,
+		Limit:    featureLimit}
 }
 
 // forwarded is a queue with a worker that forwards its messages to a list of the same Redis, exactly once. One
@@ -347,8 +348,8 @@ func watch(b *testing.B, c *later.Client, queue string) (stop func()) {
 	}
 }
 
-// BenchmarkSchedules measures b.N schedules: how fast they are stored, and their runs sent when all are due at once, and
-// the longest of 50 times that it takes to compute the next hundred runs of all, or to read a page of a hundred.
+// BenchmarkSchedules measures b.N schedules: how fast they are stored, and their runs sent when all are due at once,
+// and the longest of 50 times that it takes to compute the next hundred runs of all, or to read a page of a hundred.
 func BenchmarkSchedules(b *testing.B) {
 	c, _ := onStore(b)
 	s, queue, ctx := c.Schedules(), c.Queue(newName()), b.Context()
@@ -424,8 +425,8 @@ func (q *manyQueues) Work(ctx context.Context, _ int, handle func(payload []byte
 	return nil
 }
 
-// BenchmarkQueues measures one worker of many queues, 1,000 or as many as LATER_QUEUES says: its cost when idle, and the
-// lateness of 1,000 messages a second to random ones of them.
+// BenchmarkQueues measures one worker of many queues, 1,000 or as many as LATER_QUEUES says: its cost when idle, and
+// the lateness of 1,000 messages a second to random ones of them.
 func BenchmarkQueues(b *testing.B) {
 	_, r := onStore(b)
 	if r == nil {

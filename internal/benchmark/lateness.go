@@ -24,8 +24,8 @@ type LatenessConfig struct {
 
 // Delivered is the result of Lateness.
 type Delivered struct {
-	// Samples are the times from the due time of each handled message to the start of its handler, sorted. Early messages
-	// have negative times.
+	// Samples are the times from the due time of each handled message to the start of its handler, sorted. Early
+	// messages have negative times.
 	Samples []time.Duration
 	Sent    int
 	Took    time.Duration // for sending; longer than LatenessConfig.For if the queue did not keep up

@@ -56,7 +56,7 @@ type role struct {
 	Spread                 time.Duration
 	Grouped                bool          // batches are groups; see groups.go
 	Dies                   bool          // a share of the messages fails all attempts or expires
-	Far                    time.Duration // delay of messages due far in the future: farAway, or about a step of the clock
+	Far                    time.Duration // delay of messages due far ahead: farAway, or about a step of the clock
 	Durable                int           // replicas that must have a send; 0 waits for none
 }
 

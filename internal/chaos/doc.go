@@ -10,8 +10,8 @@
 //	                processes share, or that one of them serves
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
 //	forward.go      a forwarder between the producers and the consumers, and the list and stream that it fills
-//	topic.go        topics between them; their messages reach the list too; subscriptions.go queues that are subscribed
-//	                to one for a while
+//	topic.go        topics between them; their messages reach the list too; subscriptions.go queues that subscribe to
+//	                a topic for a while
 //	follow.go       messages that are sent in several versions, while a worker has one of them
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
 //	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled

@@ -77,8 +77,8 @@ var faults = []*fault{
 	},
 	{
 		name: "kill-everysec", title: "redis-server kill -9 and restart, AOF everysec",
-		right: "0 lost when the process dies, except writes acknowledged while an fsync was in progress, up to 2 s of them " +
-			"(a power failure may lose about the last 2 s)",
+		right: "0 lost when the process dies, except writes acknowledged while an fsync was in progress, up to 2 " +
+			"s of them (a power failure may lose about the last 2 s)",
 		setting: setting{form: alone, args: everysec}, load: defaultLoad,
 		pause: 1500 * time.Millisecond, quick: 4 * time.Second,
 		inject: killServer,
@@ -86,26 +86,30 @@ var faults = []*fault{
 	{
 		name: "failover", title: "primary killed, Sentinel promotes a replica",
 		right:   "recovers by itself; at most what was acknowledged in the second before the death is lost or undone",
-		setting: setting{form: sentinel, args: safeReplicas}, load: defaultLoad, pause: time.Second, quick: 3 * time.Second,
+		setting: setting{form: sentinel, args: safeReplicas}, load: defaultLoad, pause: time.Second,
+		quick:  3 * time.Second,
 		inject: failover,
 	},
 	{
 		name: "failover-durable", title: "the same, with `Durable(1)` sends", right: "0 lost; undone as above",
-		setting: setting{form: sentinel, args: safeReplicas}, load: durableLoad, pause: time.Second, quick: 3 * time.Second,
+		setting: setting{form: sentinel, args: safeReplicas}, load: durableLoad, pause: time.Second,
+		quick:  3 * time.Second,
 		inject: failover,
 	},
 	{
 		name: "failover-haste", title: "the same, and the old primary restarts before it is told that it is a replica",
-		right: "recovers by itself; lost or undone is at most what was acknowledged in the second before the death, and " +
-			"by the old primary until the Sentinels demoted it",
-		setting: setting{form: sentinel, args: safeReplicas}, load: defaultLoad, pause: time.Second, quick: 3 * time.Second,
+		right: "recovers by itself; lost or undone is at most what was acknowledged in the second before the " +
+			"death, and by the old primary until the Sentinels demoted it",
+		setting: setting{form: sentinel, args: safeReplicas}, load: defaultLoad, pause: time.Second,
+		quick:  3 * time.Second,
 		inject: failoverInHaste,
 	},
 	{
 		name: "partition", title: "primary cut off but alive, `min-replicas-to-write 1`, `Durable(1)` sends",
-		right: "its sends fail as not durable, 0 lost; undone is at most what was acknowledged from a second before the " +
-			"cut until it stopped accepting writes; afterwards no message has two live copies",
-		setting: setting{form: sentinel, args: safeReplicas}, load: durableLoad, pause: time.Second, quick: 3 * time.Second,
+		right: "its sends fail as not durable, 0 lost; undone is at most what was acknowledged from a second " +
+			"before the cut until it stopped accepting writes; afterwards no message has two live copies",
+		setting: setting{form: sentinel, args: safeReplicas}, load: durableLoad, pause: time.Second,
+		quick:  3 * time.Second,
 		inject: partition,
 	},
 	{
@@ -121,7 +125,8 @@ var faults = []*fault{
 		inject: migrate,
 	},
 	{
-		name: "server", title: "SCRIPT FLUSH, restart, LOADING, READONLY", right: "retried with the same ids; no duplicate",
+		name: "server", title: "SCRIPT FLUSH, restart, LOADING, READONLY",
+		right: "retried with the same ids; no duplicate",
 		setting: setting{
 			form: alone, args: append([]string{"--loading-process-events-interval-bytes", "1024"}, always...),
 		},
@@ -129,7 +134,8 @@ var faults = []*fault{
 		inject: disruptServer,
 	},
 	{
-		name: "lost-replies", title: "reply lost after the server executed the call (send, claim, settle, extend, cancel)",
+		name: "lost-replies", title: "reply lost after the server executed the call (send, claim, settle, " +
+			"extend, cancel)",
 		right: "no duplicate; claimed messages are redelivered when their lease expires; settles take effect once, " +
 			"without an error",
 		setting: setting{form: alone}, load: defaultLoad, pause: 500 * time.Millisecond, quick: 4 * time.Second,
@@ -150,8 +156,8 @@ var faults = []*fault{
 	},
 	{
 		name: "consumer-stop", title: "consumer stopped beyond its lease (SIGSTOP, SIGCONT)",
-		right: "redelivered when the lease expires, one attempt more; the late settle is refused and its holder learns " +
-			"of it",
+		right: "redelivered when the lease expires, one attempt more; the late settle is refused and its " +
+			"holder learns of it",
 		setting: setting{form: alone}, load: defaultLoad, pause: time.Second, quick: 4 * time.Second,
 		inject: stopConsumer,
 	},
@@ -217,8 +223,8 @@ var faults = []*fault{
 	},
 	{
 		name: "forward",
-		title: "forwarder between the producers' queues and a queue, a list and a stream: it is killed, replies are lost, " +
-			"requests are late",
+		title: "forwarder between the producers' queues and a queue, a list and a stream: it is killed, replies " +
+			"are lost, requests are late",
 		right:   "each message reaches the queue, the list or the stream exactly once",
 		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.forwards, l.queues = true, 3 }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
@@ -226,8 +232,8 @@ var faults = []*fault{
 	},
 	{
 		name: "topic",
-		title: "topics with a queue for the consumers and one that is forwarded to a list: workers and the forwarder are " +
-			"killed, replies are lost, requests are late",
+		title: "topics with a queue for the consumers and one that is forwarded to a list: workers and the " +
+			"forwarder are killed, replies are lost, requests are late",
 		right:   "each message reaches both queues exactly once",
 		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.topics = true }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
@@ -235,10 +241,10 @@ var faults = []*fault{
 	},
 	{
 		name: "subscriptions",
-		title: "queues subscribe to a topic, with its history or without, and unsubscribe, while all calls take up to " +
-			"20 ms longer and workers that distribute are killed",
-		right: "a message that is sent after Subscribe has returned reaches the queue once, with From each one does; none " +
-			"that is sent after Unsubscribe has returned does",
+		title: "queues subscribe to a topic, with its history or without, and unsubscribe, while all calls " +
+			"take up to 20 ms longer and workers that distribute are killed",
+		right: "a message that is sent after Subscribe has returned reaches the queue once, with From each one " +
+			"does; none that is sent after Unsubscribe has returned does",
 		setting: setting{form: alone},
 		load:    defaultLoad.with(func(l *load) { l.topics, l.subscribes, l.queues, l.rate = true, true, 1, 300 }),
 		pause:   200 * time.Millisecond, quick: 4 * time.Second,
@@ -247,8 +253,8 @@ var faults = []*fault{
 	{
 		name:  "groups",
 		title: "groups are cancelled and rescheduled, while the server dies, replies are lost and requests are late",
-		right: "no message of a cancelled group is delivered or left, those of a rescheduled one are due when asked, and " +
-			"the counts are right",
+		right: "no message of a cancelled group is delivered or left, those of a rescheduled one are due when " +
+			"asked, and the counts are right",
 		setting: setting{form: alone, args: always}, load: defaultLoad.with(func(l *load) { l.grouped = true }),
 		pause: 300 * time.Millisecond, quick: 3 * time.Second,
 		inject: disruptGroups,
@@ -256,34 +262,35 @@ var faults = []*fault{
 	{
 		name:  "watch",
 		title: "watchers are killed and frozen, connections are cut, replies are lost, the server dies",
-		right: "the queue does not notice: nothing lost or doubled, no stall while a watcher is frozen; every event that " +
-			"arrives happened, and missing ones are counted; nothing is left of a dead watcher",
+		right: "the queue does not notice: nothing lost or doubled, no stall while a watcher is frozen; every " +
+			"event that arrives happened, and missing ones are counted; nothing is left of a dead watcher",
 		setting: setting{form: alone, args: always},
 		load:    defaultLoad.with(func(l *load) { l.watched, l.dies = true, true }), pause: 500 * time.Millisecond,
 		quick: 2 * time.Second, inject: disruptWatchers, ended: checkNoWatcherIsLeft,
 	},
 	{
 		name: "locks",
-		title: "handlers with `lock.PerKey`, one worker for each policy: holders are killed and frozen, the server dies or " +
-			"is frozen, connections are half-open",
-		right: "no two handlers of a key while the first one's lock lasts; who loses the lock is told and its attempt is " +
-			"not acked; a dead holder's key goes on; nothing lost",
+		title: "handlers with `lock.PerKey`, one worker for each policy: holders are killed and frozen, the " +
+			"server dies or is frozen, connections are half-open",
+		right: "no two handlers of a key while the first one's lock lasts; who loses the lock is told and its " +
+			"attempt is not acked; a dead holder's key goes on; nothing lost",
 		setting: setting{form: alone, args: always},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.locked = 150, true }), pause: 500 * time.Millisecond,
 		quick: 2 * time.Second, inject: disruptLocks, ended: checkNoLockIsLeft,
 	},
 	{
 		name: "fleet",
-		title: "workers are told to restart, drain, pause and resume, while they are killed, the server dies and replies " +
-			"are lost",
-		right: "each live worker obeys once, and its next generation does not; a paused one claims nothing; the entry of " +
-			"a dead one disappears; nothing lost or doubled",
+		title: "workers are told to restart, drain, pause and resume, while they are killed, the server dies " +
+			"and replies are lost",
+		right: "each live worker obeys once, and its next generation does not; a paused one claims nothing; " +
+			"the entry of a dead one disappears; nothing lost or doubled",
 		setting: setting{form: alone, args: always, clock: true},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.controlled = 300, true }), pause: 300 * time.Millisecond,
 		quick: 2500 * time.Millisecond, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
 	},
 	{
-		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed and frozen",
+		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed " +
+			"and frozen",
 		right: "another process takes over at once, and a call that was under way takes effect once; as under Redis, " +
 			"nothing is lost or doubled",
 		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
@@ -292,15 +299,16 @@ var faults = []*fault{
 	},
 	{
 		name: "holder-stop", title: "the same: its holder is stopped for up to 30 s (SIGSTOP, SIGCONT)",
-		right:   "the others wait and name it; no call of a caller that has gone is executed, and no attempt is lost to it",
+		right: "the others wait and name it; no call of a caller that has gone is executed, and no attempt is " +
+			"lost to it",
 		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
 		pause: 500 * time.Millisecond, quick: 3 * time.Second,
 		inject: stopHolder,
 	},
 	{
 		name: "directory",
-		title: "the same: LOCK is removed, a copy takes the place of the directory, or it is moved away for a moment, " +
-			"while its holder is stopped or runs",
+		title: "the same: LOCK is removed, a copy takes the place of the directory, or it is moved away for " +
+			"a moment, while its holder is stopped or runs",
 		right:   "a directory has one owner: acknowledged changes are in the store that has its place",
 		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
 		pause: 500 * time.Millisecond, quick: 4 * time.Second,
@@ -341,10 +349,10 @@ var faults = []*fault{
 	},
 	{
 		name: "two-servers",
-		title: "two servers of one Redis: requests that arrive late at one are repeated through the other, while messages " +
-			"are sent with Follow and leased ones are cancelled",
-		right: "one holder at a time; of the versions that are sent during a hold the last is delivered after it; none is " +
-			"delivered after its ack",
+		title: "two servers of one Redis: requests that arrive late at one are repeated through the other, " +
+			"while messages are sent with Follow and leased ones are cancelled",
+		right: "one holder at a time; of the versions that are sent during a hold the last is delivered after " +
+			"it; none is delivered after its ack",
 		setting: setting{form: served, args: always},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.follows = 200, true }), pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptTwoServers,

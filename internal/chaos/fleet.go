@@ -278,7 +278,8 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 		// A worker that was killed stays in the list of processes that wait for its commands: no process takes it out,
 		// and its waiting call can arrive after its queue was deleted. The key holds no message and expires within a
 		// day.
-		if ttl, err := r.servers.admin[0].PTTL(ctx, key).Result(); err == nil && strings.HasSuffix(key, "}:wake") && ttl > 0 {
+		if ttl, err := r.servers.admin[0].PTTL(ctx, key).Result(); err == nil && strings.HasSuffix(key, "}:wake") &&
+			ttl > 0 {
 			continue
 		}
 		if name, _, _ := strings.Cut(strings.TrimPrefix(key, "later:{"), "}"); name != "worker:" {
@@ -286,8 +287,8 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 		}
 	}
 	if left := slices.Sorted(maps.Keys(queues)); len(left) > 0 {
-		r.result.violate("left", "-", "all workers died more than %v ago, and of %d queues something is left, such as %s",
-			2*presenceLease, len(left), left[0])
+		r.result.violate("left", "-", "all workers died more than %v ago, and of %d queues something is left, "+
+			"such as %s", 2*presenceLease, len(left), left[0])
 	}
 	if n, err := r.servers.admin[0].HLen(ctx, "later:{worker:}:properties").Result(); err != nil || n > 0 {
 		r.result.violate("left", "-", "all workers died more than %v ago, and %d entries are left (%v)",

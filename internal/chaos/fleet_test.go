@@ -36,7 +36,8 @@ func TestCheckerFindsWorkersThatDoNotObeyOnce(t *testing.T) {
 		"not at all, killed later": {
 			answered + "! 1150000 - kill worker.1\n", begins + "n 9000000 - x\n", "", "disobeyed",
 		},
-		"something else": {answered, strings.Replace(obeys, "restart", "pause", 1) + stops, "", "disobeyed untold-obeyed"},
+		"something else": {answered, strings.Replace(obeys, "restart", "pause", 1) + stops, "",
+			"disobeyed untold-obeyed"},
 		"before it was told": {
 			answered, strings.Replace(obeys, "1050000", "990000", 1) + restarts, "", "disobeyed untold-obeyed",
 		},
@@ -51,7 +52,8 @@ func TestCheckerFindsWorkersThatDoNotObeyOnce(t *testing.T) {
 		"and drains instead":      {answered, obeys + "n 1200000 - drain\n", "", "untold-obeyed"},
 		"ends without a command":  {"", begins + restarts, "", "untold-obeyed"},
 		"a command that failed, then another": {
-			strings.ReplaceAll(tell+"! 1010000 - tell-ended 1 worker.1=failed,-\n", "! 1000000 - tell 1", "! 900000 - tell 1") +
+			strings.ReplaceAll(tell+"! 1010000 - tell-ended 1 worker.1=failed,-\n", "! 1000000 - tell 1",
+				"! 900000 - tell 1") +
 				strings.ReplaceAll(answered, " 1 ", " 2 "), obeys + restarts, "", "",
 		},
 		"a pause":                 {pause, paused + stops, "", ""},

@@ -69,7 +69,8 @@ func (f follower) sendVersions(ctx, trying context.Context, random *rand.Rand, i
 		for {
 			f.journal.one(beginSend, now(), id, key, "+0", string(flagFollows))
 			call, cancel := context.WithTimeout(trying, 15*time.Second)
-			_, err := f.queue.Send(call, makePayload(key, lasting, 50), later.WithID(id), later.OnDuplicate(later.Follow()))
+			_, err := f.queue.Send(call, makePayload(key, lasting, 50), later.WithID(id),
+				later.OnDuplicate(later.Follow()))
 			cancel()
 			f.journal.one(endSend, now(), id, outcomeOf(err))
 			if errors.Is(err, later.ErrDead) {
@@ -109,7 +110,8 @@ func (ck *checker) checkFollowed(m *message, result *Result, violate violator) {
 	for i, d := range m.deliveries {
 		v := m.versionOf(d)
 		if v >= 0 && v <= acked {
-			if violate("doubled", "version %d was claimed under lease %s, although version %d was acked", v, d.lease, acked) {
+			if violate("doubled", "version %d was claimed under lease %s, although version %d was acked", v,
+				d.lease, acked) {
 				result.Doubled++
 			}
 		}

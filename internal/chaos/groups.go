@@ -34,7 +34,8 @@ func (p *producer) sendGroup(trying context.Context, q *later.Queue, random *ran
 			msgs[i], dues[i], flags[i] = p.outgoing(random, key)
 			msgs[i].Group = group
 			if do == rescheduleGroup {
-				msgs[i].When, dues[i], flags[i] = later.In(p.Far), fmt.Sprint("+", p.Far.Milliseconds()), string(flagFar)
+				msgs[i].When, dues[i], flags[i] = later.In(p.Far), fmt.Sprint("+", p.Far.Milliseconds()),
+					string(flagFar)
 				msgs[i].DedupWindow = 0
 			}
 			add(grouped, now(), key, group)

@@ -33,13 +33,15 @@ func TestCheckerFindsMistakesOfGroups(t *testing.T) {
 		left    *later.Info
 		want    string // kinds of violations
 	}{
-		"cancelled":                           {sent + cancelled, nil, ""},
-		"left after its cancel":               {sent + cancelled, info(later.StateDead, 1000), "uncancelled"},
-		"claimed after its cancel":            {sent + cancelled + claimed, nil, "uncancelled"},
-		"acked before its cancel":             {sent + early + "U 1000300 - g cancel 1000200 0 ok 0 0\n", nil, ""},
-		"acked, and counted":                  {sent + early + cancelled, nil, "miscounted"},
-		"cancelled, and not counted":          {sent + "U 1000300 - g cancel 1000200 0 ok 0 0\n", nil, "lost miscounted"},
-		"counted twice":                       {sent + ended + "U 1000300 - g cancel 1000200 0 ok 2 0\n", nil, "miscounted"},
+		"cancelled":                {sent + cancelled, nil, ""},
+		"left after its cancel":    {sent + cancelled, info(later.StateDead, 1000), "uncancelled"},
+		"claimed after its cancel": {sent + cancelled + claimed, nil, "uncancelled"},
+		"acked before its cancel":  {sent + early + "U 1000300 - g cancel 1000200 0 ok 0 0\n", nil, ""},
+		"acked, and counted":       {sent + early + cancelled, nil, "miscounted"},
+		"cancelled, and not counted": {sent + "U 1000300 - g cancel 1000200 0 ok 0 0\n", nil,
+			"lost miscounted"},
+		"counted twice": {sent + ended + "U 1000300 - g cancel 1000200 0 ok 2 0\n", nil,
+			"miscounted"},
 		"left after a cancel that failed":     {sent + failed, info(later.StateDead, 1000), ""},
 		"sent after the cancel":               {before + sent, info(later.StateDead, 1000), ""},
 		"rescheduled":                         {far + moved, info(later.StateScheduled, 1500), ""},

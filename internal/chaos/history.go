@@ -35,7 +35,8 @@ func (m *message) history() string {
 		add(d.now, "%s claims attempt %d under lease %s until %d (call from %d to %d)",
 			d.actor, d.attempt, d.lease, d.deadline*1000, d.call, d.ret)
 		for _, s := range d.settles {
-			add(s.at, "%s settles (%s, delay %d µs) under lease %s: %s", s.actor, s.action, s.delay, d.lease, reply(&s.call))
+			add(s.at, "%s settles (%s, delay %d µs) under lease %s: %s", s.actor, s.action, s.delay, d.lease,
+				reply(&s.call))
 		}
 	}
 	for _, h := range m.runs {

@@ -29,8 +29,8 @@ func stopHolder(ctx context.Context, r *run) error {
 	return nil
 }
 
-// disruptDirectory takes the directory from its holder: its lock is removed, a copy takes its place, as when a backup is
-// restored while the store runs, or it is moved away for a moment. The holder is then replaced.
+// disruptDirectory takes the directory from its holder: its lock is removed, a copy takes its place, as when a backup
+// is restored while the store runs, or it is moved away for a moment. The holder is then replaced.
 func disruptDirectory(ctx context.Context, r *run) error {
 	holder, err := r.holder(ctx)
 	if err != nil {
@@ -99,7 +99,8 @@ func (r *run) replaceDirectory(ctx context.Context, holder *child, dir string) e
 // exchangeBack moves the directory back to its place. If another process has made a new one there in between, that one
 // is removed.
 func exchangeBack(moved, dir string) error {
-	if err := os.Rename(moved, dir); err == nil || !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+	if err := os.Rename(moved, dir); err == nil || !errors.Is(err, syscall.ENOTEMPTY) &&
+		!errors.Is(err, syscall.EEXIST) {
 		return err
 	}
 	if err := exchange(moved, dir); err != nil {

@@ -112,7 +112,8 @@ func partition(ctx context.Context, r *run) error {
 		return err
 	}
 	direct := "redis://" + r.servers.nodes[old].Addr() + "/0"
-	for _, role := range []role{r.producer(stale+"producer", direct, 100), r.consumer("worker", stale+"worker", direct)} {
+	for _, role := range []role{r.producer(stale+"producer", direct, 100),
+		r.consumer("worker", stale+"worker", direct)} {
 		role.Actor = fmt.Sprint(role.Actor, r.injected)
 		c := &child{role: role}
 		if err := c.start(); err != nil {
@@ -306,7 +307,8 @@ func migrate(ctx context.Context, r *run) error {
 		if len(keys) == 0 {
 			break
 		}
-		if err := source.Migrate(ctx, "127.0.0.1", fmt.Sprint(server.Port()), keys[0], 0, 10*time.Second).Err(); err != nil {
+		if err := source.Migrate(ctx, "127.0.0.1", fmt.Sprint(server.Port()), keys[0], 0,
+			10*time.Second).Err(); err != nil {
 			return err
 		}
 		sleep(ctx, r.upTo(50*time.Millisecond))

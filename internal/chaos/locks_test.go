@@ -74,7 +74,8 @@ func TestCheckerFindsBrokenLocks(t *testing.T) {
 			take(0) + begin(0, a) + told(until+1900, a) + end(until+2000, a, "lease_lost"), "", "", "untold",
 		},
 		"an expired holder that did not run": {
-			take(0) + begin(0, a) + end(until+2000, a, "ok") + fmt.Sprintf("g %d - %d\n", at(until+1900), at(10)), "", "", "",
+			take(0) + begin(0, a) + end(until+2000, a, "ok") + fmt.Sprintf("g %d - %d\n", at(until+1900), at(10)), "",
+			"", "",
 		},
 		"told without reason": {
 			take(0) + begin(0, a) + told(100, a) + end(200, a, "lease_lost"), "", "", "false-loss",
@@ -95,7 +96,8 @@ func TestCheckerFindsBrokenLocks(t *testing.T) {
 			claim(-10, a) + ack(101, a), take(0) + begin(0, b) + end(100, b, "ok"), "", "unlocked",
 		},
 		"acked after the loss": {
-			claim(-10, a) + take(0) + begin(0, a) + extend(50, "lease_lost") + end(100, a, "lease_lost") + ack(101, a), "", "",
+			claim(-10, a) + take(0) + begin(0, a) + extend(50, "lease_lost") + end(100, a, "lease_lost") + ack(101, a),
+			"", "",
 			"lost-acked",
 		},
 		"the key of a dead holder does not go on": {

@@ -287,7 +287,8 @@ func (p *proxy) pass(l *link, to net.Conn, x chunk, request bool) bool {
 				l.losing = true
 				late = 1 + time.Duration(p.random.Int64N(int64(maxLate)))
 			}
-			if request && w.lateClaims > 0 && isClaimOrExtend(x.bytes, w.claimLease) && p.random.Float64() < w.lateClaims {
+			if request && w.lateClaims > 0 && isClaimOrExtend(x.bytes, w.claimLease) &&
+				p.random.Float64() < w.lateClaims {
 				l.losing = true
 				p.held++
 				late = minLateClaim + time.Duration(p.random.Int64N(int64(maxLateClaim-minLateClaim)))

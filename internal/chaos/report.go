@@ -43,7 +43,7 @@ type Result struct {
 	AfterDeath        Longest `json:"after_death"`         // from a consumer's death until others claimed its messages
 	AfterRestart      Longest `json:"after_restart"`       // from when a server serves again to the next claim
 	AfterPromotion    Longest `json:"after_promotion"`     // from a promotion to the next claim
-	AfterPrimaryDeath Longest `json:"after_primary_death"` // from a primary's death to the next claim after the promotion
+	AfterPrimaryDeath Longest `json:"after_primary_death"` // from a primary's death to the claim after the promotion
 	WhileFrozen       Longest `json:"while_frozen"`        // lateness on queues of other nodes while one is frozen
 	Lateness          Longest `json:"lateness"`            // otherwise, in such runs
 	DrainSeconds      float64 `json:"drain_seconds"`
@@ -164,7 +164,8 @@ func (r *Result) Line() string {
 	}
 	line := fmt.Sprintf("%-14s %-8s seed %-4d faults %-2d sent %-6d delivered %-6d dead %-3d "+
 		"lost %d doubled %d early %d holders %d stall %ss",
-		r.Fault, r.Form, r.Seed, r.Injected, r.Sent, r.Delivered, r.Dead, r.Lost, r.Doubled, r.Early, r.TwoHolders, r.Stall)
+		r.Fault, r.Form, r.Seed, r.Injected, r.Sent, r.Delivered, r.Dead, r.Lost, r.Doubled, r.Early, r.TwoHolders,
+		r.Stall)
 	for _, x := range []struct {
 		name string
 		of   Longest

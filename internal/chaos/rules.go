@@ -204,7 +204,8 @@ func (ck *checker) checkSends(m *message, result *Result, violate violator) {
 	if len(m.sends) > 0 {
 		for i, s := range m.sends {
 			// Each id is used for one message, so its first send finds the id taken only by an earlier attempt.
-			if gone := m.gone(); i > 0 && m.sends[i-1].acknowledged() && s.known(outcomeOK) && (gone == 0 || s.ret < gone) {
+			if gone := m.gone(); i > 0 && m.sends[i-1].acknowledged() && s.known(outcomeOK) &&
+				(gone == 0 || s.ret < gone) {
 				violate("duplicate", "was sent again while live, and accepted as new")
 			}
 			if s.known(outcomeDuplicate) && i == 0 && !(s.has(flagDedup) && m.resent()) {
@@ -310,7 +311,8 @@ func (ck *checker) checkOrder(m *message, result *Result, violate violator) {
 			}
 			for _, after := range m.deliveries[i+1:] {
 				if ck.claimedAfter(after, s.ret) && (!resent || dedup && !m.cancelled()) &&
-					violate("doubled", "was acked under lease %s and claimed again %d µs later", d.lease, after.ret-s.ret) {
+					violate("doubled", "was acked under lease %s and claimed again %d µs later", d.lease,
+						after.ret-s.ret) {
 					result.Doubled++
 				}
 			}

@@ -22,7 +22,8 @@ type around struct {
 
 func newAround() around {
 	return around{
-		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{}, open: map[streamKey]*stream{},
+		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{},
+		open:   map[streamKey]*stream{},
 		groups: groupHistory{},
 	}
 }

@@ -114,8 +114,8 @@ func (ck *checker) explain(m *message, before *delivery, from, now, ret, attempt
 		}
 	}
 	if missing > explained {
-		violate("unseen", "had %d attempts, of which %d have no claim; %d claims failed or died with their process since",
-			attempts, missing, explained)
+		violate("unseen", "had %d attempts, of which %d have no claim; %d claims failed or died with their "+
+			"process since", attempts, missing, explained)
 	}
 }
 

@@ -100,7 +100,8 @@ func (ck *checker) checkFleet(result *Result) {
 				}
 			}
 			if i < 0 {
-				result.violate("untold-obeyed", "-", "%s obeyed %q, which it was not told, or not again", actor, x.field(0))
+				result.violate("untold-obeyed", "-", "%s obeyed %q, which it was not told, or not again",
+					actor, x.field(0))
 				continue
 			}
 			used[tellings[i]] = true
@@ -182,7 +183,8 @@ func (ck *checker) checkPaused(m *message, violate violator) {
 			}
 		}
 		if paused != 0 && d.call > paused+pauseWithin && !ck.starvedIn(d.actor, paused, d.call) {
-			violate("paused", "%s claimed attempt %d %d ms after it was paused", d.actor, d.attempt, (d.call-paused)/1000)
+			violate("paused", "%s claimed attempt %d %d ms after it was paused", d.actor, d.attempt,
+				(d.call-paused)/1000)
 		}
 	}
 }

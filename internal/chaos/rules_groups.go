@@ -51,7 +51,8 @@ func (ck *checker) checkGrouped(m *message, violate violator) {
 func (ck *checker) checkGroupCancelled(m *message, g *groupChange, violate violator) {
 	for _, d := range m.deliveries {
 		if ck.claimedAfter(d, g.ret) {
-			violate("uncancelled", "was claimed under lease %s, %d µs after its group was cancelled", d.lease, d.ret-g.ret)
+			violate("uncancelled", "was claimed under lease %s, %d µs after its group was cancelled", d.lease,
+				d.ret-g.ret)
 		}
 	}
 	if info := ck.left[m.id]; info != nil {
@@ -104,7 +105,8 @@ func (ck *checker) checkGroups(result *Result) {
 	for name, calls := range ck.groups {
 		if g := calls[0]; g.known(outcomeOK) {
 			if n := g.changed + g.kept; n < g.certain || n > g.possible {
-				result.violate("miscounted", "-", "%s of %s found %d messages; want %d to %d", g.do, name, n, g.certain, g.possible)
+				result.violate("miscounted", "-", "%s of %s found %d messages; want %d to %d", g.do, name, n,
+					g.certain, g.possible)
 			}
 		}
 	}

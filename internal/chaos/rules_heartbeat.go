@@ -41,8 +41,8 @@ func (ck *checker) checkHeartbeats(m *message, violate violator) {
 			continue
 		}
 		if held-since > limit && !ck.starvedIn(d.actor, since, since+limit) {
-			violate("heartbeat", "%s held attempt %d for %d ms after it had last extended its lease of %d ms, %d times in all",
-				d.actor, d.attempt, (held-since)/1000, ck.lease, len(beats))
+			violate("heartbeat", "%s held attempt %d for %d ms after it had last extended its lease of %d ms, %d "+
+				"times in all", d.actor, d.attempt, (held-since)/1000, ck.lease, len(beats))
 		}
 	}
 }

@@ -40,8 +40,10 @@ func (ck *checker) checkFence(m *message, d *delivery, s *settle, violate violat
 			d.actor, s.action, d.attempt, s.at-end*1000)
 	}
 	for _, c := range m.cancels {
-		if !c.known(outcomeNotFound) && !c.unknown() && d.ret < c.at && c.ret < s.at && s.known(outcomeOK) && !s.ambiguous() {
-			violate("late", "%s settled (%s) attempt %d %d µs after it was cancelled", d.actor, s.action, d.attempt, s.at-c.ret)
+		if !c.known(outcomeNotFound) && !c.unknown() && d.ret < c.at && c.ret < s.at && s.known(outcomeOK) &&
+			!s.ambiguous() {
+			violate("late", "%s settled (%s) attempt %d %d µs after it was cancelled", d.actor, s.action,
+				d.attempt, s.at-c.ret)
 		}
 		if !c.known(outcomeNotFound) && c.at < s.ret {
 			return

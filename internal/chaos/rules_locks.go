@@ -141,8 +141,8 @@ func (ck *checker) endOf(s *section) int64 {
 func (ck *checker) checkBeside(s, next *section, result *Result) {
 	if until := ck.locks.heldUntil(holder{s.actor, s.key}, next.begin); next.begin < until-lockSlack &&
 		!ck.stoppedBeforeBegin(next) {
-		result.violate("two-in-lock", next.id, "%s handles it under %s while %s handles %s, whose lock lasts for %d µs more",
-			next.actor, s.key, s.actor, s.id, until-next.begin)
+		result.violate("two-in-lock", next.id, "%s handles it under %s while %s handles %s, whose lock lasts for "+
+			"%d µs more", next.actor, s.key, s.actor, s.id, until-next.begin)
 		return
 	}
 	result.LocksBeside++

@@ -183,8 +183,8 @@ func (ck *checker) checkStreams(result *Result) {
 	result.EventsMissed, result.Gaps = ck.missed, ck.gaps
 	for _, t := range ck.streams {
 		if t.unseen > t.missed {
-			result.violate("uncounted", "-", "%s did not receive %d of %d claims and acks of queue %s by %s between %d and %d, "+
-				"and was told of %d missing events", t.watcher, t.unseen, t.happened, t.queue,
+			result.violate("uncounted", "-", "%s did not receive %d of %d claims and acks of queue %s by %s between "+
+				"%d and %d, and was told of %d missing events", t.watcher, t.unseen, t.happened, t.queue,
 				strings.Join(ck.pids[t.pid], " or "), t.first, t.last, t.missed)
 		}
 		if t.happened > 0 {
@@ -221,7 +221,8 @@ func (ck *checker) checkFrozenWatchers(result *Result) {
 					next = min(next, claims[i])
 				}
 				if next-since > longestStall.Microseconds() && ck.answers(since, next) >= answersInStall {
-					result.violate("slowed", "-", "nothing was claimed for %d ms while %s was frozen", (next-since)/1000, actor)
+					result.violate("slowed", "-", "nothing was claimed for %d ms while %s was frozen",
+						(next-since)/1000, actor)
 				}
 				since = next
 			}

@@ -186,7 +186,8 @@ func (v *servers) startSentinels(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if seen["num-other-sentinels"] != "2" || seen["num-slaves"] != strconv.Itoa(replicas) || seen["flags"] != "master" {
+			if seen["num-other-sentinels"] != "2" || seen["num-slaves"] != strconv.Itoa(replicas) ||
+				seen["flags"] != "master" {
 				return fmt.Errorf("a Sentinel sees %s other Sentinels and %s replicas",
 					seen["num-other-sentinels"], seen["num-slaves"])
 			}

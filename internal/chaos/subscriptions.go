@@ -44,7 +44,8 @@ func disruptSubscriptions(ctx context.Context, r *run) error {
 	all := make([]*subscriber, beside)
 	var subscribing sync.WaitGroup
 	for i := range all {
-		s := &subscriber{queue: fmt.Sprintf("subscriber-%d-%d-%d", r.cfg.Seed, r.injected, i), from: r.random.IntN(2) == 0}
+		s := &subscriber{queue: fmt.Sprintf("subscriber-%d-%d-%d", r.cfg.Seed, r.injected, i),
+			from: r.random.IntN(2) == 0}
 		all[i] = s
 		before, during, stays := r.upTo(300*time.Millisecond), r.upTo(600*time.Millisecond), r.random.IntN(3) == 0
 		subscribing.Go(func() { s.run(ctx, r.subscribedTopic(), before, during, stays) })

@@ -87,7 +87,8 @@ func Table(all []*Summary) string {
 		if s.CutShort > 0 {
 			runs += fmt.Sprintf(" (%d cut short)", s.CutShort)
 		}
-		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s / %s | %d |\n",
+		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s / "+
+			"%s | %d |\n",
 			s.Title, s.Fault, s.Right, runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent,
 			s.LostPermitted, s.Undone, s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.WhileFrozen, s.Slow)
 	}
@@ -163,7 +164,8 @@ func SoakText(results []*Result) string {
 			}
 			n := int64(len(part))
 			fmt.Fprintf(&b, "| %d | %.1f | %.1f | %d | %.1f |\n",
-				q+1, float64(sum.WorkerKiB/n)/1024, float64(sum.HeapKiB/n)/1024, sum.Goroutines/n, float64(sum.RedisKiB/n)/1024)
+				q+1, float64(sum.WorkerKiB/n)/1024, float64(sum.HeapKiB/n)/1024, sum.Goroutines/n,
+				float64(sum.RedisKiB/n)/1024)
 		}
 	}
 	return b.String()

@@ -21,8 +21,10 @@ func AroundText(results []*Result) string {
 			}
 		}
 		if runs > 0 {
-			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d, %d | %d | %d | %d | %d | %s | %d | %d |\n", name, runs, sum.Injected,
-				sum.EventsSeen, sum.EventsMissed, sum.Gaps, sum.StreamsChecked, sum.LocksHeld, sum.LocksLost, sum.LocksBeside,
+			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d, %d | %d | %d | %d | %d | %s | %d | %d |\n", name, runs,
+				sum.Injected,
+				sum.EventsSeen, sum.EventsMissed, sum.Gaps, sum.StreamsChecked, sum.LocksHeld, sum.LocksLost,
+				sum.LocksBeside,
 				sum.LockFreed, sum.Told, sum.Obeyed)
 		}
 	}

@@ -38,7 +38,8 @@ func (r *Result) TooSlow() string {
 		{"promotion", r.AfterPromotion, targetAfterPromotion},
 	} {
 		if x.took.micros > x.target.Microseconds() {
-			missed = append(missed, fmt.Sprintf("%ss after a %s; the target is %.1fs", x.took, x.what, x.target.Seconds()))
+			missed = append(missed, fmt.Sprintf("%ss after a %s; the target is %.1fs", x.took, x.what,
+				x.target.Seconds()))
 		}
 	}
 	if allowed := r.Lateness.micros + targetFrozen.Microseconds(); r.WhileFrozen.micros > allowed {

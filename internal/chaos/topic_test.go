@@ -29,7 +29,8 @@ func TestCheckerFollowsCopiesOfATopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &run{
-			dir: dir, result: &Result{}, listed: map[string]int{"k-0-1": c.listed}, awayLeft: map[string]bool{"m": c.expired},
+			dir: dir, result: &Result{}, listed: map[string]int{"k-0-1": c.listed},
+			awayLeft: map[string]bool{"m": c.expired},
 		}
 		if err := r.verify(map[string]*later.Info{}); err != nil {
 			t.Fatal(err)

@@ -247,7 +247,8 @@ func newChecker(dir string, actors []string) (*checker, error) {
 				}
 				// An actor that knows only a primary that was cut off says nothing about the others, and a laggard
 				// waits for its leases.
-				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) && ck.kinds[actor] != "laggard" {
+				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) &&
+					ck.kinds[actor] != "laggard" {
 					lastClaim = x.at
 					ck.claims[queue] = append(ck.claims[queue], x.at)
 				}
@@ -398,9 +399,11 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 	left := map[string]*later.Info{}
 	for _, name := range append(slices.Clone(r.queues), r.lagQueue) {
 		q := r.client.Queue(name)
-		for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
+		for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased,
+			later.StateDead} {
 			for cursor := ""; ; {
-				page, err := r.client.Queue(name).List(ctx, later.ListOptions{State: state, Cursor: cursor, Limit: store.MaxBatch})
+				page, err := r.client.Queue(name).List(ctx, later.ListOptions{State: state, Cursor: cursor,
+					Limit: store.MaxBatch})
 				if err != nil {
 					return nil, fmt.Errorf("list %s of %s: %w", state, q.Name(), err)
 				}

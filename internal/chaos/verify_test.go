@@ -123,12 +123,15 @@ func TestCheckerFindsViolations(t *testing.T) {
 			sentOK + first + cancel + "x 1001100 m A ack 0\nX 1001200 m A lease_lost\n",
 			nil, "",
 		},
-		"acked twice, cancelled before": {sentOK + first + cancel + "x 1001100 m A ack 0\nX 1009100 m A ok\n", nil, "late"},
-		"nacked twice, and cancelled":   {sentOK + first + cancel + "x 1001100 m A nack 0\nX 1009100 m A ok\n", nil, ""},
-		"rescheduled":                   {sentFar + "m 1000200 m +0\nM 1000300 m ok\n" + first + acked, nil, ""},
-		"rescheduled, and repeated":     {sentFar + "m 1000200 m +0\nM 1009300 m leased\n" + first + acked, nil, ""},
-		"its new time was refused":      {sentFar + "m 1000200 m +0\nM 1000300 m leased\n" + first + acked, nil, "early"},
-		"before its new time":           {sentFar + "m 1000200 m +50\nM 1000300 m ok\n" + first + acked, nil, "early"},
+		"acked twice, cancelled before": {sentOK + first + cancel + "x 1001100 m A ack 0\nX 1009100 m A ok\n",
+			nil, "late"},
+		"nacked twice, and cancelled": {sentOK + first + cancel + "x 1001100 m A nack 0\nX 1009100 m A ok\n", nil,
+			""},
+		"rescheduled":               {sentFar + "m 1000200 m +0\nM 1000300 m ok\n" + first + acked, nil, ""},
+		"rescheduled, and repeated": {sentFar + "m 1000200 m +0\nM 1009300 m leased\n" + first + acked, nil, ""},
+		"its new time was refused": {sentFar + "m 1000200 m +0\nM 1000300 m leased\n" + first + acked,
+			nil, "early"},
+		"before its new time": {sentFar + "m 1000200 m +50\nM 1000300 m ok\n" + first + acked, nil, "early"},
 		"rescheduled after its nack": {
 			sentFar + "m 1000200 m +0\n" + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\n" +
 				"M 1001300 m ok\nc 1003000 m 1002900 1002950 1004 B q 1001 2 10\nx 1003100 m B ack 0\n" +
@@ -184,7 +187,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 		"dead without a delivery":  {sentOK + worker, onlyAttempt, "unseen"},
 		"dead, and a claim failed": {sentOK + "q 1001000 - 1000500 q context\n" + worker, onlyAttempt, ""},
 		"dead with fewer attempts than deliveries": {
-			sentOK + strings.Replace(first, "1 10", "3 10", 1) + nacked + worker + "! 1000001 - kill a\n! 1000002 - kill b\n",
+			sentOK + strings.Replace(first, "1 10", "3 10", 1) + nacked + worker +
+				"! 1000001 - kill a\n! 1000002 - kill b\n",
 			onlyAttempt, "attempts",
 		},
 		"replayed": {
@@ -204,7 +208,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 		},
 		"expired":                   {strings.Replace(sentOK, "+0 -", "+0 x", 1), expired, ""},
 		"expired without an expiry": {sentOK, expired, "dead"},
-		"extended once":             {worker + sentOK + first + "e 1001600 - 1001500 A 1003\n" + heldOn, nil, "heartbeat"},
+		"extended once": {worker + sentOK + first + "e 1001600 - 1001500 A 1003\n" + heldOn, nil,
+			"heartbeat"},
 		"extended twice": {
 			worker + sentOK + first + "e 1001600 - 1001500 A 1003\ne 1002600 - 1002500 A 1004\n" + heldOn, nil, "",
 		},
@@ -212,7 +217,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 			worker + "g 1003000 - 1002000\n" + sentOK + first + "e 1001600 - 1001500 A 1003\n" + heldOn, nil, "",
 		},
 		"extended once, then failed": {
-			worker + sentOK + first + "e 1001600 - 1001500 A 1003\ne 1002900 - 1002500 A unavailable\n" + heldOn, nil, "",
+			worker + sentOK + first + "e 1001600 - 1001500 A 1003\ne 1002900 - 1002500 A unavailable\n" + heldOn, nil,
+			"",
 		},
 		"loss not reported": {worker + sentOK + first + second, nil, "unreported"},
 		"loss reported":     {worker + sentOK + first + "L 1002000 m 1 lease_lost\n" + second, nil, ""},
@@ -222,7 +228,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 			var kinds []string
 			for _, v := range result.Violations {
 				kinds = append(kinds, v.Kind)
-				if v.ID != "m" || !strings.Contains(v.History, "claims attempt") && strings.Contains(c.journal, "\nc ") {
+				if v.ID != "m" || !strings.Contains(v.History, "claims attempt") &&
+					strings.Contains(c.journal, "\nc ") {
 					t.Errorf("violation without the history of the message: %+v", v)
 				}
 			}

@@ -122,8 +122,8 @@ func TestCheckerFindsAQueueThatWaitsForAFrozenWatcher(t *testing.T) {
 		"goes on late":   {frozen(19), claim + later(12), "slowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantViolations(t, history{"run": answers + c.run, "receiver.1": c.worker, "watcher.1": "b 1 - watcher 44\n"}, nil,
-				c.want)
+			wantViolations(t, history{"run": answers + c.run, "receiver.1": c.worker,
+				"watcher.1": "b 1 - watcher 44\n"}, nil, c.want)
 			wantViolations(t, history{"run": c.run, "receiver.1": c.worker, "watcher.1": "b 1 - watcher 44\n"}, nil, "")
 		})
 	}

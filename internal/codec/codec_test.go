@@ -129,7 +129,8 @@ func TestZeroNilAndEmptyDiffer(t *testing.T) {
 func TestErrorsKeepTheirTextAndAllTheirKinds(t *testing.T) {
 	for _, err := range []error{
 		store.ErrLeaseLost, store.Invalid("id %q is empty", "x"), store.ErrCancelled,
-		fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrFull), errors.New("of no kind"), errors.Join(store.ErrClosed),
+		fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrFull), errors.New("of no kind"),
+		errors.Join(store.ErrClosed),
 	} {
 		var got error
 		if err := codec.Decode(codec.Append(nil, &err), &got); err != nil {

@@ -23,7 +23,8 @@ func TestDurationsCanHaveDays(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d", "100y", "36500d1ms",
+		"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d", "100y",
+		"36500d1ms",
 		"3000000h",
 	} {
 		if got, err := Parse(text); !errors.Is(err, store.ErrInvalid) {

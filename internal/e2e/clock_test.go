@@ -67,7 +67,8 @@ func buildClock(t *testing.T) (library string) {
 		t.Skip("a server's clock can be shifted on Linux with a C compiler only (make setup installs one)")
 	}
 	library = filepath.Join(t.TempDir(), "clock.so")
-	built := exec.CommandContext(bounded(t), cc, "-shared", "-fPIC", "-o", library, filepath.Join("testdata", "clock.c"))
+	built := exec.CommandContext(bounded(t), cc, "-shared", "-fPIC", "-o", library,
+		filepath.Join("testdata", "clock.c"))
 	if output, err := built.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", built, err, output)
 	}

@@ -61,8 +61,8 @@ func TestIdleWorkerIsNotifiedAtLittleCost(t *testing.T) {
 	const window = 5 * time.Second
 	idle := m.during(window)
 	t.Logf("an idle worker sent %d commands in %v", len(idle), window)
-	// A beat and a look for topics every two seconds, one of each at the edges of the window, a claim to be safe, and one
-	// record of the worker.
+	// A beat and a look for topics every two seconds, one of each at the edges of the window, a claim to be safe, and
+	// one record of the worker.
 	if limit := int(window/time.Second) + 4; len(idle) > limit {
 		t.Errorf("an idle worker sent %d commands in %v; want at most %d:\n%q", len(idle), window, limit, idle)
 	}

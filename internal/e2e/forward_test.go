@@ -127,7 +127,8 @@ func TestForwarderKilledAtAnyPoint(t *testing.T) {
 			t.Logf("seed %d", seed)
 			k := &forwarderKills{t: t, random: rand.New(rand.NewPCG(seed, 0)), j: newJournal()}
 			shared := redistest.Shared(t)
-			k.role = forwarder{URL: shared.URL(), Queue: newQueueName(t), To: test.to + newQueueName(t), Lease: time.Second}
+			k.role = forwarder{URL: shared.URL(), Queue: newQueueName(t), To: test.to + newQueueName(t),
+				Lease: time.Second}
 			if test.embedded {
 				k.role.URL = "file://" + filepath.ToSlash(t.TempDir()) + "/store"
 			}

@@ -78,7 +78,8 @@ func TestReceiveHoldsNothingForACallerWhoIsGone(t *testing.T) {
 			var got []*later.Delivery
 			calls.Go(func() {
 				var err error
-				if got, err = b.Receive(ctx, 10, queues, later.Lease(time.Hour)); err != nil && !errors.Is(err, context.Canceled) {
+				if got, err = b.Receive(ctx, 10, queues, later.Lease(time.Hour)); err != nil &&
+					!errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
 			})
@@ -96,7 +97,8 @@ func TestReceiveHoldsNothingForACallerWhoIsGone(t *testing.T) {
 			for len(got) < len(queues) {
 				more, err := a.Receive(bounded(t), 10, queues)
 				if err != nil {
-					t.Fatalf("round %d: nobody has got %d messages, and they are held: %v", round, len(queues)-len(got), err)
+					t.Fatalf("round %d: nobody has got %d messages, and they are held: %v", round, len(queues)-len(got),
+						err)
 				}
 				got = append(got, more...)
 			}

@@ -91,7 +91,8 @@ func killSchedulers(t *testing.T, url string, runs, kills int) {
 			t.Fatal(err)
 		}
 		if info.Runs != int64(runs) || info.MissedRuns+info.SkippedRuns != 0 || !info.Finished {
-			t.Errorf("%d runs were sent, %d missed and %d skipped; want %d", info.Runs, info.MissedRuns, info.SkippedRuns, runs)
+			t.Errorf("%d runs were sent, %d missed and %d skipped; want %d", info.Runs, info.MissedRuns,
+				info.SkippedRuns, runs)
 		}
 		ids = checkRuns(t, c, j, queue, info)
 	})

@@ -64,7 +64,8 @@ func TestWorkersKilledAtAnyPointDistributeEachMessageOnce(t *testing.T) {
 					}
 				})
 				victim := fmt.Sprint("victim", round)
-				c := startConsumer(t, j, victim, consumer{URL: url, Queues: []string{handled}, Concurrency: 8, Lease: time.Second})
+				c := startConsumer(t, j, victim, consumer{URL: url, Queues: []string{handled}, Concurrency: 8,
+					Lease: time.Second})
 				j.await(t, 1+random.IntN(messages/2), event{From: victim, Kind: later.EventAcked})
 				c.kill()
 			}

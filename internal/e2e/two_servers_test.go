@@ -19,8 +19,8 @@ import (
 	"github.com/laterq/later/remotestore"
 )
 
-// twoServers are servers of stores on the same Redis, behind one address. The first claim is held back on its way to the
-// first server, and its client takes it for lost; everything else goes to the second server.
+// twoServers are servers of stores on the same Redis, behind one address. The first claim is held back on its way to
+// the first server, and its client takes it for lost; everything else goes to the second server.
 type twoServers struct {
 	first, second http.Handler
 

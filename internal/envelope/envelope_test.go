@@ -101,7 +101,8 @@ func FuzzDecode(f *testing.F) {
 // FuzzParseFailures checks that any text can be parsed, and that the text of its failures has the same number of
 // failures.
 func FuzzParseFailures(f *testing.F) {
-	for _, text := range []string{"", "1\x1f2\x1f3\x1fw\x1fe", "\x1e\x1e", "\x1f\x1f\x1f\x1f\x1f", "-1\x1f9223372036854775808\x1fx\x1f\xff\x1f\x00",
+	for _, text := range []string{"", "1\x1f2\x1f3\x1fw\x1fe", "\x1e\x1e", "\x1f\x1f\x1f\x1f\x1f",
+		"-1\x1f9223372036854775808\x1fx\x1f\xff\x1f\x00",
 		"9223372036854775807\x1f1\x1f9223372036854775807\x1f\x1f\x1e1"} {
 		f.Add(text)
 	}

@@ -49,8 +49,9 @@ func ParseFailures(text string) (failures []store.Failure) {
 			numbers[i], _ = strconv.ParseInt(fields[i], 10, 64)
 		}
 		failures = append(failures, store.Failure{
-			Time: store.Time(numbers[0]), Attempt: int(numbers[1]), Duration: time.Duration(numbers[2]) * time.Millisecond,
-			Worker: fields[3], Error: fields[4],
+			Time: store.Time(numbers[0]), Attempt: int(numbers[1]),
+			Duration: time.Duration(numbers[2]) * time.Millisecond,
+			Worker:   fields[3], Error: fields[4],
 		})
 	}
 	return failures

@@ -12,10 +12,11 @@ func TestRestoreKeepsSentEnvelope(t *testing.T) {
 	id := store.NewID()
 	at, _ := store.IDTime(id)
 	for name, m := range map[string]store.Message{
-		"a generated id":              {ID: id, Payload: []byte("x")},
-		"a chosen id":                 {ID: "a", Payload: []byte("x"), SentAt: at},
-		"a generated id, sent later":  {ID: id, Payload: []byte("x"), SentAt: at.Add(time.Hour)},
-		"headers, of a sent-at in ns": {ID: "a", Headers: map[string]string{"k": "v"}, SentAt: at.Add(time.Microsecond)},
+		"a generated id":             {ID: id, Payload: []byte("x")},
+		"a chosen id":                {ID: "a", Payload: []byte("x"), SentAt: at},
+		"a generated id, sent later": {ID: id, Payload: []byte("x"), SentAt: at.Add(time.Hour)},
+		"headers, of a sent-at in ns": {ID: "a", Headers: map[string]string{"k": "v"},
+			SentAt: at.Add(time.Microsecond)},
 	} {
 		sent := Append(nil, &m)
 		decoded := store.Info{Message: store.Message{ID: m.ID}}

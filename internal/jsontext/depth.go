@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// MaxDepth is how deep JSON may be nested, and MaxValueDepth how deep a value that is sent, shown and exported inside of
-// other JSON may be.
+// MaxDepth is how deep JSON may be nested, and MaxValueDepth how deep a value that is sent, shown and exported inside
+// of other JSON may be.
 const (
 	MaxDepth      = 64
 	MaxValueDepth = 60
@@ -73,8 +73,8 @@ func scan(text []byte, limit int) (spaces bool, err error) {
 		case inString:
 		case b == '{' || b == '[':
 			if depth++; depth > limit {
-				return spaces, store.Invalid("JSON is nested more than %d deep at byte %d: the limit is %d; send a payload that "+
-					"is nested deeper as payload_text", limit, i+1, limit)
+				return spaces, store.Invalid("JSON is nested more than %d deep at byte %d: the limit is %d; send a "+
+					"payload that is nested deeper as payload_text", limit, i+1, limit)
 			}
 		case b == '}' || b == ']':
 			depth--
@@ -93,8 +93,8 @@ const (
 	valueMemory = 40
 )
 
-// Memory returns about how many bytes a JSON text takes in memory when it is decoded, with the text itself. Text that is
-// not JSON has a size, too.
+// Memory returns about how many bytes a JSON text takes in memory when it is decoded, with the text itself. Text that
+// is not JSON has a size, too.
 func Memory(text []byte) (bytes int64) {
 	inString := false
 	bytes = 2*int64(len(text)) + valueMemory

@@ -10,8 +10,10 @@ import (
 // FuzzCheck compares Check with package encoding/json, which counts the depth in its own way.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{"", "[]", `{"a":"\\\"[[["}`, `"\`, `"a\u005b["`, "]]]]" + strings.Repeat("[", 70),
-		strings.Repeat("[", 64) + strings.Repeat("]", 64), strings.Repeat(`{"a":[`, 32) + "1" + strings.Repeat("]}", 32),
-		strings.Repeat(`[{"a":`, 33) + "1" + strings.Repeat("}]", 33), strings.Repeat("[1],", 99), "\ufeff1", "1 1", "\x00"} {
+		strings.Repeat("[", 64) + strings.Repeat("]", 64), strings.Repeat(`{"a":[`, 32) + "1" +
+			strings.Repeat("]}", 32),
+		strings.Repeat(`[{"a":`, 33) + "1" + strings.Repeat("}]", 33), strings.Repeat("[1],", 99), "\ufeff1",
+		"1 1", "\x00"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

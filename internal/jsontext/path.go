@@ -165,7 +165,8 @@ func (p *parser) element() {
 	digits := p.text[from:p.at]
 	index, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil || len(digits) > 1 && digits[0] == '0' || !p.skip("]") {
-		p.fail("give an index such as [0], a name such as ['a name'], or [*]; filters, slices and lists are not supported")
+		p.fail("give an index such as [0], a name such as ['a name'], or [*]; filters, slices and lists are " +
+			"not supported")
 		return
 	}
 	p.add(step{kind: element, index: int(index)})

@@ -103,7 +103,8 @@ func TestDepthIsLimited(t *testing.T) {
 			t.Errorf("%.40s: %v", text, err)
 		}
 	}
-	for _, text := range [][]byte{nested("[", "]", MaxDepth+1), nested(`{"a":[`, "]}", MaxDepth), nested("[", "", 8_000_000)} {
+	for _, text := range [][]byte{nested("[", "]", MaxDepth+1), nested(`{"a":[`, "]}", MaxDepth),
+		nested("[", "", 8_000_000)} {
 		if err := Check(text); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "64 deep at byte") {
 			t.Errorf("%.40s: %v", text, err)
 		}

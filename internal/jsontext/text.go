@@ -24,8 +24,9 @@ var unicodeEscape = []byte(`\u`)
 
 var (
 	errNotUTF8       = store.Invalid("JSON is not UTF-8: give it in UTF-8, and bytes that are not text in base64")
-	errLoneSurrogate = store.Invalid(`text has half of a surrogate pair, such as \ud800, which is not a character: give ` +
-		`bytes that are not text in base64`)
+	errLoneSurrogate = store.Invalid(
+		`text has half of a surrogate pair, such as \ud800, which is not a character: give ` +
+			`bytes that are not text in base64`)
 )
 
 // hasLoneSurrogate reports whether valid JSON has an escape of half a surrogate pair, which encoding/json replaces.

@@ -67,8 +67,8 @@ type alarm interface {
 
 const (
 	notArmed = time.Duration(1<<63 - 1)
-	// linger is how long the goroutine stays without a timer, since starting one costs more than keeping it for the next
-	// timer of a busy queue.
+	// linger is how long the goroutine stays without a timer, since starting one costs more than keeping it for the
+	// next timer of a busy queue.
 	linger = 20 * time.Millisecond
 )
 

@@ -13,9 +13,11 @@ import (
 
 func TestEveryCodeHasAStatus(t *testing.T) {
 	want := map[store.Code]int{
-		"invalid": 400, "too_large": 413, "not_found": 404, "duplicate": 409, "leased": 409, "dead": 409, "conflict": 409,
-		"lease_lost": 409, "full": 507, "not_durable": 504, "unavailable": 503, "misconfigured": 502, "unauthenticated": 401,
-		"forbidden": 403, "unsupported": 501,
+		"invalid": 400, "too_large": 413, "not_found": 404, "duplicate": 409, "leased": 409, "dead": 409,
+		"conflict":   409,
+		"lease_lost": 409, "full": 507, "not_durable": 504, "unavailable": 503, "misconfigured": 502,
+		"unauthenticated": 401,
+		"forbidden":       403, "unsupported": 501,
 		"corrupt": 500, "closed": 503,
 	}
 	for _, kind := range store.Kinds() {

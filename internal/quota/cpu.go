@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// CPU is a quota of places for work that takes milliseconds of a CPU, such as decoding a large body: one for each CPU but
-// one, which is left to requests that take microseconds.
+// CPU is a quota of places for work that takes milliseconds of a CPU, such as decoding a large body: one for each CPU
+// but one, which is left to requests that take microseconds.
 type CPU[K comparable] struct{ *Quota[K] }
 
 // NewCPU returns the places.

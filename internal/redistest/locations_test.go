@@ -26,7 +26,8 @@ func TestLocationsReportsMismatches(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			consistent := [][]any{
 				{"DEL", "messages"}, {"DEL", "due"}, {"DEL", "dead"}, {"DEL", "buckets"}, {"DEL", "bucket_starts"},
-				{"DEL", "leases"}, {"DEL", "lease_deadlines"}, {"HSET", "messages", "m", "x", "d", "x", "f", "x", "l", "x"},
+				{"DEL", "leases"}, {"DEL", "lease_deadlines"}, {"HSET", "messages", "m", "x", "d", "x", "f",
+					"x", "l", "x"},
 				{"ZADD", "due", 1, "m"}, {"ZADD", "dead", 1, "d"},
 				{"HSET", "buckets", "a1", "\n5\tf\n"}, {"ZADD", "bucket_starts", 1 << 20, "a1"},
 				{"HSET", "leases", "lease1", "\n\t7\nl\n"}, {"ZADD", "lease_deadlines", 9, "lease1"},

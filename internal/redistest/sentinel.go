@@ -106,7 +106,8 @@ func (s *Sentinel) knowsAll(ctx context.Context, watcher *redis.SentinelClient) 
 		return err
 	}
 	if primary["flags"] != "master" || primary["num-other-sentinels"] != fmt.Sprint(sentinels-1) {
-		return fmt.Errorf("sees the primary as %s and %s other Sentinels", primary["flags"], primary["num-other-sentinels"])
+		return fmt.Errorf("sees the primary as %s and %s other Sentinels", primary["flags"],
+			primary["num-other-sentinels"])
 	}
 	replicas, err := watcher.Replicas(ctx, sentinelName).Result()
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 
 	// largeFrame is how many bytes of a request or a reply are not counted.
 	largeFrame = 64 << 10
-	// copies is how often the bytes of a request are in memory at a time: as they were decoded, as the store encodes them,
-	// and in the batch that it writes.
+	// copies is how often the bytes of a request are in memory at a time: as they were decoded, as the store encodes
+	// them, and in the batch that it writes.
 	copies = 3
 )
 
@@ -35,8 +35,8 @@ type budgets struct {
 }
 
 func newBudgets(limit int64) budgets {
-	return budgets{requests: &budget{free: limit / 2, size: limit / 2}, settles: &budget{free: limit / 4, size: limit / 4},
-		replies: &budget{free: limit / 4, size: limit / 4}}
+	return budgets{requests: &budget{free: limit / 2, size: limit / 2},
+		settles: &budget{free: limit / 4, size: limit / 4}, replies: &budget{free: limit / 4, size: limit / 4}}
 }
 
 // budget is a number of bytes, which calls take in the order of their requests.

@@ -150,7 +150,8 @@ func TestLargeCallsWaitForRoom(t *testing.T) {
 				sending.Wait()
 				synctest.Wait()
 				b := server.budgets
-				if b.requests.free != b.requests.size || b.replies.free != b.replies.size || b.settles.free != b.settles.size {
+				if b.requests.free != b.requests.size || b.replies.free != b.replies.size ||
+					b.settles.free != b.settles.size {
 					t.Errorf("in the end %+v, %+v, %+v", b.requests, b.replies, b.settles)
 				}
 			})

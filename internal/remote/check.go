@@ -53,8 +53,8 @@ func checkSettlement(s *store.Settlement) error {
 		}
 	}
 	if s.Reason != store.CutReason(s.Reason) {
-		return store.TooLarge("reason is %d bytes long or not UTF-8: the limit is %d; cut it with CutReason", len(s.Reason),
-			store.MaxReason)
+		return store.TooLarge("reason is %d bytes long or not UTF-8: the limit is %d; cut it with CutReason",
+			len(s.Reason), store.MaxReason)
 	}
 	return checkAll(s.Then, (*store.FollowUp).Check)
 }

@@ -168,8 +168,9 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 
 // upgrade makes a connection of HTTP one that carries calls.
 func (cs *connections) upgrade(ctx context.Context, c *connection) error {
-	fmt.Fprintf(c.w, "POST %s%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Type: %s\r\n"+
-		"%s: %v\r\nContent-Length: 0\r\n\r\n", Path, connectPath, upgraded, MediaType, versionsHeader, ourVersions)
+	fmt.Fprintf(c.w, "POST %s%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "+
+		"%s\r\nContent-Type: %s\r\n%s: %v\r\nContent-Length: 0\r\n\r\n", Path, connectPath, upgraded, MediaType,
+		versionsHeader, ourVersions)
 	if err := c.w.Flush(); err != nil {
 		return cs.lost(ctx, err, true)
 	}

@@ -47,7 +47,8 @@ func FuzzConnection(f *testing.F) {
 		return append(append(head, name...), body...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
-		for _, body := range []string{"", "\x00", "\x01q\x00\x00", "\x01q\xff\xff\xff\xff\x0f", "\x01q\x01\x01a\xff\xff\x7f"} {
+		for _, body := range []string{"", "\x00", "\x01q\x00\x00", "\x01q\xff\xff\xff\xff\x0f",
+			"\x01q\x01\x01a\xff\xff\x7f"} {
 			f.Add(slices.Concat(call(name, body), call("stats", "\x01q")))
 		}
 	}

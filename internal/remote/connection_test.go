@@ -236,7 +236,8 @@ func TestAConnectionThatIsNotUsedForLongIsClosed(t *testing.T) {
 	cs.release(first)
 	first.used = first.used.Add(-2 * maxIdle)
 	cs.release(second)
-	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || len(cs.free) != 1 || cs.free[0] != second {
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || len(cs.free) != 1 ||
+		cs.free[0] != second {
 		t.Errorf("%d connections are kept; the idle one returns %v", len(cs.free), err)
 	}
 }

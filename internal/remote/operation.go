@@ -139,7 +139,8 @@ func (op *operation[A, R]) callOnce(ctx context.Context, s *Server, req *request
 	id := store.Request{Session: req.Session, Number: req.Number}
 	if id.Session == "" || len(id.Session) > store.MaxSession || id.Number < 1 {
 		return response{}, store.Invalid(
-			"session of a request has %d bytes and its number is %d: give 1 to %d bytes, and 1 or more", len(id.Session),
+			"session of a request has %d bytes and its number is %d: give 1 to %d bytes, and 1 or more",
+			len(id.Session),
 			id.Number, store.MaxSession)
 	}
 	return s.memory.do(ctx, id, func() result {
@@ -185,7 +186,8 @@ func undoing[R any](s *Server, undo func(ctx context.Context, s store.Store) (R,
 		defer cancel()
 		instead, err := undo(ctx, s.store)
 		if err != nil {
-			s.log.Warn("later: the caller of a claim has gone; its messages come again when their lease ends", "cause", err)
+			s.log.Warn("later: the caller of a claim has gone; its messages come again when their lease ends",
+				"cause", err)
 		}
 		return encodeReply(&reply[R]{Result: instead})
 	}

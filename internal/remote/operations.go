@@ -405,8 +405,8 @@ var opBackup = &operation[backupArgs, none]{
 	run: func(ctx context.Context, s store.Store, a *backupArgs) (none, error) {
 		b, ok := s.(store.Backuper)
 		if !ok {
-			return none{}, fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to "+
-				"a file with later export, or use the backups of the server", store.ErrUnsupported)
+			return none{}, fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the "+
+				"messages to a file with later export, or use the backups of the server", store.ErrUnsupported)
 		}
 		return none{}, b.Backup(store.WithRequest(ctx, store.Request{Session: a.ID, Number: 1}), a.Dir)
 	},
@@ -416,9 +416,12 @@ var opBackup = &operation[backupArgs, none]{
 var endpoints = func() map[string]endpoint {
 	by := map[string]endpoint{}
 	for _, e := range []endpoint{
-		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList, opRestore, opRemove,
-		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues,
-		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward, opDeliver, opBackup,
+		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList,
+		opRestore, opRemove,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties,
+		opQueues,
+		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
+		opDeliver, opBackup,
 		opWatch, opWatchAdd, opCheck,
 	} {
 		by[e.path()] = e

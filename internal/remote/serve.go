@@ -42,8 +42,8 @@ func (s *Server) serveConnection(w http.ResponseWriter) {
 	defer s.removeConnection(c)
 	c.beats = time.AfterFunc(beatEvery, c.beat)
 	defer c.endBeats()
-	fmt.Fprintf(c.w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %v\r\n\r\n", upgraded,
-		versionsHeader, ourVersions)
+	fmt.Fprintf(c.w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %v\r\n\r\n",
+		upgraded, versionsHeader, ourVersions)
 	if c.w.Flush() != nil {
 		return
 	}

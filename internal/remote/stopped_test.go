@@ -384,7 +384,8 @@ func TestTheErrorOfASilentServerSaysWhichProcessItIs(t *testing.T) {
 		n.stopped.Store(true)
 		began := time.Now()
 		_, err := c.Stats(t.Context(), "q")
-		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "process 123 is stopped: nothing heard") {
+		if !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "process 123 is stopped: nothing heard") {
 			t.Errorf("%v, want the process", err)
 		}
 		if took := time.Since(began); took > time.Minute+maxSilence+beatEvery+maxPause {

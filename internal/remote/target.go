@@ -133,7 +133,8 @@ func (t *Target) call(ctx context.Context, name string, body []byte, buffer *[]b
 		return nil, err
 	}
 	defer resp.Body.Close()
-	*buffer, err = readAll(io.LimitReader(&watchedReader{resp.Body, dog}, maxReply+1), (*buffer)[:0], resp.ContentLength)
+	*buffer, err = readAll(io.LimitReader(&watchedReader{resp.Body, dog}, maxReply+1), (*buffer)[:0],
+		resp.ContentLength)
 	if err != nil {
 		return nil, lostBy(ctx, err, false)
 	}

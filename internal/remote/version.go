@@ -71,8 +71,8 @@ func hasOurVersion(r *http.Request) bool {
 func refuseVersion(w http.ResponseWriter, r *http.Request) {
 	text := "bodies have the type " + MediaType
 	if theirs, ok := versionsOf(r.Header, ""); ok {
-		text = fmt.Sprintf("this server speaks version %v of the store protocol and the client version %v: %s", ourVersions,
-			theirs, versionAdvice)
+		text = fmt.Sprintf("this server speaks version %v of the store protocol and the client version %v: %s",
+			ourVersions, theirs, versionAdvice)
 	}
 	w.Header().Set(versionsHeader, ourVersions.String())
 	http.Error(w, text, http.StatusUnsupportedMediaType)

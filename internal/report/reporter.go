@@ -33,11 +33,14 @@ const (
 // countedKinds are the kinds of events that are counted and shown to watchers, by their index in Queue.counts.
 // The most common ones are a cache line apart, so that senders and handlers do not slow each other.
 var countedKinds = [...]store.EventKind{
-	countSent: event.Sent, 1: event.Duplicate, 2: event.Cancelled, 3: event.Rescheduled, 4: event.Paused, 5: event.Resumed,
+	countSent: event.Sent, 1: event.Duplicate, 2: event.Cancelled, 3: event.Rescheduled, 4: event.Paused,
+	5: event.Resumed,
 	6: event.Replayed, 7: event.Purged,
-	countClaimed: event.Claimed, 9: event.Expired, 10: event.Dropped, 11: event.LeaseLost, 12: event.Released, 13: event.Snoozed,
+	countClaimed: event.Claimed, 9: event.Expired, 10: event.Dropped, 11: event.LeaseLost, 12: event.Released,
+	13: event.Snoozed,
 	14: event.Unsettled, 15: event.Forwarded,
-	countAcked: event.Acked, 17: event.Nacked, 18: event.Buried, 19: event.Died, 20: event.RunMissed, 21: event.RunSkipped,
+	countAcked: event.Acked, 17: event.Nacked, 18: event.Buried, 19: event.Died, 20: event.RunMissed,
+	21: event.RunSkipped,
 	22: event.Edited, 23: event.GivenBack,
 }
 

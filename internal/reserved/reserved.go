@@ -76,14 +76,16 @@ func Check(queue string, use Use) string {
 	switch {
 	case prefix == "":
 	case prefix == Worker:
-		return fmt.Sprintf("queue %q begins with %q, which is kept for Later's workers: give it another name", queue, Worker)
+		return fmt.Sprintf("queue %q begins with %q, which is kept for Later's workers: give it another name",
+			queue, Worker)
 	case use == Open:
 	case use == Subscribe && (queue == TopicIndex || queue == Schedules || prefix == History):
 		return fmt.Sprintf("queue %q is one of Later's own: subscribe another one", queue)
 	case use == Handle && (prefix == Topic || prefix == History):
 		return fmt.Sprintf("queue %q belongs to a topic: subscribe another queue to the topic and use that one", queue)
 	case use != Subscribe && queue == Schedules:
-		return fmt.Sprintf("queue %q has the schedules: use Client.Schedules or later schedule, or another queue", queue)
+		return fmt.Sprintf("queue %q has the schedules: use Client.Schedules or later schedule, or another queue",
+			queue)
 	}
 	return ""
 }

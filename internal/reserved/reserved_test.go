@@ -10,7 +10,8 @@ import (
 func TestReservedNamesAreCutFromTheirPrefixes(t *testing.T) {
 	for queue, want := range map[string][2]string{
 		"mail": {"", "mail"}, "topics": {"", "topics"}, "topic": {"", "topic"}, "my-topic:news": {"", "my-topic:news"},
-		"topic:news": {reserved.Topic, "news"}, "topic:": {reserved.Topic, ""}, "topic:topic:a": {reserved.Topic, "topic:a"},
+		"topic:news": {reserved.Topic, "news"}, "topic:": {reserved.Topic, ""},
+		"topic:topic:a":      {reserved.Topic, "topic:a"},
 		"topic-history:news": {reserved.History, "news"}, "schedules:": {reserved.Schedules, ""},
 		"logouts:": {reserved.Logouts, ""}, "worker:": {reserved.Worker, ""}, "worker:1": {reserved.Worker, "1"},
 	} {
@@ -18,7 +19,8 @@ func TestReservedNamesAreCutFromTheirPrefixes(t *testing.T) {
 			t.Errorf("Cut(%q) = %q, %q, want %q", queue, prefix, rest, want)
 		}
 	}
-	for queue, want := range map[string]string{"topic:news": "news", "topic:": "", "topic-history:news": "", "mail": ""} {
+	for queue, want := range map[string]string{"topic:news": "news", "topic:": "", "topic-history:news": "",
+		"mail": ""} {
 		if topic, ok := reserved.CutTopic(queue); ok != (want != "") || ok && topic != want {
 			t.Errorf("CutTopic(%q) = %q, %v", queue, topic, ok)
 		}

@@ -14,7 +14,8 @@ import (
 
 // EventKinds are the kinds of events that a Watch receives in addition to EventMissed, in the order of the help text.
 var EventKinds = []later.EventKind{
-	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
+	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded,
+	later.EventNacked,
 	later.EventSnoozed, later.EventGivenBack, later.EventReleased, later.EventBuried,
 	later.EventExpired, later.EventDied, later.EventDropped,
 	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
@@ -39,9 +40,11 @@ func Event(e *later.WatchEvent) wire.Event {
 func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 	return wire.Explanation{
 		Queue: e.Queue, ID: e.ID, Reason: string(e.Reason), Text: e.Text(in), Due: wire.FormatTime(e.Due),
-		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running, Worker: e.Worker,
-		HeldSince: wire.FormatTime(e.HeldSince), LeaseDeadline: wire.FormatTime(e.LeaseDeadline), DeadReason: e.DeadReason,
-		DiedAt: wire.FormatTime(e.DiedAt), GivenBackAt: wire.FormatTime(e.GivenBackAt), Error: e.Error,
+		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running,
+		Worker:    e.Worker,
+		HeldSince: wire.FormatTime(e.HeldSince), LeaseDeadline: wire.FormatTime(e.LeaseDeadline),
+		DeadReason: e.DeadReason,
+		DiedAt:     wire.FormatTime(e.DiedAt), GivenBackAt: wire.FormatTime(e.GivenBackAt), Error: e.Error,
 		Now: wire.FormatTime(e.Now),
 	}
 }
@@ -67,7 +70,8 @@ func Worker(w later.WorkerInfo) wire.Worker {
 		back = append(back, wire.GivenBack(g))
 	}
 	return wire.Worker{
-		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
+		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process,
+		Version:     w.Version,
 		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
 		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Forwards: forwards, GivenBack: back,
 		Started:   wire.FormatTime(w.Started),

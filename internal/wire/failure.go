@@ -18,7 +18,8 @@ type FailedAttempt struct {
 func NewFailures(failures []store.Failure) []FailedAttempt {
 	all := make([]FailedAttempt, len(failures))
 	for i, f := range failures {
-		all[i] = FailedAttempt{message.NewTime(f.Time), f.Attempt, Duration(message.NewDuration(f.Duration)), f.Worker, f.Error}
+		all[i] = FailedAttempt{message.NewTime(f.Time), f.Attempt, Duration(message.NewDuration(f.Duration)),
+			f.Worker, f.Error}
 	}
 	return all
 }

@@ -64,8 +64,9 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 	if m.RawBase64 != nil {
 		for _, f := range jsonfields.Fields(&m.Content) {
 			if !f.Value(&m.Content).IsZero() {
-				return "", info, store.Field(f.Name, store.Invalid(`field %q is given beside "raw_base64": an unreadable message `+
-					`does not have it; leave it out`, f.Name))
+				return "", info, store.Field(f.Name,
+					store.Invalid(`field %q is given beside "raw_base64": an unreadable message `+
+						`does not have it; leave it out`, f.Name))
 			}
 		}
 	}

@@ -58,8 +58,9 @@ func TestLongestMessagesFit(t *testing.T) {
 		State: store.StateDead, Due: time.UnixMilli(1), DeadReason: store.DeadFailed, DiedAt: time.UnixMilli(1),
 		LastError: strings.Repeat("\x02", store.MaxReason), Attempts: store.MaxAttempts,
 		Failures: slices.Repeat([]store.Failure{{
-			Time: time.UnixMilli(1), Attempt: 1, Duration: store.MaxDelay, Worker: strings.Repeat(`"`, store.MaxWorkerName),
-			Error: strings.Repeat(`"`, store.MaxFailureText),
+			Time: time.UnixMilli(1), Attempt: 1, Duration: store.MaxDelay,
+			Worker: strings.Repeat(`"`, store.MaxWorkerName),
+			Error:  strings.Repeat(`"`, store.MaxFailureText),
 		}}, store.MaxFailures),
 	}
 	line := roundTrip(t, strings.Repeat("q", store.MaxQueueName), &long)
@@ -87,12 +88,14 @@ func TestJSONOfAMessage(t *testing.T) {
 			`{"queue":"q","id":"a","state":"leased","due":"2030-12-31T22:59:59.002Z","payload_text":"<🙂\u0000>"}`},
 		{store.Info{
 			Message: store.Message{
-				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3, Timeout: time.Microsecond,
+				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3,
+				Timeout:     time.Microsecond,
 				ExpireAfter: time.Second, DedupWindow: time.Minute, Group: "g", SentAt: at,
 			},
 			State: store.StateDead, Due: at, Attempts: 2, Delivered: true, LastError: "no",
 			Failures: []store.Failure{
-				{Time: at, Attempt: 2, Duration: time.Microsecond, Worker: "host:1", Error: "no"}, {Time: at, Attempt: 1},
+				{Time: at, Attempt: 2, Duration: time.Microsecond, Worker: "host:1", Error: "no"},
+				{Time: at, Attempt: 1},
 			},
 			DeadReason: store.DeadBuried, DiedAt: at,
 		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
@@ -131,7 +134,8 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{` + all + `,"payload_text":null}`, `field "payload_text" is null: must be a text, in quotes`},
 		{`{` + all + `,"payload_text":{"a":1}}`, `field "payload_text" is an object: must be a text, in quotes`},
 		{`{` + all + `,"payload":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}`, "more than 60 deep"},
-		{`{` + all + `,"payload":1,"headers":{"content-type":"text/plain"}}`, "payload is JSON, and the header content-type"},
+		{`{` + all + `,"payload":1,"headers":{"content-type":"text/plain"}}`,
+			"payload is JSON, and the header content-type"},
 		{`{` + all + `,"payload":"\ud800"}`, "half of a surrogate pair"},
 		{`{` + all + `,"payload":"\udc00\ud800"}`, "half of a surrogate pair"},
 		{`{` + all + `,"payload":"\ud83dx"}`, "half of a surrogate pair"},

@@ -27,10 +27,11 @@ func drawReceipt(t *rapid.T) wire.Receipt {
 			Epoch: rapid.Int64Range(0, 1<<62).Draw(t, "epoch"),
 			Index: rapid.IntRange(0, store.MaxBatch-1).Draw(t, "index"),
 		},
-		DedupWindow: time.Duration(rapid.Int64Range(0, store.Millis(store.MaxDelay)).Draw(t, "window")) * time.Millisecond,
-		Deadline:    store.Time(rapid.Int64Range(0, 1<<53).Draw(t, "deadline")),
-		Attempt:     rapid.IntRange(0, store.MaxAttempts+1).Draw(t, "attempt"),
-		Grouped:     rapid.Bool().Draw(t, "grouped"),
+		DedupWindow: time.Duration(rapid.Int64Range(0, store.Millis(store.MaxDelay)).Draw(t,
+			"window")) * time.Millisecond,
+		Deadline: store.Time(rapid.Int64Range(0, 1<<53).Draw(t, "deadline")),
+		Attempt:  rapid.IntRange(0, store.MaxAttempts+1).Draw(t, "attempt"),
+		Grouped:  rapid.Bool().Draw(t, "grouped"),
 	}
 }
 

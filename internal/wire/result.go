@@ -37,7 +37,8 @@ func NewInfo(queue string, i *store.Info) Info {
 	shown := Info{
 		ID: i.ID, Queue: queue, State: i.State, Due: FormatTime(i.Due), Attempts: i.Attempts, Delivered: i.Delivered,
 		SentAt: FormatTime(i.SentAt), LeaseDeadline: FormatTime(i.LeaseDeadline), Follows: i.Follows,
-		LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt),
+		LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason,
+		DiedAt:    FormatTime(i.DiedAt),
 		RawBase64: i.Raw, Content: message.ShownContent(&i.Message),
 	}
 	if i.Raw != nil { // its payload is not known

@@ -68,7 +68,8 @@ func TestWireResults(t *testing.T) {
 func TestWireNames(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
 	for _, value := range []any{
-		wireMessage{}, Info{}, message.Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
+		wireMessage{}, Info{}, message.Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{},
+		CancelledGroup{},
 		Stats{}, Queue{}, Paused{}, Deleted{}, SentSeries{}, SeriesMessage{}, MovedSeries{}, CancelledSeries{}, Run{},
 		Retained{}, Retention{}, DeadErrors{}, Explanation{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},

@@ -149,7 +149,9 @@ local function find_ready(meta, now, max, bound)
     next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   end
   local dropped = (max_age or max_count) and drop_dead(max_age, max_count, now) or nil
-  if reaped + (dropped and #dropped or 0) > MAX_BATCH / 5 then max, bound = math.min(max, MAX_BATCH / 10), bound / 10 end
+  if reaped + (dropped and #dropped or 0) > MAX_BATCH / 5 then
+    max, bound = math.min(max, MAX_BATCH / 10), bound / 10
+  end
 
   -- Packed messages may be due before messages that are due later than the start of the next bucket.
   local latest = next_bucket and math.min(now, next_bucket - 1) or now

@@ -11,8 +11,8 @@
 --        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
 --        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
 -- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist;
---        NEWER; {NEWER, number (from 1) of the queue with follow-ups that has another format}; CONFLICT if the condition
---        is not met
+--        NEWER; {NEWER, number (from 1) of the queue with follow-ups that has another format}; CONFLICT if the
+--        condition is not met
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys

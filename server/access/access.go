@@ -36,7 +36,8 @@ const (
 
 // String returns the right as a verb, as in "may not look at queue mail".
 func (r Right) String() string {
-	return [...]string{Look: "look at", Get: "get messages of", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
+	return [...]string{Look: "look at", Get: "get messages of", Send: "send to", Work: "work on", Operate: "operate",
+		Administer: "administer"}[r]
 }
 
 // Name returns the name of the right, as in the description of the HTTP API.

@@ -54,9 +54,10 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	certificate := s.certificate(r)
 	if s.tls != nil && s.tls.ClientAuth == tls.RequireAndVerifyClientCert && certificate == nil {
 		return Identity{}, refuse(http.StatusUnauthorized,
-			"the client certificate of this connection is not valid any more: connect again, with one of client_ca_file")
+			"the client certificate of this connection is not valid any more: connect again, with one of "+
+				"client_ca_file")
 	}
-	for _, name := range []string{forwardedUser, forwardedGroups} { // of others they were removed
+	for _, name := range []string{forwardedUser, forwardedGroups} { // the headers of others were removed
 		if len(r.Header.Values(name)) > 1 {
 			return Identity{}, refuse(http.StatusUnauthorized,
 				"the header %s is there twice: the proxy must remove the headers of its clients, and send one", name)

@@ -96,9 +96,10 @@ func (c *Control) TLS() *tls.Config {
 	if c.settings.Load().tls == nil {
 		return nil
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		return c.current().tls, nil
-	}}
+	return &tls.Config{MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return c.current().tls, nil
+		}}
 }
 
 // Reload reads the files now, which happens by itself when they change. A version with an error is logged and
@@ -135,7 +136,8 @@ func (c *Control) reload() error {
 	case (s.tls == nil) != (before.tls == nil):
 		err = store.Invalid("%s: TLS cannot be turned on or off while the server runs: restart it", c.cfg.File)
 	case s.authenticates() != before.authenticates():
-		err = store.Invalid("%s: authentication cannot be turned on or off while the server runs: restart it", c.cfg.File)
+		err = store.Invalid("%s: authentication cannot be turned on or off while the server runs: restart it",
+			c.cfg.File)
 	}
 	if err != nil {
 		c.cfg.Logger.Error("access control stays as it was", "error", err)
@@ -191,7 +193,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			return
 		}
 		if fromOtherSite(r) && !c.public(r) {
-			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: open this server's own"))
+			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: open this "+
+				"server's own"))
 			return
 		}
 		from := &caller{Identity: anonymous, control: c, settings: s, request: r}
@@ -268,6 +271,6 @@ func (c *Control) checkHost(s *settings, r *http.Request) error {
 		slices.ContainsFunc(s.hosts, same) {
 		return nil
 	}
-	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add "+
-		"it to the hosts of its configuration file", host, host)
+	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host "+
+		"%q, or add it to the hosts of its configuration file", host, host)
 }

@@ -30,8 +30,9 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 			addresses + " queue.example QUEUE.example:443 other.example"},
 		"loopback with tokens": {Config{Loopback: true, File: withTokens}, addresses},
 		// Without authentication, the host name alone tells a page of another site from the server's own.
-		"anywhere":                       {Config{}, addresses},
-		"anywhere at a name":             {Config{Listener: "queue.example"}, addresses + " queue.example QUEUE.example:443"},
+		"anywhere": {Config{}, addresses},
+		"anywhere at a name": {Config{Listener: "queue.example"},
+			addresses + " queue.example QUEUE.example:443"},
 		"anywhere with names":            {Config{File: withHosts}, addresses + " queue.example QUEUE.example:443"},
 		"anywhere with tokens":           {Config{File: withTokens}, all},
 		"anywhere at a name with tokens": {Config{File: withTokens, Listener: "queue.example"}, all},
@@ -155,7 +156,8 @@ func TestCredentials(t *testing.T) {
 		"unknown user":                    {list(basic("bob", "pass word")), "user or password is wrong"},
 		"unknown scheme":                  {list(header("Authorization", "Digest x")), "cannot be read"},
 		"no scheme":                       {list(header("Authorization", "t0ken")), "cannot be read"},
-		"a header that is a proxy's":      {list(header("X-Forwarded-User", "ann")), "this server must know who you are"},
+		"a header that is a proxy's": {list(header("X-Forwarded-User", "ann")),
+			"this server must know who you are"},
 		"token and a header that is a proxy's": {list(bearer("t0ken"), header("X-Forwarded-User", "ann"),
 			header("X-Forwarded-Groups", "admins")), "shop send"},
 		"a cookie that is none": {list(header("Cookie", "later_login=AAAA")), "the login is over"},
@@ -309,7 +311,8 @@ func TestRefusedRequestsAreLoggedOnceASecond(t *testing.T) {
 		c, log := control(t, file(t))
 		h := c.Handler(whoami)
 		for range 10 {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/leases/secret/ack?secret", nil))
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/leases/secret/ack?secret",
+				nil))
 		}
 		if got := strings.Count(log.String(), "request refused"); got != 1 {
 			t.Errorf("%d lines:\n%s", got, log)

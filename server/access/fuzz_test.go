@@ -14,14 +14,21 @@ import (
 // is a line.
 func FuzzControl(f *testing.F) {
 	const token, password = "t0ken", "pass word"
-	for _, headers := range []string{"", "Authorization: Bearer t0ken", "Authorization: Bearer  t0ken\nAuthorization: Bearer x",
-		"Authorization: Basic YW5uOnBhc3Mgd29yZA==", "Authorization: Basic OnQwa2Vu", "Authorization: Basic Og==", "Authorization: Basic !",
+	for _, headers := range []string{"", "Authorization: Bearer t0ken",
+		"Authorization: Bearer  t0ken\nAuthorization: Bearer x",
+		"Authorization: Basic YW5uOnBhc3Mgd29yZA==", "Authorization: Basic OnQwa2Vu", "Authorization: Basic Og==",
+		"Authorization: Basic !",
 		"Authorization: Bearer", "Authorization: \x00", "Authorization: Basic YW5uOg==", "authorization: bearer t0ken",
-		"Cookie: later_login=AAAA; later_login=BBBB", "Cookie: later_login=\"\"", "Cookie: later_login=" + strings.Repeat("A", 96),
-		"Cookie: =;;==", "X-Forwarded-User: ann", "X-Forwarded-User: ann\nX-Forwarded-User: eve", "X-Forwarded-Groups: admins",
-		"Host: evil.example", "Host: localhost:x:y", "Host: [::1", "Host: \x00", "Origin: null", "Origin: https://evil.example",
-		"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-origin\nSec-Fetch-Site: cross-site", "X-Forwarded-Proto: https"} {
-		for _, path := range []string{"/v1/queues", "/", "/healthz", "/v1/login", "/assets/../v1/queues", "//healthz", "/HEALTHZ"} {
+		"Cookie: later_login=AAAA; later_login=BBBB", "Cookie: later_login=\"\"",
+		"Cookie: later_login=" + strings.Repeat("A", 96),
+		"Cookie: =;;==", "X-Forwarded-User: ann", "X-Forwarded-User: ann\nX-Forwarded-User: eve",
+		"X-Forwarded-Groups: admins",
+		"Host: evil.example", "Host: localhost:x:y", "Host: [::1", "Host: \x00", "Origin: null",
+		"Origin: https://evil.example",
+		"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-origin\nSec-Fetch-Site: cross-site",
+		"X-Forwarded-Proto: https"} {
+		for _, path := range []string{"/v1/queues", "/", "/healthz", "/v1/login", "/assets/../v1/queues", "//healthz",
+			"/HEALTHZ"} {
 			f.Add("GET", path, headers)
 			f.Add("POST", path, headers)
 		}
@@ -57,7 +64,8 @@ func FuzzControl(f *testing.F) {
 		want := []string{"anonymous none"}
 		switch {
 		case c.public(r) || path == healthPath || path == readyPath:
-		case basic && user == "" && given == token, strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(rest) == token:
+		case basic && user == "" && given == token, strings.EqualFold(scheme, "Bearer") &&
+			strings.TrimSpace(rest) == token:
 			want = []string{"shop send"}
 		case basic && user == "ann" && given == password:
 			want = []string{"ann operate"}
@@ -72,8 +80,10 @@ func FuzzControl(f *testing.F) {
 
 // FuzzLogin sends bodies to a login: no login succeeds without a token, and each refusal says why.
 func FuzzLogin(f *testing.F) {
-	for _, body := range []string{`{"token":"t0ken"}`, `{"token":"t0ken"} x`, `{"token":"x","token":"t0ken"}`, `{"Token":"t0ken"}`, `{"token":["t0ken"]}`,
-		"", "null", `{"token":""}`, strings.Repeat("[", 5000), `{"token":"` + strings.Repeat("x", 5000) + `"}`, "{\"token\":\"\xff\"}",
+	for _, body := range []string{`{"token":"t0ken"}`, `{"token":"t0ken"} x`, `{"token":"x","token":"t0ken"}`,
+		`{"Token":"t0ken"}`, `{"token":["t0ken"]}`,
+		"", "null", `{"token":""}`, strings.Repeat("[", 5000), `{"token":"` + strings.Repeat("x", 5000) + `"}`,
+		"{\"token\":\"\xff\"}",
 		`{"token":"\u0074\u0030ken"}`, `{"token":"t0ken","x":1}`, "\ufeff{}"} {
 		f.Add(body)
 	}

@@ -27,8 +27,8 @@ type Revocations interface {
 }
 
 const (
-	// revokedFor is how long a session that was not ended counts as such without asking again, and revokedWithin how long
-	// an answer may take. Together they are less than the 2 s within which all servers refuse it.
+	// revokedFor is how long a session that was not ended counts as such without asking again, and revokedWithin how
+	// long an answer may take. Together they are less than the 2 s within which all servers refuse it.
 	revokedFor    = time.Second
 	revokedWithin = 900 * time.Millisecond
 	// maxSessions is the number of sessions that are remembered.

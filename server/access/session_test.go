@@ -66,7 +66,8 @@ func login(t *testing.T, c *Control) (cookie string) {
 
 // withKey returns a configuration file with a session_key.
 func withKey(t *testing.T, key string) string {
-	return file(t) + "session_key: " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, minSessionKey))) + "\n"
+	return file(t) + "session_key: " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, minSessionKey))) +
+		"\n"
 }
 
 func TestLoginWorksOnAllServersAndALogoutEndsItThere(t *testing.T) {
@@ -104,7 +105,8 @@ func TestLoginWorksOnAllServersAndALogoutEndsItThere(t *testing.T) {
 		if cause != nil {
 			t.Errorf("a request that lasts ended with %v while the store was away", cause)
 		}
-		if w := request(servers[0], http.MethodPost, LogoutPath, "", cookie); w.Code != 503 || len(w.Result().Cookies()) > 0 {
+		if w := request(servers[0], http.MethodPost, LogoutPath, "", cookie); w.Code != 503 ||
+			len(w.Result().Cookies()) > 0 {
 			t.Errorf("a logout without the store: %d, %v", w.Code, w.Result().Cookies())
 		}
 		expect(servers[0], cookie, 401) // it knows by itself
@@ -159,7 +161,8 @@ func TestSessionsThatAreRememberedAreBounded(t *testing.T) {
 }
 
 func TestSessionKeyIsChecked(t *testing.T) {
-	for _, key := range []string{"x", "", "not base64!", base64.StdEncoding.EncodeToString(make([]byte, minSessionKey-1))} {
+	for _, key := range []string{"x", "", "not base64!",
+		base64.StdEncoding.EncodeToString(make([]byte, minSessionKey-1))} {
 		if _, err := New(Config{File: write(t, file(t)+"session_key: '"+key+"'\n")}); err == nil ||
 			!strings.Contains(err.Error(), "session_key") {
 			t.Errorf("%q: %v", key, err)

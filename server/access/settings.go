@@ -169,7 +169,8 @@ func (s *settings) addToken(v value) error {
 		}
 		sum, err := hex.DecodeString(text)
 		if err != nil || len(sum) != len(t.sum) {
-			return v.errorf("is not the SHA-256 of a token in %d hexadecimal digits: later token new makes both", 2*len(t.sum))
+			return v.errorf("is not the SHA-256 of a token in %d hexadecimal digits: later token new makes both",
+				2*len(t.sum))
 		}
 		copy(t.sum[:], sum)
 		return nil
@@ -336,7 +337,8 @@ func checkName(name string) error {
 // parseRole returns the role with a name.
 func parseRole(name string) (Role, error) {
 	if _, known := rights[Role(name)]; !known {
-		return "", store.Invalid("is %q%s", nearest.Clip(name), nearest.DidYouMean(name, roles, "give one of "+roleNames))
+		return "", store.Invalid("is %q%s", nearest.Clip(name),
+			nearest.DidYouMean(name, roles, "give one of "+roleNames))
 	}
 	return Role(name), nil
 }
@@ -363,8 +365,8 @@ func checkPattern(pattern string) error {
 			nearest.Clip(pattern))
 	case reserved.Topic:
 		if pattern == prefix {
-			return store.Invalid("is %q: the name of the topic is missing: give %sNAME, or %s* for all topics", pattern, prefix,
-				prefix)
+			return store.Invalid("is %q: the name of the topic is missing: give %sNAME, or %s* for all topics",
+				pattern, prefix, prefix)
 		}
 	case reserved.Schedules:
 		if name != prefix {

@@ -78,7 +78,8 @@ tokens:
   - {name: shop, role: send, sha256: %s}
 `, server.Cert, server.Key, ca.File, hashOf("t0ken"))
 		if required {
-			text = strings.Replace(text, "  min_version", "  client_auth_type: RequireAndVerifyClientCert\n  min_version", 1)
+			text = strings.Replace(text, "  min_version",
+				"  client_auth_type: RequireAndVerifyClientCert\n  min_version", 1)
 		}
 		c, _ := control(t, text)
 		address := serveTLS(t, c)
@@ -86,7 +87,10 @@ tokens:
 			config := &tls.Config{RootCAs: ca.Pool()}
 			for _, pair := range certs { // also one from an authority that the server does not ask for
 				cert := pair.Load(t)
-				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate,
+					error) {
+					return &cert, nil
+				}
 			}
 			return config
 		}
@@ -127,13 +131,17 @@ func TestConnectionsOfAReplacedAuthorityEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		rewrite(t, ca, string(text))
-		config := fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s, client_ca_file: %s, client_auth_type: %s}\n"+
-			"users: [{name: worker-7, role: work}]\ntokens: [{name: shop, role: send, sha256: %s}]", server.Cert, server.Key, ca,
-			map[bool]string{false: "VerifyClientCertIfGiven", true: "RequireAndVerifyClientCert"}[required], hashOf("t0ken"))
+		config := fmt.Sprintf(
+			"tls_server_config: {cert_file: %s, key_file: %s, client_ca_file: %s, client_auth_type: %s}\n"+
+				"users: [{name: worker-7, role: work}]\ntokens: [{name: shop, role: send, sha256: %s}]", server.Cert,
+			server.Key, ca,
+			map[bool]string{false: "VerifyClientCertIfGiven", true: "RequireAndVerifyClientCert"}[required],
+			hashOf("t0ken"))
 		c, log := control(t, config)
 		address := serveTLS(t, c)
 		pair := old.Issue(t, "worker-7").Load(t)
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: old.Pool(), Certificates: []tls.Certificate{pair}}}
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: old.Pool(),
+			Certificates: []tls.Certificate{pair}}}
 		defer transport.CloseIdleConnections()
 		ask := func(change ...func(*http.Request)) (int, bool) {
 			t.Helper()

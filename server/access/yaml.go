@@ -82,7 +82,8 @@ func (v value) object(fields map[string]func(value) error) error {
 		read, ok := fields[name]
 		if !ok {
 			names := slices.Sorted(maps.Keys(fields))
-			return field.errorf("is unknown%s", nearest.DidYouMean(name, names, "give some of "+strings.Join(names, ", ")))
+			return field.errorf("is unknown%s",
+				nearest.DidYouMean(name, names, "give some of "+strings.Join(names, ", ")))
 		}
 		return read(field)
 	})

@@ -81,7 +81,8 @@ func TestPageRefersToNoOtherHost(t *testing.T) {
 }
 
 var (
-	inline    = regexp.MustCompile(`(?i)<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:|<base|<script(?:\s[^>]*)?>\s*[^<\s]`)
+	inline = regexp.MustCompile(
+		`(?i)<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:|<base|<script(?:\s[^>]*)?>\s*[^<\s]`)
 	reference = regexp.MustCompile(`(?:src|href)="([^"]*)"`)
 	elsewhere = regexp.MustCompile(`^(v1/|#|data:)`) // the API, this document, itself
 )

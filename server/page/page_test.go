@@ -37,7 +37,8 @@ func TestPageIsAtTheRootAndTheAPIElsewhere(t *testing.T) {
 	h := Handler(api)
 	for target, want := range map[string]string{"/": "<!doctype html>", "/?queue=mail": "<!doctype html>",
 		"/v1/queues": "api /v1/queues", "/assets": "api /assets", "/index.html": "api /index.html"} {
-		if reply, body := ask(t, h, "GET", target); reply.StatusCode != http.StatusOK || !strings.HasPrefix(body, want) {
+		if reply, body := ask(t, h, "GET", target); reply.StatusCode != http.StatusOK ||
+			!strings.HasPrefix(body, want) {
 			t.Errorf("%s: %s %.40q", target, reply.Status, body)
 		}
 	}
@@ -125,8 +126,8 @@ func TestPageIsSentAgainOnlyWhenItHasChanged(t *testing.T) {
 func TestFilesOfAVersionAreKeptForGood(t *testing.T) {
 	h, version := Handler(api), load().version
 	for name, f := range load().files {
-		for folder, caching := range map[string]string{"": "no-cache", version + "/": "public, max-age=31536000, immutable",
-			versionPrefix + "other/": "no-cache"} {
+		for folder, caching := range map[string]string{"": "no-cache",
+			version + "/": "public, max-age=31536000, immutable", versionPrefix + "other/": "no-cache"} {
 			reply, body := ask(t, h, "GET", assetsPath+folder+name)
 			if reply.StatusCode != http.StatusOK || body != string(f.plain) ||
 				reply.Header.Get("Cache-Control") != caching || reply.Header.Get("Content-Type") != f.contentType {

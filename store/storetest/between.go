@@ -11,7 +11,8 @@ import (
 // first to the second and back.
 func RunBetween(t *testing.T, from, to func(t *testing.T) Harness) {
 	e, f := newEnv(t, from(t)), newEnv(t, to(t))
-	leased := newInfo("leased", store.StateReady, longAgo.Add(-time.Hour), func(i *store.Info) { // due before all others
+	// It is due before all others, so that a claim takes it first.
+	leased := newInfo("leased", store.StateReady, longAgo.Add(-time.Hour), func(i *store.Info) {
 		i.MaxAttempts, i.Attempts, i.LastError, i.Delivered = 5, 3, "no", true
 	})
 	e.restore(append(everyKind(), leased)...)

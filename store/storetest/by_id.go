@@ -12,7 +12,8 @@ var idRules = []rule{
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))
-		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased,
+			store.StateDead} {
 			e.cancel(string(state), state)
 			e.gone(string(state))
 			r := e.tryCancel(string(state))

@@ -89,26 +89,27 @@ var collapseRules = []rule{
 		e.ack(c)
 		e.equal("payload", string(e.live("moved", store.StateScheduled).Payload), "2")
 	}},
-	{"a dead message does not change, nor a leased one unless the mode is follow, and the result says why", func(e *env) {
-		e.sendDead("dead")
-		e.send(message("leased"))
-		c := e.claimOne("leased", held)
-		for name, mode := range modes {
-			for id, want := range map[string]error{"leased": store.ErrLeased, "dead": store.ErrDead} {
-				if id == "leased" && name == "follow" {
-					continue
+	{"a dead message does not change, nor a leased one unless the mode is follow, and the result says why",
+		func(e *env) {
+			e.sendDead("dead")
+			e.send(message("leased"))
+			c := e.claimOne("leased", held)
+			for name, mode := range modes {
+				for id, want := range map[string]error{"leased": store.ErrLeased, "dead": store.ErrDead} {
+					if id == "leased" && name == "follow" {
+						continue
+					}
+					before := describe(e.get(id))
+					r := e.trySend(message(id, mode, payload("new")))[0]
+					e.is(r.Err, want)
+					e.equal("added", r.Added(), false)
+					e.equal("result", [2]bool{r.Duplicate, r.Replaced}, [2]bool{})
+					e.equal("message", describe(e.get(id)), before)
 				}
-				before := describe(e.get(id))
-				r := e.trySend(message(id, mode, payload("new")))[0]
-				e.is(r.Err, want)
-				e.equal("added", r.Added(), false)
-				e.equal("result", [2]bool{r.Duplicate, r.Replaced}, [2]bool{})
-				e.equal("message", describe(e.get(id)), before)
 			}
-		}
-		e.count(0, 0, 1, 1)
-		e.ack(c)
-	}},
+			e.count(0, 0, 1, 1)
+			e.ack(c)
+		}},
 	{"an id within its dedup window is a duplicate in every mode", func(e *env) {
 		for name, mode := range modes {
 			e.send(message(name, dedupWindow(time.Hour)))
@@ -322,7 +323,8 @@ var collapseRules = []rule{
 		e.ack(e.wakes("m", func() { e.trySend(message("m", replacing)) }))
 	}},
 	{"an unreadable message is replaced by a readable one", func(e *env) {
-		e.restore(store.Info{Message: store.Message{ID: "m"}, State: store.StateReady, Due: e.now(), Raw: []byte{0xff, 1}})
+		e.restore(store.Info{Message: store.Message{ID: "m"}, State: store.StateReady, Due: e.now(),
+			Raw: []byte{0xff, 1}})
 		e.equal("results", e.trySend(message("m", keepingDue, payload("2"))), wasReplaced)
 		e.equal("payload", string(e.claimOne("m", held).Payload), "2")
 	}},

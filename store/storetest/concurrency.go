@@ -164,7 +164,8 @@ var concurrencyRules = []rule{
 		e.concurrently(func(worker int, s store.Store) error {
 			if worker < workers/2 {
 				for i := range each {
-					if _, err := s.Send(ctx, e.queue, []store.Outgoing{message(fmt.Sprintf("%d-%d", worker, i))}); err != nil {
+					if _, err := s.Send(ctx, e.queue,
+						[]store.Outgoing{message(fmt.Sprintf("%d-%d", worker, i))}); err != nil {
 						return err
 					}
 				}
@@ -180,7 +181,8 @@ var concurrencyRules = []rule{
 					if i%5 == 4 && m.Attempt == 1 {
 						action = store.Nack
 					}
-					r, err := s.Settle(ctx, e.queue, []store.Settlement{{Receipt: m.Receipt, Action: action, Reason: "no"}})
+					r, err := s.Settle(ctx, e.queue,
+						[]store.Settlement{{Receipt: m.Receipt, Action: action, Reason: "no"}})
 					if err != nil {
 						return err
 					}

@@ -141,7 +141,8 @@ var conditionRules = []rule{
 		for _, f := range queues {
 			e.equal("exists", f.stats().Exists, false)
 		}
-		for _, result := range e.trySettle(then(c[0], follow[1:]...), then(c[1], follow[0]), then(c[2], follow[:2]...)) {
+		for _, result := range e.trySettle(then(c[0], follow[1:]...), then(c[1], follow[0]),
+			then(c[2], follow[:2]...)) {
 			e.ok(result.Err)
 		}
 		for _, f := range queues {

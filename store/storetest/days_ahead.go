@@ -38,7 +38,8 @@ var daysAheadRules = []rule{
 			if len(want) > 0 {
 				e.equal("next due", ms(s.NextDue), ms(want[0].Due.At))
 			}
-			e.equal("claimed after "+step.String(), strings.Join(e.drain(), " "), strings.Join(outgoingIDs(want[:due]), " "))
+			e.equal("claimed after "+step.String(), strings.Join(e.drain(), " "),
+				strings.Join(outgoingIDs(want[:due]), " "))
 			want = want[due:]
 		}
 		e.equal("left", len(want), 0)
@@ -119,11 +120,13 @@ var daysAheadRules = []rule{
 		for _, limit := range []int{7, 100, store.MaxBatch} {
 			want := append([]string{"soon"}, outgoingIDs(all)...)
 			e.equal("scheduled", infoIDs(e.list(store.ListRequest{State: store.StateScheduled, Limit: limit})), want)
-			req := store.ListRequest{State: store.StateScheduled, Limit: limit, From: now.Add(day), To: now.Add(2 * day)}
+			req := store.ListRequest{State: store.StateScheduled, Limit: limit, From: now.Add(day),
+				To: now.Add(2 * day)}
 			e.equal("of the second day", infoIDs(e.list(req)), outgoingIDs(between(all, req.From, req.To)))
 		}
 		e.advance(day)
-		ready := append([]string{"now", "soon"}, outgoingIDs(between(all, time.Time{}, now.Add(day+time.Millisecond)))...)
+		ready := append([]string{"now", "soon"},
+			outgoingIDs(between(all, time.Time{}, now.Add(day+time.Millisecond)))...)
 		e.equal("ready", infoIDs(e.list(store.ListRequest{State: store.StateReady, Limit: 50})), ready)
 		for _, info := range e.list(store.ListRequest{State: store.StateScheduled, Limit: 500})[:20] {
 			e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateScheduled)))
@@ -183,7 +186,8 @@ var daysAheadRules = []rule{
 				message(fmt.Sprint("down", i), at(start.Add(-time.Duration(i)*time.Second))))
 		}
 		for i := range 150 {
-			up, down := e.live(fmt.Sprint("up", i), store.StateScheduled), e.live(fmt.Sprint("down", i), store.StateScheduled)
+			up, down := e.live(fmt.Sprint("up", i), store.StateScheduled),
+				e.live(fmt.Sprint("down", i), store.StateScheduled)
 			e.equal("due", ms(up.Due), ms(start.Add(time.Duration(i)*time.Second)))
 			e.equal("due", ms(down.Due), ms(start.Add(-time.Duration(i)*time.Second)))
 		}

@@ -27,7 +27,8 @@ var durableRules = []rule{
 		}
 	}},
 	{"a repeated durable send is a duplicate and is confirmed like the first", func(e *env) {
-		for replicas, timeout := range map[int]time.Duration{0: hangTimeout, store.MaxReplicas: 100 * time.Millisecond} {
+		for replicas, timeout := range map[int]time.Duration{0: hangTimeout,
+			store.MaxReplicas: 100 * time.Millisecond} {
 			m := message("m", durable(replicas, timeout))
 			first, ok := e.sendDurably(m)
 			if !ok {

@@ -36,7 +36,8 @@ var failureRules = []rule{
 			e.advance(time.Second)
 			now := e.now()
 			took, worker, text := time.Duration(n)*time.Second, fmt.Sprintf("host:%d", n), fmt.Sprintf("error %d", n)
-			e.fails("m", store.Settlement{Action: store.Nack, Duration: took, Worker: worker, Reason: text}, store.StateReady)
+			e.fails("m", store.Settlement{Action: store.Nack, Duration: took, Worker: worker, Reason: text},
+				store.StateReady)
 			want = append([]string{fmt.Sprintf("%d %v %s %s", n, took, worker, text)}, want...)
 			got := e.hasFailures("m", want[:min(n, store.MaxFailures)]...)
 			e.at("time", got[0].Time, now)
@@ -82,7 +83,8 @@ var failureRules = []rule{
 		e.send(message("m"))
 		e.fails("m", store.Settlement{Action: store.Nack, Reason: "no"}, store.StateReady)
 		for _, action := range []store.Action{store.Snooze, store.Release} {
-			e.settle(store.Settlement{Receipt: e.claimOne("m", held).Receipt, Action: action, Worker: "w"}, store.StateReady)
+			e.settle(store.Settlement{Receipt: e.claimOne("m", held).Receipt, Action: action, Worker: "w"},
+				store.StateReady)
 			e.hasFailures("m", "1 0s  no")
 		}
 		e.ok(e.tryReschedule("m", store.Due{Delay: time.Hour}))
@@ -112,8 +114,8 @@ var failureRules = []rule{
 		since := e.now()
 		for n := 1; n <= 3; n++ {
 			worker, text := fmt.Sprintf("host:%d", n), fmt.Sprintf("unknown %d\nto this version", n)
-			e.fails("m", store.Settlement{Action: store.GiveBack, Delay: time.Minute, Within: -1, Worker: worker, Reason: text},
-				store.StateScheduled)
+			e.fails("m", store.Settlement{Action: store.GiveBack, Delay: time.Minute, Within: -1, Worker: worker,
+				Reason: text}, store.StateScheduled)
 			info := e.live("m", store.StateScheduled)
 			e.at("due", info.Due, e.now().Add(time.Minute))
 			e.equal("attempts", info.Attempts, 1)
@@ -144,8 +146,8 @@ var failureRules = []rule{
 			e.equal("reason", info.DeadReason, store.DeadUnreadable)
 			e.equal("last error", info.LastError, "new")
 			e.equal("attempts", info.Attempts, 1)
-			e.equal("failure", fmt.Sprintf("%d %s %s", info.Failures[0].Attempt, info.Failures[0].Worker, info.Failures[0].Error),
-				"1 w new")
+			e.equal("failure", fmt.Sprintf("%d %s %s", info.Failures[0].Attempt, info.Failures[0].Worker,
+				info.Failures[0].Error), "1 w new")
 			e.at("time", info.Failures[0].Time, now)
 			e.equal("raw bytes", len(info.Raw), 0)
 			e.equal("replayed", e.replay(deadByID("m"), store.Due{}), 1)

@@ -68,7 +68,8 @@ var followRules = []rule{
 		e.at("deadline", info.LeaseDeadline, c.Deadline)
 		e.count(0, 0, 1, 0)
 		listed := e.list(store.ListRequest{State: store.StateLeased, From: now.Add(time.Second), Limit: 10})
-		e.equal("listed", fmt.Sprint(infoIDs(listed), len(listed) == 1 && describe(&listed[0]) == describe(info)), "[m] true")
+		e.equal("listed", fmt.Sprint(infoIDs(listed), len(listed) == 1 && describe(&listed[0]) == describe(info)),
+			"[m] true")
 		e.equal("claimed", len(e.claim(1)), 0)
 		e.is(e.tryReschedule("m", store.Due{}), store.ErrLeased)
 		e.equal("a plain send", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
@@ -121,9 +122,11 @@ var followRules = []rule{
 	{"the end of a lease makes the successors of its messages live, and kills none", func(e *env) {
 		for _, uncounted := range []bool{false, true} {
 			e.send(message("a", maxAttempts(1)), message("b", maxAttempts(1), payload("old")), message("c"))
-			c, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: 3, Lease: short, Uncounted: uncounted})
+			c, err := e.Store.Claim(e.Context(), e.queue,
+				store.ClaimRequest{Max: 3, Lease: short, Uncounted: uncounted})
 			e.ok(err)
-			e.trySend(message("b", following, payload("new")), message("c", following, payload("new"), delay(time.Hour)))
+			e.trySend(message("b", following, payload("new")),
+				message("c", following, payload("new"), delay(time.Hour)))
 			e.advance(short)
 			e.refused(c.Messages[1].Receipt)
 			e.fresh("c", store.StateLeased) // until a claim
@@ -286,7 +289,8 @@ var followRules = []rule{
 		c := e.claimOne("m", held)
 		e.equal("results", e.trySend(message("m", following, payload("1")), message("n", following),
 			message("m", followingKeepingDue, payload("new")), message("m", replacing)),
-			[]store.SendResult{{Follows: true}, {Replaced: true}, {Follows: true, Replaced: true}, {Err: store.ErrLeased}})
+			[]store.SendResult{{Follows: true}, {Replaced: true}, {Follows: true, Replaced: true},
+				{Err: store.ErrLeased}})
 		e.ack(c)
 		e.fresh("m", store.StateReady)
 	}},

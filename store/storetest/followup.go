@@ -192,7 +192,8 @@ var followUpRules = []rule{
 		e.inGroup("g")
 		e.inGroup("h", "m")
 		e.refused(first.Receipt)
-		e.equal("results", e.trySettle(then(first, e.to(message("m", payload("again")))))[0].Err, error(store.ErrLeaseLost))
+		e.equal("results", e.trySettle(then(first, e.to(message("m", payload("again")))))[0].Err,
+			error(store.ErrLeaseLost))
 		e.ack(e.claimOne("x", held))
 		e.advance(time.Hour)
 		e.equal("payload", string(e.claimOne("m", held).Payload), "next")
@@ -204,7 +205,8 @@ var followUpRules = []rule{
 		follow := message("m", payload("successor"))
 		follow.OnDuplicate.Mode = store.DuplicateFollow
 		e.trySend(follow)
-		e.settle(then(c, e.to(message("m", payload("follow-up"), delay(time.Hour))), e.to(message("x"))), store.StateNone)
+		e.settle(then(c, e.to(message("m", payload("follow-up"), delay(time.Hour))), e.to(message("x"))),
+			store.StateNone)
 		e.count(0, 2, 0, 0)
 		e.equal("payload", string(e.live("m", store.StateReady).Payload), "successor")
 	}},

@@ -40,7 +40,8 @@ var groupRules = []rule{
 		e.sendDead("d", group("g"))
 		e.send(message("c", group("g")))
 		e.claimOne("c", held)
-		e.send(message("b", group("g")), message("a", group("g"), delay(time.Hour)), message("e", group("h")), message("f"))
+		e.send(message("b", group("g")), message("a", group("g"), delay(time.Hour)), message("e", group("h")),
+			message("f"))
 		e.inGroup("g", "a", "b", "c", "d")
 		e.inGroup("h", "e")
 		states := []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}
@@ -262,7 +263,8 @@ var groupRules = []rule{
 		f := e.linked()
 		e.send(message("m", group("g")))
 		c := e.claimOne("m", held)
-		e.settle(then(c, f.to(message("a", group("g"))), f.to(message("b")), e.to(message("c", group("h"), delay(time.Hour))),
+		e.settle(then(c, f.to(message("a", group("g"))), f.to(message("b")),
+			e.to(message("c", group("h"), delay(time.Hour))),
 			f.to(message("d", group("g"), delay(48*time.Hour)))), store.StateNone)
 		e.inGroup("g")
 		e.inGroup("h", "c")

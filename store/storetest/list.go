@@ -73,7 +73,8 @@ var listRules = []rule{
 		e.send(message("other", delay(48*time.Hour)))
 		e.claimWith(1, held)
 		e.sendDead("dead", group("g"))
-		states := []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead, store.StateNone}
+		states := []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead,
+			store.StateNone}
 		for _, state := range states {
 			req := store.ListRequest{State: state, Limit: store.MaxBatch}
 			if state == store.StateNone {
@@ -85,7 +86,8 @@ var listRules = []rule{
 			}
 			req.IDsOnly = true
 			for _, req.Limit = range []int{1, 2, store.MaxBatch} {
-				e.equal(fmt.Sprintf("ids of state %q", state), fmt.Sprintf("%+v", e.list(req)), fmt.Sprintf("%+v", want))
+				e.equal(fmt.Sprintf("ids of state %q", state), fmt.Sprintf("%+v", e.list(req)),
+					fmt.Sprintf("%+v", want))
 			}
 		}
 	}},
@@ -225,7 +227,8 @@ var listRules = []rule{
 	{"an unknown cursor is refused", func(e *env) {
 		e.send(many(3)...)
 		for _, state := range []store.State{store.StateReady, store.StateLeased} {
-			_, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: 1, Cursor: "not a cursor"})
+			_, err := e.Store.List(e.Context(), e.queue,
+				store.ListRequest{State: state, Limit: 1, Cursor: "not a cursor"})
 			e.is(err, store.ErrInvalid)
 		}
 	}},

@@ -38,7 +38,8 @@ func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		m := &machine{
-			t: t, h: h, ctx: t.Context(), queue: newQueueName(), grouped: map[string]bool{}, known: map[string]*store.Info{},
+			t: t, h: h, ctx: t.Context(), queue: newQueueName(), grouped: map[string]bool{},
+			known: map[string]*store.Info{},
 		}
 		m.begin(r)
 		for range 5 { // rapid's default number of steps rarely reaches deep states

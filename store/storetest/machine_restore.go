@@ -40,7 +40,8 @@ func (m *machine) drawInfo(r *rapid.T) store.Info {
 	}
 	if rapid.IntRange(0, 3).Draw(r, "unreadable if 0") == 0 {
 		info.Message = store.Message{ID: info.ID}
-		info.Raw = []byte(rapid.SampledFrom([]string{"", "\xff", "\xfflater", "\x80", "\x80later format"}).Draw(r, "raw"))
+		info.Raw = []byte(rapid.SampledFrom([]string{"", "\xff", "\xfflater", "\x80", "\x80later format"}).Draw(r,
+			"raw"))
 	}
 	return info
 }
@@ -96,8 +97,9 @@ func (m *model) restore(i store.Info) store.SendResult {
 	}
 	m.exists = true
 	x := &modelMessage{
-		Message: i.Message, raw: i.Raw, due: ms(i.Due), attempts: i.Attempts, delivered: i.Delivered, lastError: i.LastError,
-		failures: slices.Clone(i.Failures),
+		Message: i.Message, raw: i.Raw, due: ms(i.Due), attempts: i.Attempts, delivered: i.Delivered,
+		lastError: i.LastError,
+		failures:  slices.Clone(i.Failures),
 	}
 	if i.State == store.StateDead {
 		x.reason, x.diedAt = i.DeadReason, min(ms(i.DiedAt), m.now)

@@ -126,7 +126,8 @@ func (m *model) info(id string) *store.Info {
 	}
 	info := &store.Info{
 		Message: x.Message, State: m.state(x), Due: store.Time(x.due), Attempts: x.attempts,
-		Delivered: x.delivered, Follows: x.follows, Raw: x.raw, LastError: x.lastError, Failures: slices.Clone(x.failures),
+		Delivered: x.delivered, Follows: x.follows, Raw: x.raw, LastError: x.lastError,
+		Failures:   slices.Clone(x.failures),
 		DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
 	}
 	if info.State == store.StateLeased {

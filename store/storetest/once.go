@@ -47,9 +47,10 @@ var onceRules = []rule{
 			set     func(*store.Outgoing)
 			becomes func(id string)
 		}{
-			"waits":   {delay(time.Hour), func(string) {}},
-			"far":     {func(m *store.Outgoing) { m.Due.At = far }, func(string) {}},
-			"moved":   {delay(time.Hour), func(id string) { e.ok(e.tryReschedule(id, store.Due{Delay: 2 * time.Hour})) }},
+			"waits": {delay(time.Hour), func(string) {}},
+			"far":   {func(m *store.Outgoing) { m.Due.At = far }, func(string) {}},
+			"moved": {delay(time.Hour),
+				func(id string) { e.ok(e.tryReschedule(id, store.Due{Delay: 2 * time.Hour})) }},
 			"leased":  {nil, func(id string) { e.claimOne(id, held) }},
 			"acked":   {nil, func(id string) { e.ack(e.claimOne(id, held)) }},
 			"dedup":   {dedupWindow(time.Millisecond), func(id string) { e.ack(e.claimOne(id, held)) }},
@@ -140,7 +141,8 @@ var onceRules = []rule{
 	}},
 	{"equal keys of one send take effect in order", func(e *env) {
 		r := e.trySend(message("a", once("k", "1"), delay(time.Hour)), message("b", once("k", "1")),
-			message("c", once("k", "2")), message("d", once("l", "1")), message("d", once("m", "1")), message("a", keepingDue))
+			message("c", once("k", "2")), message("d", once("l", "1")), message("d", once("m", "1")),
+			message("a", keepingDue))
 		e.equal("added", []bool{r[0].Added(), r[1].Added(), r[2].Added(), r[3].Added(), r[4].Added(), r[5].Replaced},
 			[]bool{true, false, false, true, false, true})
 		e.equal("first", r[1].First.ID, "a")

@@ -162,7 +162,8 @@ var propertyRules = []rule{
 		e.equal("listed", e.listed(), false)
 		e.ok(trySet(map[string]string{"a": "1", "version": "1"}, when("version", "")))
 		for _, value := range []string{"", "2"} {
-			e.is(trySet(map[string]string{"a": "", "b": "2", "version": "2"}, when("version", value)), store.ErrConflict)
+			e.is(trySet(map[string]string{"a": "", "b": "2", "version": "2"}, when("version", value)),
+				store.ErrConflict)
 		}
 		e.hasProperties(map[string]string{"a": "1", "version": "1"})
 		e.ok(trySet(map[string]string{"a": "", "version": ""}, when("version", "1")))
@@ -174,7 +175,8 @@ var propertyRules = []rule{
 	{"of concurrent sets with the same condition one is done", func(e *env) {
 		var done atomic.Int32
 		e.concurrently(func(worker int, s store.Store) error {
-			err := s.SetProperties(e.Context(), e.queue, map[string]string{"version": fmt.Sprint(worker)}, when("version", ""))
+			err := s.SetProperties(e.Context(), e.queue, map[string]string{"version": fmt.Sprint(worker)},
+				when("version", ""))
 			if err == nil {
 				done.Add(1)
 			} else if store.CodeOf(err) != store.ErrConflict.Code {

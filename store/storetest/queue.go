@@ -56,8 +56,8 @@ var queueRules = []rule{
 	{"histogram counts at the edges of buckets", func(e *env) {
 		from := e.now().Add(time.Hour).Truncate(time.Millisecond)
 		at := func(ms int) func(*store.Outgoing) { return at(from.Add(time.Duration(ms) * time.Millisecond)) }
-		e.send(message("before", at(-1)), message("first", at(0)), message("still first", at(9)), message("second", at(10)),
-			message("last", at(29)), message("after", at(30)))
+		e.send(message("before", at(-1)), message("first", at(0)), message("still first", at(9)),
+			message("second", at(10)), message("last", at(29)), message("after", at(30)))
 		counts := e.histogram(store.HistogramBounds(from, from.Add(30*time.Millisecond), 3))
 		e.equal("histogram", counts, []int64{2, 1, 1})
 		counts = e.histogram(store.HistogramBounds(from.Add(-time.Millisecond), from.Add(2*time.Millisecond), 3))
@@ -65,11 +65,13 @@ var queueRules = []rule{
 	}},
 	{"histogram counts between bounds at any distance", func(e *env) {
 		at := func(d time.Duration) time.Time { return e.now().Truncate(time.Millisecond).Add(d) }
-		for i, d := range []time.Duration{0, 5, 6, 999, 59_000, 60_000, 3_599_999, 3_600_000, 90_000_000, 3_000_000_000} {
+		for i, d := range []time.Duration{0, 5, 6, 999, 59_000, 60_000, 3_599_999, 3_600_000, 90_000_000,
+			3_000_000_000} {
 			e.send(message(fmt.Sprint(i), func(m *store.Outgoing) { m.Due = store.Due{At: at(d * time.Millisecond)} }))
 		}
 		counts := e.histogram([]time.Time{time.UnixMilli(1), at(0), at(time.Millisecond), at(6 * time.Millisecond),
-			at(time.Minute), at(time.Hour), at(25 * time.Hour), at(25*time.Hour + time.Millisecond), at(9999 * time.Hour)})
+			at(time.Minute), at(time.Hour), at(25 * time.Hour), at(25*time.Hour + time.Millisecond),
+			at(9999 * time.Hour)})
 		e.equal("histogram", counts, []int64{0, 1, 1, 3, 2, 1, 1, 1})
 	}},
 	{"histogram counts each message once in buckets of unequal length", func(e *env) {

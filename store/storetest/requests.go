@@ -263,7 +263,8 @@ func (e requestEnv) everything() (text string) {
 		properties, err := e.s.Properties(ctx, q)
 		e.must(err)
 		text += fmt.Sprintf("%s: %+v %v\n", q, stats, properties)
-		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased,
+			store.StateDead} {
 			page, err := e.s.List(ctx, q, store.ListRequest{State: state, Limit: store.MaxBatch})
 			e.must(err)
 			for _, info := range page.Messages {

@@ -48,7 +48,8 @@ func everyKind() []store.Info {
 		newInfo("scheduled", store.StateScheduled, farFuture),
 		newInfo("headers", store.StateScheduled, farFuture.Add(time.Hour), headers),
 		newInfo("limits", store.StateReady, longAgo.Add(time.Second), func(i *store.Info) {
-			i.MaxAttempts, i.Timeout, i.DedupWindow, i.SentAt = store.MaxAttempts, store.MaxLease, store.MaxDelay, longAgo
+			i.MaxAttempts, i.Timeout, i.DedupWindow, i.SentAt = store.MaxAttempts, store.MaxLease, store.MaxDelay,
+				longAgo
 		}),
 		newInfo("failed once", store.StateScheduled, farFuture.Add(time.Minute), func(i *store.Info) {
 			i.Attempts, i.LastError, i.Delivered = 1, "tab\tand\nline: über", true
@@ -175,7 +176,8 @@ var restoreRules = []rule{
 			case "failed":
 				e.settle(nack(c, time.Hour), store.StateScheduled)
 			case "snoozed":
-				e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Hour}, store.StateScheduled)
+				e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Hour},
+					store.StateScheduled)
 			}
 		}
 		e.send(message(store.NewID()), message("scheduled", delay(time.Hour)))
@@ -305,7 +307,8 @@ var restoreRules = []rule{
 		e.cancel("m", store.StateReady)
 		e.send(message("m"))
 		delivered("m", false)
-		e.settle(store.Settlement{Receipt: e.claimOne("m", held).Receipt, Action: store.Bury, Reason: "no"}, store.StateDead)
+		e.settle(store.Settlement{Receipt: e.claimOne("m", held).Receipt, Action: store.Bury, Reason: "no"},
+			store.StateDead)
 		delivered("m", true)
 		e.restore(newDeadInfo("n", store.DeadExpired, longAgo, func(i *store.Info) { i.Delivered = false }))
 		delivered("n", false)
@@ -316,7 +319,8 @@ var restoreRules = []rule{
 		now := e.now()
 		e.restore(newDeadInfo("a", store.DeadFailed, longAgo), newDeadInfo("b", store.DeadBuried, now),
 			newDeadInfo("c", store.DeadExpired, longAgo.Add(time.Second)))
-		e.equal("listed", infoIDs(e.list(store.ListRequest{State: store.StateDead, Limit: 10})), []string{"a", "c", "b"})
+		e.equal("listed", infoIDs(e.list(store.ListRequest{State: store.StateDead, Limit: 10})),
+			[]string{"a", "c", "b"})
 		e.equal("purged", e.purge(deadByID("a")), 1)
 		e.equal("replayed", e.replay(allDead, store.Due{}), 2)
 		e.equal("attempts", e.live("b", store.StateReady).Attempts, 0)
@@ -367,7 +371,8 @@ var restoreRules = []rule{
 			headers[strings.Repeat("h", 100)+string(rune('0'+i))] = strings.Repeat("v", 100)
 		}
 		big := newDeadInfo(strings.Repeat("ÿ", store.MaxID/2), store.DeadFailed, longAgo, func(i *store.Info) {
-			i.Payload, i.Headers, i.Attempts = []byte(strings.Repeat("\x00", store.MaxPayload)), headers, store.MaxAttempts
+			i.Payload, i.Headers, i.Attempts = []byte(strings.Repeat("\x00", store.MaxPayload)), headers,
+				store.MaxAttempts
 			i.MaxAttempts, i.Timeout = store.MaxAttempts, store.MaxLease
 			i.ExpireAfter, i.DedupWindow = store.MaxDelay, store.MaxDelay
 			i.LastError = strings.Repeat("e", store.MaxReason)

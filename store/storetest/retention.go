@@ -125,8 +125,8 @@ var retentionRules = []rule{
 	}},
 	{"a retention is kept with the queue until it is changed or the queue deleted", func(e *env) {
 		e.equal("retention", e.stats().DeadRetention, store.Retention{})
-		for _, r := range []store.Retention{{MaxAge: time.Hour, MaxCount: 7}, {MaxAge: time.Millisecond}, {MaxCount: 1}, {},
-			{MaxAge: store.MaxDelay, MaxCount: store.MaxDeadCount}} {
+		for _, r := range []store.Retention{{MaxAge: time.Hour, MaxCount: 7}, {MaxAge: time.Millisecond}, {MaxCount: 1},
+			{}, {MaxAge: store.MaxDelay, MaxCount: store.MaxDeadCount}} {
 			e.retain(r)
 			s := e.stats()
 			e.equal("exists", s.Exists, true)
@@ -150,8 +150,8 @@ var retentionRules = []rule{
 		e.equal("exists", e.stats().Exists, false)
 		e.equal("listed", e.listed(), false)
 		e.ok(replace(former, store.Retention{}))
-		for _, other := range []store.Retention{{}, {MaxAge: time.Hour}, {MaxCount: 5}, {MaxAge: time.Hour, MaxCount: 4},
-			{MaxAge: time.Minute, MaxCount: 5}} {
+		for _, other := range []store.Retention{{}, {MaxAge: time.Hour}, {MaxCount: 5},
+			{MaxAge: time.Hour, MaxCount: 4}, {MaxAge: time.Minute, MaxCount: 5}} {
 			e.is(replace(store.Retention{MaxCount: 1}, other), store.ErrConflict)
 		}
 		e.equal("retention", e.stats().DeadRetention, former)

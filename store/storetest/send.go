@@ -39,8 +39,10 @@ var sendRules = []rule{
 			headers[strings.Repeat("h", 100)+string(rune('0'+i))] = strings.Repeat("v", 100)
 		}
 		m := store.Outgoing{Message: store.Message{
-			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)), Headers: headers,
-			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay, DedupWindow: store.MaxDelay,
+			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)),
+			Headers:     headers,
+			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay,
+			DedupWindow: store.MaxDelay,
 		}}
 		e.ok(m.Check())
 		e.send(m)
@@ -59,7 +61,8 @@ var sendRules = []rule{
 		}
 	}},
 	{"a queue may have every name that CheckQueue allows", func(e *env) {
-		for _, name := range []string{" ", "a:b", "*", "日本", "quo\"te", "%41", strings.Repeat("q", store.MaxQueueName)} {
+		for _, name := range []string{" ", "a:b", "*", "日本", "quo\"te", "%41",
+			strings.Repeat("q", store.MaxQueueName)} {
 			e.queue = name
 			e.ok(store.CheckQueue(name))
 			e.ok(e.Store.Delete(e.Context(), name))
@@ -83,7 +86,8 @@ var sendRules = []rule{
 					continue
 				}
 				e.inGroup(name, name)
-				e.settle(store.Settlement{Receipt: e.claimOne(name, held).Receipt, Action: store.Release}, store.StateReady)
+				e.settle(store.Settlement{Receipt: e.claimOne(name, held).Receipt, Action: store.Release},
+					store.StateReady)
 				e.equal("removed", e.remove(*e.live(name, store.StateReady)), []bool{true})
 				e.send(m)
 				e.ack(e.claimOne(name, held))

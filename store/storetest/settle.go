@@ -51,7 +51,8 @@ var settleRules = []rule{
 		for _, delay := range []time.Duration{0, -time.Hour} {
 			c := e.claimOne("m", held)
 			now := e.now()
-			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: delay, Reason: "no"}, store.StateReady)
+			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: delay, Reason: "no"},
+				store.StateReady)
 			e.at("due", e.live("m", store.StateReady).Due, now)
 		}
 	}},
@@ -100,7 +101,8 @@ var settleRules = []rule{
 			c := e.claimOne("m", held)
 			e.equal("attempt", c.Attempt, 1)
 			now := e.now()
-			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Minute}, store.StateScheduled)
+			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Minute},
+				store.StateScheduled)
 			e.at("due", e.live("m", store.StateScheduled).Due, now.Add(time.Minute))
 			e.advance(time.Minute - time.Millisecond)
 			e.equal("claimed early", len(e.claim(1)), 0)
@@ -197,12 +199,14 @@ var settleRules = []rule{
 			extended, err := e.Peer.Extend(e.Context(), e.queue, []store.Extension{{Lease: r.Lease, For: held}})
 			e.ok(err)
 			e.ok(extended[0].Err)
-			result := e.trySettle(store.Settlement{Receipt: *r, Action: all[i%len(all)], Delay: time.Hour, Reason: "no"})[0]
+			result := e.trySettle(store.Settlement{Receipt: *r, Action: all[i%len(all)], Delay: time.Hour,
+				Reason: "no"})[0]
 			e.ok(result.Err)
 			e.refused(*r)
 		}
 		e.count(4, 2, 0, 4)
-		extended, err := e.Peer.Extend(e.Context(), e.queue, []store.Extension{{Lease: claimed[0].Receipt.Lease, For: held}})
+		extended, err := e.Peer.Extend(e.Context(), e.queue,
+			[]store.Extension{{Lease: claimed[0].Receipt.Lease, For: held}})
 		e.ok(err)
 		e.is(extended[0].Err, store.ErrLeaseLost)
 	}},

@@ -338,7 +338,8 @@ func ackOf(c store.Claimed) store.Settlement {
 func (e *env) refused(r store.Receipt) {
 	e.Helper()
 	before, was := e.stats(), e.get(r.ID)
-	for _, action := range []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury, store.GiveBack} {
+	for _, action := range []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury,
+		store.GiveBack} {
 		result := e.trySettle(store.Settlement{Receipt: r, Action: action, Delay: time.Second, Reason: "late"})[0]
 		e.is(result.Err, store.ErrLeaseLost)
 		e.equal("state of a refused "+action.String(), result.State, store.StateNone)

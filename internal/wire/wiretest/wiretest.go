@@ -70,8 +70,9 @@ func drawMessage(t *rapid.T) store.Message {
 	if m.Headers != nil && rapid.Bool().Draw(t, "with a content type") {
 		m.Headers["content-type"] = rapid.SampledFrom([]string{"application/json", "Application/Geo+JSON; v=1",
 			"text/plain"}).Draw(t, "content type")
-		m.Payload = []byte(rapid.SampledFrom([]string{`null`, `"<\u2028\ud83d\ude42>"`, ` {"a": [1.0, 1e999]}`, `{"b":1,"a":1,"a":2}`,
-			`{`, "\"\xff\"", strings.Repeat("[", 61) + strings.Repeat("]", 61), `"\ud800"`}).Draw(t, "JSON"))
+		m.Payload = []byte(
+			rapid.SampledFrom([]string{`null`, `"<\u2028\ud83d\ude42>"`, ` {"a": [1.0, 1e999]}`, `{"b":1,"a":1,"a":2}`,
+				`{`, "\"\xff\"", strings.Repeat("[", 61) + strings.Repeat("]", 61), `"\ud800"`}).Draw(t, "JSON"))
 	}
 	return m
 }
@@ -96,8 +97,8 @@ func drawDuration(t *rapid.T, most time.Duration, label string) time.Duration {
 func drawText(t *rapid.T, label string) string {
 	return rapid.OneOf(
 		rapid.StringN(0, 20, 80),
-		rapid.SampledFrom([]string{"", "\x00", "\x00\x1f\x7f", "tab\tand\nline\r\n", "🙂👩‍👩‍👧", "\u2028\u2029", "<script>&",
-			`"\`, "\ufffd", `\ud800`, "\U0010ffff"}),
+		rapid.SampledFrom([]string{"", "\x00", "\x00\x1f\x7f", "tab\tand\nline\r\n", "🙂👩‍👩‍👧", "\u2028\u2029",
+			"<script>&", `"\`, "\ufffd", `\ud800`, "\U0010ffff"}),
 	).Draw(t, label)
 }
 

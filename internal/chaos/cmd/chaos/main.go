@@ -136,7 +136,8 @@ func (o options) configs() (all []chaos.Config) {
 		if duration == 0 {
 			duration = chaos.QuickDuration(name)
 		}
-		all = append(all, chaos.Config{Fault: name, Seed: o.seed + uint64(i), Duration: duration, Rate: o.rate, Dir: o.outTo})
+		all = append(all, chaos.Config{Fault: name, Seed: o.seed + uint64(i), Duration: duration, Rate: o.rate,
+			Dir: o.outTo})
 	}
 	return all
 }
