@@ -10,7 +10,6 @@ import (
 
 	_ "github.com/laterq/later/diskstore"
 	"github.com/laterq/later/internal/redistest"
-	"github.com/laterq/later/internal/reserved"
 )
 
 func TestExplanationIsOneSentence(t *testing.T) {
@@ -155,25 +154,6 @@ func TestExplainNamesTheWorker(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
-	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3}} {
-		e := Explanation{Queue: queue, ID: "a"}
-		for _, w := range []WorkerInfo{
-			{Name: "running", State: WorkerRunning, Queues: []string{"q"}, QueueCount: 1,
-				Held: []HeldMessage{{Queue: "q", ID: "b"}, {Queue: "r", ID: "a"}}},
-			{State: WorkerPaused, Queues: []string{"p", "q"}, QueueCount: 2},
-			{State: WorkerDraining, Queues: []string{"q"}, QueueCount: 1},
-			{State: WorkerRunning, Queues: []string{"p"}, QueueCount: 1000}, // more than it names
-			{State: WorkerRunning, Queues: []string{"p"}, QueueCount: 1},
-		} {
-			e.addWorker(&w)
-		}
-		if e.Workers != want[0] || e.Running != want[1] || e.Worker != "" {
-			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, e.Workers, e.Running, e.Worker, want)
-		}
-	}
 }
 
 func TestExplainOfTheEarliestDueTimeCountsNoneBefore(t *testing.T) {

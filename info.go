@@ -2,8 +2,8 @@ package later
 
 import (
 	"time"
-	"unicode/utf8"
 
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -58,26 +58,10 @@ type Info struct {
 
 func newInfo(queue string, i store.Info) *Info {
 	info := &Info{
-		ID:            i.ID,
-		Queue:         queue,
-		Payload:       i.Payload,
-		Headers:       i.Headers,
-		State:         i.State,
-		Due:           i.Due,
-		Attempts:      i.Attempts,
-		Delivered:     i.Delivered,
-		Timeout:       i.Timeout,
-		ExpireAfter:   i.ExpireAfter,
-		ExpireAt:      i.ExpireAt,
-		DedupWindow:   i.DedupWindow,
-		Group:         i.Group,
-		LeaseDeadline: i.LeaseDeadline,
-		Follows:       i.Follows,
-		LastError:     i.LastError,
-		Failures:      i.Failures,
-		DeadReason:    i.DeadReason,
-		DiedAt:        i.DiedAt,
-		Raw:           i.Raw,
+		ID: i.ID, Queue: queue, Payload: i.Payload, Headers: i.Headers, State: i.State, Due: i.Due, Attempts: i.Attempts,
+		Delivered: i.Delivered, Timeout: i.Timeout, ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt,
+		DedupWindow: i.DedupWindow, Group: i.Group, LeaseDeadline: i.LeaseDeadline, Follows: i.Follows,
+		LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt, Raw: i.Raw,
 	}
 	info.MaxAttempts, info.SentAt = resolve(&i.Message)
 	return info
@@ -85,35 +69,22 @@ func newInfo(queue string, i store.Info) *Info {
 
 // MarshalJSON returns the JSON of the message, as the later command prints it; see docs/cli.md.
 func (i Info) MarshalJSON() ([]byte, error) {
-	return jsontext.Append(nil, wire.NewInfo(i.Queue, &store.Info{
-		Message:       i.message(),
-		State:         i.State,
-		Due:           i.Due,
-		Attempts:      i.Attempts,
-		Delivered:     i.Delivered,
-		LeaseDeadline: i.LeaseDeadline,
-		Follows:       i.Follows,
-		LastError:     i.LastError,
-		Failures:      i.Failures,
-		DeadReason:    i.DeadReason,
-		DiedAt:        i.DiedAt,
-		Raw:           i.Raw,
-	})), nil
+	return jsontext.Append(nil, wire.NewInfo(i.Queue, i.stored())), nil
 }
 
-// message returns the message as its sender specified it.
-func (i *Info) message() store.Message {
-	return store.Message{
-		ID:          i.ID,
-		Payload:     i.Payload,
-		Headers:     i.Headers,
-		MaxAttempts: i.MaxAttempts,
-		Timeout:     i.Timeout,
-		ExpireAfter: i.ExpireAfter,
-		ExpireAt:    i.ExpireAt,
-		DedupWindow: i.DedupWindow,
-		Group:       i.Group,
-		SentAt:      i.SentAt,
+// SizeAsJSON returns how many bytes the message has as JSON, or some more.
+func (i *Info) SizeAsJSON() int { return inspect.SizeAsJSON(i.stored()) }
+
+// stored returns the message as the store knows it.
+func (i *Info) stored() *store.Info {
+	return &store.Info{
+		Message: store.Message{
+			ID: i.ID, Payload: i.Payload, Headers: i.Headers, MaxAttempts: i.MaxAttempts, Timeout: i.Timeout,
+			ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt, DedupWindow: i.DedupWindow, Group: i.Group, SentAt: i.SentAt,
+		},
+		State: i.State, Due: i.Due, Attempts: i.Attempts, Delivered: i.Delivered, LeaseDeadline: i.LeaseDeadline,
+		Follows: i.Follows, LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt,
+		Raw: i.Raw,
 	}
 }
 
@@ -144,35 +115,3 @@ type Retention = store.Retention
 
 // Stats counts the messages of a queue.
 type Stats = store.Stats
-
-// SizeAsJSON returns how many bytes the message has as JSON, or some more.
-func (i *Info) SizeAsJSON() int {
-	size := 1024 + textSize(i.ID) + textSize(i.Group) + textSize(i.LastError) + len(i.Raw)*4/3
-	if utf8.Valid(i.Payload) {
-		size += textSize(i.Payload)
-	} else {
-		size += len(i.Payload) * 4 / 3
-	}
-	for name, value := range i.Headers {
-		size += textSize(name) + textSize(value) + len(`"":"",`)
-	}
-	for _, f := range i.Failures {
-		size += 256 + textSize(f.Error)
-	}
-	return size
-}
-
-// textSize returns how many bytes a text has as JSON, or some more.
-func textSize[T string | []byte](text T) (size int) {
-	for i := range len(text) {
-		switch b := text[i]; {
-		case b < ' ', b == '<', b == '>', b == '&':
-			size += len(`\u0000`)
-		case b == '"', b == '\\', b == 0xe2: // of which some line separators are escaped
-			size += 2
-		default:
-			size++
-		}
-	}
-	return size
-}

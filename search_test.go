@@ -33,7 +33,9 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	json := func(path, op, value string) Filter { return Filter{JSON: &JSONCondition{path, op, value}} }
+	json := func(path, op, value string) Filter {
+		return Filter{JSON: &JSONCondition{Path: path, Op: op, Value: value}}
+	}
 	for _, c := range []struct {
 		f    Filter
 		want string
@@ -116,8 +118,8 @@ func TestSearchRefusesFiltersThatAreNotAllowed(t *testing.T) {
 		"payload":     {State: StateDead, Payload: strings.Repeat("x", 1025)},
 		"id":          {State: StateDead, ID: "\xff"},
 		"attempts":    {State: StateDead, MinAttempts: -1},
-		"operator":    {State: StateDead, JSON: &JSONCondition{"a", "==", "1"}},
-		"path":        {State: StateDead, JSON: &JSONCondition{"", "=", "1"}},
+		"operator":    {State: StateDead, JSON: &JSONCondition{Path: "a", Op: "==", Value: "1"}},
+		"path":        {State: StateDead, JSON: &JSONCondition{Path: "", Op: "=", Value: "1"}},
 		"group":       {State: StateDead, Group: "g"},
 		"17 headers:": {State: StateDead, Headers: headersOf(17)},
 	} {
@@ -249,7 +251,7 @@ func TestSearchChecksItsLimits(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	for want, f := range map[string]Filter{
 		"error pattern": {ErrorPattern: strings.Repeat("x", 2049)},
-		"its value":     {JSON: &JSONCondition{"a", "=", strings.Repeat("x", 1025)}},
+		"its value":     {JSON: &JSONCondition{Path: "a", Op: "=", Value: strings.Repeat("x", 1025)}},
 	} {
 		f.State = StateDead
 		if _, err := q.Search(t.Context(), f, SearchOptions{}); !errors.Is(err, ErrInvalid) ||
@@ -268,14 +270,15 @@ func TestSearchChecksItsLimits(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}
-	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != (JSONCondition{"a.b", "!=", "x y"}) {
+	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != (JSONCondition{Path: "a.b", Op: "!=", Value: "x y"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
 func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
 	for _, value := range []string{"-", "0x", "0 0"} {
-		if c := (&JSONCondition{"n", "=", value}); c.matches([]byte(`{"n": 0}`)) {
+		f := Filter{JSON: &JSONCondition{Path: "n", Op: "=", Value: value}}
+		if f.Matches(&Info{Payload: []byte(`{"n": 0}`)}) {
 			t.Errorf("%q equals 0", value)
 		}
 	}
@@ -283,8 +286,11 @@ func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
 
 func TestConditionsOnJSONAreParsed(t *testing.T) {
 	for text, want := range map[string]JSONCondition{
-		"order.total >= 100": {"order.total", ">=", "100"}, " name~Ann ": {"name", "~", "Ann"},
-		"$['a = b'][0]!=x = y": {"$['a = b'][0]", "!=", "x = y"}, "a=": {"a", "=", ""}, "a <b": {"a", "<", "b"},
+		"order.total >= 100":   {Path: "order.total", Op: ">=", Value: "100"},
+		" name~Ann ":           {Path: "name", Op: "~", Value: "Ann"},
+		"$['a = b'][0]!=x = y": {Path: "$['a = b'][0]", Op: "!=", Value: "x = y"},
+		"a=":                   {Path: "a", Op: "="},
+		"a <b":                 {Path: "a", Op: "<", Value: "b"},
 	} {
 		if got, err := ParseJSONCondition(text); err != nil || *got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"context"
@@ -7,84 +7,75 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
-// Why is the reason why a message has not been handled yet.
+// Why is the reason why a message has not been handled yet. The root package says what each means.
 type Why string
 
 // The reasons of an Explanation.
 const (
-	WhyScheduled Why = "scheduled" // it is not due yet
-	WhyPaused    Why = "paused"    // it is due, and its queue is paused
-	WhyNoWorker  Why = "no_worker" // it is due, and no worker of its queue is live
-	WhyWaiting   Why = "waiting"   // it is due, and no worker has claimed it yet
-	WhyLeased    Why = "leased"    // a worker holds it
-	WhyFollows   Why = "follows"   // it follows a message that a worker holds; see Follow
-	WhyDead      Why = "dead"      // it was set aside
-	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next delivery,
-	// or for a worker of another version; see GiveBack.
-	WhyGivenBack Why = "given_back"
+	Scheduled Why = "scheduled"
+	Paused    Why = "paused"
+	NoWorker  Why = "no_worker"
+	Waiting   Why = "waiting"
+	Leased    Why = "leased"
+	Follows   Why = "follows"
+	Dead      Why = "dead"
+	GivenBack Why = "given_back"
 )
 
-// Explanation is why a message has not been handled yet. All times are of the store's clock.
+// Explanation is why a message has not been handled yet. The root package documents the fields.
 type Explanation struct {
-	Queue, ID string
-	Reason    Why
-	Due       time.Time // when it falls due, or last fell due
-	Attempts  int       // failed attempts
-	Paused    bool      // its queue is paused
-	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting.
-	Before int64
-	// Workers is the number of live workers that may claim the message, and Running that of the ones that are neither
-	// paused nor draining. Programs that use Receive are not among them, but those of
-	// ReceiveFor are.
+	Queue, ID        string
+	Reason           Why
+	Due              time.Time
+	Attempts         int
+	Paused           bool
+	Before           int64
 	Workers, Running int
-	// Worker is the name of the worker that holds the message, or the one that it follows, and HeldSince when its
-	// handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
-	Worker    string
-	HeldSince time.Time
-	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.
-	GivenBackAt time.Time
-	Error       string
-	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.
-	LeaseDeadline time.Time
-	DeadReason    DeadReason // for WhyDead
-	DiedAt        time.Time
-	// Now is the store's clock.
-	Now time.Time
+	Worker           string
+	HeldSince        time.Time
+	GivenBackAt      time.Time
+	Error            string
+	LeaseDeadline    time.Time
+	DeadReason       store.DeadReason
+	DiedAt           time.Time
+	Now              time.Time
 }
 
-// Explain returns why a message has not been handled yet. It reads the message, its queue and the live workers one
-// after the other. It returns ErrNotFound when no live message has the id.
-func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
-	info, err := q.Get(ctx, id)
-	if err != nil {
-		return Explanation{}, err
+// Explain returns why a message of a queue has not been handled yet, or nil if no live message has the id. It reads the
+// message, its queue and the live workers one after the other.
+func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explanation, error) {
+	infos, err := d.Store.Get(ctx, queue, []string{id})
+	if err != nil || infos[0] == nil {
+		return nil, err
 	}
-	stats, err := q.Stats(ctx)
+	info := infos[0]
+	stats, err := d.Store.Stats(ctx, queue)
 	if err != nil {
-		return Explanation{}, err
+		return nil, err
 	}
-	workers, err := q.client.Workers(ctx)
+	workers, err := d.List(ctx)
 	if err != nil {
-		return Explanation{}, err
+		return nil, err
 	}
-	e := Explanation{Queue: q.name, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
+	e := &Explanation{Queue: queue, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
 		LeaseDeadline: info.LeaseDeadline, DeadReason: info.DeadReason, DiedAt: info.DiedAt, Now: stats.Now}
-	for _, w := range workers {
-		e.addWorker(&w)
+	for i := range workers {
+		e.addWorker(&workers[i])
 	}
 	e.Reason = e.why(info)
-	if e.Reason == WhyGivenBack {
+	if e.Reason == GivenBack {
 		f := &info.Failures[0]
 		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
 	}
-	if e.Reason == WhyWaiting && e.Due.After(time.UnixMilli(1)) {
-		counts, err := q.Histogram(ctx, time.UnixMilli(1), e.Due, 1)
+	if first := time.UnixMilli(1); e.Reason == Waiting && e.Due.After(first) {
+		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
 		if err != nil {
-			return Explanation{}, err
+			return nil, err
 		}
 		e.Before = counts[0]
 	}
@@ -92,13 +83,13 @@ func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
 }
 
 // addWorker counts a worker that may claim the message, and looks whether it holds it.
-func (e *Explanation) addWorker(w *WorkerInfo) {
+func (e *Explanation) addWorker(w *fleet.Info) {
 	// Workers distribute topics and run schedules without naming them, and name only some of very many queues.
 	may := slices.Contains(w.Queues, e.Queue) || len(w.Queues) < w.QueueCount || e.Queue == reserved.Schedules ||
 		strings.HasPrefix(e.Queue, reserved.Topic)
 	if may {
 		e.Workers++
-		if w.State == WorkerRunning {
+		if w.State == fleet.Running {
 			e.Running++
 		}
 	}
@@ -109,42 +100,42 @@ func (e *Explanation) addWorker(w *WorkerInfo) {
 	}
 }
 
-func (e *Explanation) why(info *Info) Why {
+func (e *Explanation) why(info *store.Info) Why {
 	_, givenBack := store.GivenBack(info.Failures)
 	switch {
-	case info.State == StateDead:
-		return WhyDead
+	case info.State == store.StateDead:
+		return Dead
 	case info.Follows:
-		return WhyFollows
-	case info.State == StateLeased:
-		return WhyLeased
-	case givenBack && info.State == StateScheduled:
-		return WhyGivenBack
-	case info.State == StateScheduled:
-		return WhyScheduled
+		return Follows
+	case info.State == store.StateLeased:
+		return Leased
+	case givenBack && info.State == store.StateScheduled:
+		return GivenBack
+	case info.State == store.StateScheduled:
+		return Scheduled
 	case e.Paused:
-		return WhyPaused
+		return Paused
 	case e.Workers == 0:
-		return WhyNoWorker
+		return NoWorker
 	case givenBack:
-		return WhyGivenBack
+		return GivenBack
 	}
-	return WhyWaiting
+	return Waiting
 }
 
-var deadTexts = map[DeadReason]string{
-	DeadFailed:       "its last attempt failed",
-	DeadLeaseExpired: "the worker of its last attempt died or stalled",
-	DeadBuried:       "its handler buried it",
-	DeadExpired:      "it was not delivered before its expiry",
-	DeadUnreadable:   "its stored bytes are no message of this version, or no worker could decode its payload",
+var deadTexts = map[store.DeadReason]string{
+	store.DeadFailed:       "its last attempt failed",
+	store.DeadLeaseExpired: "the worker of its last attempt died or stalled",
+	store.DeadBuried:       "its handler buried it",
+	store.DeadExpired:      "it was not delivered before its expiry",
+	store.DeadUnreadable:   "its stored bytes are no message of this version, or no worker could decode its payload",
 }
 
 // Text returns the reason as one sentence, without a capital or a full stop, such as "due tomorrow at 09:00". Times of
 // day are those of a location.
 func (e Explanation) Text(in *time.Location) string {
 	switch e.Reason {
-	case WhyScheduled:
+	case Scheduled:
 		text := "due " + relativeTime(e.Due, e.Now, in)
 		if e.Attempts > 0 {
 			text += ", after " + plural(int64(e.Attempts), "failed attempt")
@@ -153,7 +144,7 @@ func (e Explanation) Text(in *time.Location) string {
 			text += ", and its queue is paused"
 		}
 		return text
-	case WhyGivenBack:
+	case GivenBack:
 		text := "workers have given it back for another version for " + shortDuration(e.Now.Sub(e.GivenBackAt))
 		if e.Error != "" {
 			text += ": " + e.Error
@@ -162,22 +153,22 @@ func (e Explanation) Text(in *time.Location) string {
 			text += "; its queue is paused"
 		}
 		return text
-	case WhyPaused:
+	case Paused:
 		return "its queue is paused"
-	case WhyNoWorker:
+	case NoWorker:
 		return "no worker is running for queue " + e.Queue
-	case WhyLeased:
+	case Leased:
 		if e.Worker == "" {
 			return "it is held under a lease that ends " + relativeTime(e.LeaseDeadline, e.Now, in) + " unless it is extended"
 		}
 		return fmt.Sprintf("worker %s has held it for %s", e.Worker, shortDuration(e.Now.Sub(e.HeldSince)))
-	case WhyFollows:
+	case Follows:
 		if e.Worker == "" {
 			return "it follows a message that is held"
 		}
 		return fmt.Sprintf("it follows a message that worker %s has held for %s", e.Worker,
 			shortDuration(e.Now.Sub(e.HeldSince)))
-	case WhyDead:
+	case Dead:
 		return "died " + relativeTime(e.DiedAt, e.Now, in) + ": " + deadTexts[e.DeadReason]
 	}
 	switch {

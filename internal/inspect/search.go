@@ -1,4 +1,9 @@
-package later
+// Package inspect answers questions about the messages of a queue: which of them match a filter, why one has not been
+// handled yet, and which errors dead ones have in common. It only reads, and a bounded number of messages at a time.
+//
+// It imports packages store, internal/fleet, internal/jsontext and internal/reserved. Start reading at Search, Explain
+// and DeadErrors.
+package inspect
 
 import (
 	"bytes"
@@ -15,52 +20,39 @@ import (
 )
 
 const (
-	defaultSearchLook = 10_000
-	maxSearchText     = 1024 // bytes of each text of a Filter
-	maxFilterHeaders  = 16
+	// Look is how many messages a Search and DeadErrors look at, unless the caller says otherwise.
+	Look = 10_000
+
+	maxText    = 1024 // bytes of each text of a Filter
+	maxHeaders = 16   // of a Filter
 )
 
-// Filter selects messages of a queue. State or Group is required; a message matches if it matches all that is set. The
-// store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
+// List lists messages of a queue.
+type List func(ctx context.Context, req store.ListRequest) (store.Page, error)
+
+// Filter selects messages of a queue. The root package documents the fields. A message matches if it matches all that is
+// set. The store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
 type Filter struct {
-	State    State     // scheduled, ready, leased or dead; not together with Group
-	Group    string    // in any state
-	From, To time.Time // due in [From, To), or for dead messages died; not together with Group
-
-	ID      string // contained in the id
-	Payload string // contained in the payload
-	Error   string // contained in the text of a failed attempt
-	// ErrorPattern is the result of the function ErrorPattern for the last error; see Queue.DeadErrors.
-	ErrorPattern string
-	// Headers are headers that the message has, with these values.
-	Headers map[string]string
-	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts is no limit.
+	State                    store.State
+	Group                    string
+	From, To                 time.Time
+	ID, Payload, Error       string
+	ErrorPattern             string
+	Headers                  map[string]string
 	MinAttempts, MaxAttempts int
-	// JSON compares a value in a payload that is JSON.
-	JSON *JSONCondition
+	JSON                     *Condition
 }
 
-// JSONCondition compares a value in a payload that is JSON. With a wildcard in the path, one of the values must match.
-// The operator != matches where = does not: also payloads that are not JSON, that are nested more than 64 deep, or that
-// do not have the value.
-type JSONCondition struct {
-	// Path names the value by a subset of JSONPath (RFC 9535): names, indices and one wildcard, such as
-	// $.order.items[0].price, or order.items[*].sku for any item. A name with other characters than letters, digits and
-	// _ is in quotes: order['unit price'].
-	Path string
-	// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another.
-	Op string
-	// Value is a number if it is one, or else text. true and false compare with booleans.
-	Value string
-}
+// Condition compares a value in a payload that is JSON. The root package documents it, as JSONCondition.
+type Condition struct{ Path, Op, Value string }
 
-// operators are those of a JSONCondition, a longer one before its beginning.
+// operators are those of a Condition, a longer one before its beginning.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">", "~"}
 
-// ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
+// ParseCondition returns the condition that text states with a path, an operator and a value, such as
 // order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text, with the position of the error in the
 // path.
-func ParseJSONCondition(text string) (*JSONCondition, error) {
+func ParseCondition(text string) (*Condition, error) {
 	text = strings.TrimSpace(text)
 	_, rest, err := jsontext.ParsePath(text)
 	if err != nil {
@@ -70,7 +62,7 @@ func ParseJSONCondition(text string) (*JSONCondition, error) {
 	rest = strings.TrimSpace(rest)
 	for _, op := range operators {
 		if value, ok := strings.CutPrefix(rest, op); ok {
-			return &JSONCondition{Path: path, Op: op, Value: strings.TrimSpace(value)}, nil
+			return &Condition{Path: path, Op: op, Value: strings.TrimSpace(value)}, nil
 		}
 	}
 	if rest == "" {
@@ -82,27 +74,28 @@ func ParseJSONCondition(text string) (*JSONCondition, error) {
 
 // Check returns an ErrInvalid unless the filter is allowed.
 func (f *Filter) Check() error {
-	if _, err := f.listOptions("", 0).request(); err != nil {
+	list := f.request("", 1)
+	if err := list.Check(); err != nil {
 		return err
 	}
 	for name, text := range map[string]string{"id": f.ID, "payload": f.Payload, "error": f.Error} {
-		if len(text) > maxSearchText || !utf8.ValidString(text) {
-			return store.Invalid("filter's %s is no UTF-8 of up to %d bytes: shorten it", name, maxSearchText)
+		if len(text) > maxText || !utf8.ValidString(text) {
+			return store.Invalid("filter's %s is no UTF-8 of up to %d bytes: shorten it", name, maxText)
 		}
 	}
 	switch c := f.JSON; {
 	case len(f.ErrorPattern) > store.MaxReason || !utf8.ValidString(f.ErrorPattern):
 		return store.Invalid("filter's error pattern is no UTF-8 of up to %d bytes: give DeadErrors.Pattern unchanged",
 			store.MaxReason)
-	case len(f.Headers) > maxFilterHeaders:
-		return store.Invalid("filter has %d headers: the limit is %d", len(f.Headers), maxFilterHeaders)
+	case len(f.Headers) > maxHeaders:
+		return store.Invalid("filter has %d headers: the limit is %d", len(f.Headers), maxHeaders)
 	case f.MinAttempts < 0 || f.MaxAttempts < 0:
 		return store.Invalid("filter's attempts are %d to %d: give 0 or more", f.MinAttempts, f.MaxAttempts)
 	case c == nil:
 		return nil
-	case c.Path == "" || len(c.Path) > maxSearchText || len(c.Value) > maxSearchText:
+	case c.Path == "" || len(c.Path) > maxText || len(c.Value) > maxText:
 		return store.Invalid("filter's JSON path has %d bytes and its value %d: give a path such as order.total, "+
-			"and up to %d bytes of each", len(c.Path), len(c.Value), maxSearchText)
+			"and up to %d bytes of each", len(c.Path), len(c.Value), maxText)
 	case compareJSON[c.Op] == nil && c.Op != "!=":
 		return store.Invalid("filter's JSON operator is %q: must be =, !=, <, <=, >, >= or ~", c.Op)
 	}
@@ -110,12 +103,12 @@ func (f *Filter) Check() error {
 	return err
 }
 
-func (f *Filter) listOptions(cursor string, limit int) ListOptions {
-	return ListOptions{State: f.State, Group: f.Group, From: f.From, To: f.To, Cursor: cursor, Limit: limit}
+func (f *Filter) request(cursor string, limit int) store.ListRequest {
+	return store.ListRequest{State: f.State, Group: f.Group, From: f.From, To: f.To, Cursor: cursor, Limit: limit}
 }
 
 // Matches reports whether a message that is in the state or group of the filter, and in its range, matches the rest.
-func (f *Filter) Matches(m *Info) bool {
+func (f *Filter) Matches(m *store.Info) bool {
 	if !strings.Contains(m.ID, f.ID) || !bytes.Contains(m.Payload, []byte(f.Payload)) ||
 		m.Attempts < f.MinAttempts || f.MaxAttempts > 0 && m.Attempts > f.MaxAttempts {
 		return false
@@ -125,13 +118,13 @@ func (f *Filter) Matches(m *Info) bool {
 			return false
 		}
 	}
-	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != ErrorPattern(m.LastError) {
+	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != Pattern(m.LastError) {
 		return false
 	}
 	return f.JSON == nil || f.JSON.matches(m.Payload)
 }
 
-func hasError(m *Info, text string) bool {
+func hasError(m *store.Info, text string) bool {
 	for _, failure := range m.Failures {
 		if strings.Contains(failure.Error, text) {
 			return true
@@ -151,7 +144,7 @@ var compareJSON = map[string]func(order int, contains bool) bool{
 }
 
 // path returns the parsed path.
-func (c *JSONCondition) path() (jsontext.Path, error) {
+func (c *Condition) path() (jsontext.Path, error) {
 	path, rest, err := jsontext.ParsePath(c.Path)
 	if err == nil && rest != "" {
 		err = store.Invalid("JSON path at byte %d: %q is not part of a path: leave it out, or write a name with other "+
@@ -160,7 +153,7 @@ func (c *JSONCondition) path() (jsontext.Path, error) {
 	return path, err
 }
 
-func (c *JSONCondition) matches(payload []byte) (matches bool) {
+func (c *Condition) matches(payload []byte) (matches bool) {
 	path, err := c.path()
 	if err != nil || jsontext.Check(payload) != nil {
 		return c.Op == "!="
@@ -175,7 +168,7 @@ func (c *JSONCondition) matches(payload []byte) (matches bool) {
 
 // compare compares a value with that of the condition, as numbers if both are, and reports whether its text contains
 // the condition's.
-func (c *JSONCondition) compare(value gjson.Result) (order int, contains bool) {
+func (c *Condition) compare(value gjson.Result) (order int, contains bool) {
 	text := value.String()
 	order = cmp.Compare(text, c.Value)
 	if want := gjson.Parse(c.Value); value.Type == gjson.Number && want.Type == gjson.Number && gjson.Valid(c.Value) {
@@ -184,50 +177,39 @@ func (c *JSONCondition) compare(value gjson.Result) (order int, contains bool) {
 	return order, strings.Contains(text, c.Value)
 }
 
-// SearchOptions limit a Search.
-type SearchOptions struct {
-	// Limit is how many messages end a page, 1 to store.MaxBatch. One that was looked at together with the last ones is
-	// in the page, too, so that a page can have up to store.MaxBatch - 1 more. Default: 100.
-	Limit int
-	// Look is how many messages to look at before the page ends, however few matched. Default: 10,000.
-	Look int
-	// Bytes ends a page before a message with which the page has more bytes than this as JSON, about. A page has one
-	// message at least if any matches. Default: no limit.
-	Bytes int
-	// Cursor is SearchPage.Next of the page before. Default: the first page.
-	Cursor string
+// Page is one page of a Search.
+type Page struct {
+	Messages  []store.Info
+	Looked    int    // how many messages were looked at for this page
+	Next      string // the cursor of the next page; "" when all were looked at
+	Truncated bool   // the limit of bytes ended the page
 }
 
-// SearchPage is one page of a Search.
-type SearchPage struct {
-	Messages []*Info
-	Looked   int    // how many messages were looked at for this page
-	Next     string // Cursor of the next page; "" when all were looked at
-	// Truncated is set when SearchOptions.Bytes ended the page.
-	Truncated bool
+// Options limit a Search. The root package documents the fields, as SearchOptions.
+type Options struct {
+	Limit, Look, Bytes int
+	Cursor             string
 }
 
-// Search returns a page of the messages that match a filter, in the order of List. It looks at a bounded number of
-// messages, so a page may be empty although a later one is not: go on with Next. What List guarantees for messages that
-// change between pages hold for Search.
-func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPage, error) {
+// Search returns a page of the messages that match a filter, in the order of the list.
+func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
 	if err := f.Check(); err != nil {
-		return SearchPage{}, err
+		return Page{}, err
 	}
-	o.Limit, o.Look = cmp.Or(o.Limit, 100), cmp.Or(o.Look, defaultSearchLook)
+	o.Limit, o.Look = cmp.Or(o.Limit, 100), cmp.Or(o.Look, Look)
 	if o.Limit < 1 || o.Limit > store.MaxBatch || o.Look < 1 || o.Bytes < 0 {
-		return SearchPage{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: give 1 to %d, "+
+		return Page{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: give 1 to %d, "+
 			"1 or more, and 1 or more or 0", o.Limit, o.Look, o.Bytes, store.MaxBatch)
 	}
-	found, size := SearchPage{Next: o.Cursor}, 0
+	found, size := Page{Next: o.Cursor}, 0
 	for {
 		part := min(store.MaxBatch, o.Look-found.Looked)
 		if !f.looks() {
 			part = min(part, o.Limit-len(found.Messages))
 		}
-		page, err := q.List(ctx, f.listOptions(found.Next, part))
+		page, err := list(ctx, f.request(found.Next, part))
 		if err != nil {
-			return SearchPage{}, err
+			return Page{}, err
 		}
 		if o.Bytes > 0 {
 			if n := f.fitting(page.Messages, o.Bytes, &size, len(found.Messages) == 0); n < len(page.Messages) {
@@ -235,15 +217,15 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 				if n == 0 {
 					return found, nil
 				}
-				if page, err = q.List(ctx, f.listOptions(found.Next, n)); err != nil { // for the cursor after them
-					return SearchPage{}, err
+				if page, err = list(ctx, f.request(found.Next, n)); err != nil { // for the cursor after them
+					return Page{}, err
 				}
 			}
 		}
 		found.Looked += len(page.Messages)
-		for _, info := range page.Messages {
-			if f.Matches(info) {
-				found.Messages = append(found.Messages, info)
+		for i := range page.Messages {
+			if f.Matches(&page.Messages[i]) {
+				found.Messages = append(found.Messages, page.Messages[i])
 			}
 		}
 		found.Next = page.Next
@@ -256,12 +238,12 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 
 // fitting returns how many messages there are before the first one that matches and is too much: with it the size would
 // exceed a limit. The first match is never too much if first is set. It adds the others to the size.
-func (f *Filter) fitting(messages []*Info, limit int, size *int, first bool) int {
-	for i, m := range messages {
-		if !f.Matches(m) {
+func (f *Filter) fitting(messages []store.Info, limit int, size *int, first bool) int {
+	for i := range messages {
+		if !f.Matches(&messages[i]) {
 			continue
 		}
-		if *size += m.SizeAsJSON(); *size > limit && !first {
+		if *size += SizeAsJSON(&messages[i]); *size > limit && !first {
 			return i
 		}
 		first = false
@@ -273,4 +255,36 @@ func (f *Filter) fitting(messages []*Info, limit int, size *int, first bool) int
 func (f *Filter) looks() bool {
 	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
 		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil
+}
+
+// SizeAsJSON returns how many bytes the message has as JSON, or some more.
+func SizeAsJSON(i *store.Info) int {
+	size := 1024 + textSize(i.ID) + textSize(i.Group) + textSize(i.LastError) + len(i.Raw)*4/3
+	if utf8.Valid(i.Payload) {
+		size += textSize(i.Payload)
+	} else {
+		size += len(i.Payload) * 4 / 3
+	}
+	for name, value := range i.Headers {
+		size += textSize(name) + textSize(value) + len(`"":"",`)
+	}
+	for _, f := range i.Failures {
+		size += 256 + textSize(f.Error)
+	}
+	return size
+}
+
+// textSize returns how many bytes a text has as JSON, or some more.
+func textSize[T string | []byte](text T) (size int) {
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b < ' ', b == '<', b == '>', b == '&':
+			size += len(`\u0000`)
+		case b == '"', b == '\\', b == 0xe2: // of which some line separators are escaped
+			size += 2
+		default:
+			size++
+		}
+	}
+	return size
 }

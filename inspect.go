@@ -1,0 +1,197 @@
+package later
+
+import (
+	"context"
+	"time"
+
+	"github.com/laterq/later/internal/inspect"
+)
+
+// Filter selects messages of a queue. State or Group is required; a message matches if it matches all that is set. The
+// store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
+type Filter struct {
+	State    State     // scheduled, ready, leased or dead; not together with Group
+	Group    string    // in any state
+	From, To time.Time // due in [From, To), or for dead messages died; not together with Group
+
+	ID      string // contained in the id
+	Payload string // contained in the payload
+	Error   string // contained in the text of a failed attempt
+	// ErrorPattern is the result of the function ErrorPattern for the last error; see Queue.DeadErrors.
+	ErrorPattern string
+	// Headers are headers that the message has, with these values.
+	Headers map[string]string
+	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts is no limit.
+	MinAttempts, MaxAttempts int
+	// JSON compares a value in a payload that is JSON.
+	JSON *JSONCondition
+}
+
+// JSONCondition compares a value in a payload that is JSON. With a wildcard in the path, one of the values must match.
+// The operator != matches where = does not: also payloads that are not JSON, that are nested more than 64 deep, or that
+// do not have the value.
+//
+// Path names the value by a subset of JSONPath (RFC 9535): names, indices and one wildcard, such as
+// $.order.items[0].price, or order.items[*].sku for any item. A name with other characters than letters, digits and _
+// is in quotes: order['unit price'].
+//
+// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another. Value is a number if it is one, or else text. true
+// and false compare with booleans.
+type JSONCondition = inspect.Condition
+
+// ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
+// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text, with the position of the error in the
+// path.
+func ParseJSONCondition(text string) (*JSONCondition, error) { return inspect.ParseCondition(text) }
+
+// Check returns an ErrInvalid unless the filter is allowed.
+func (f *Filter) Check() error { return (*inspect.Filter)(f).Check() }
+
+// Matches reports whether a message that is in the state or group of the filter, and in its range, matches the rest.
+func (f *Filter) Matches(m *Info) bool { return (*inspect.Filter)(f).Matches(m.stored()) }
+
+// SearchOptions limit a Search.
+type SearchOptions struct {
+	// Limit is how many messages end a page, 1 to store.MaxBatch. One that was looked at together with the last ones is
+	// in the page, too, so that a page can have up to store.MaxBatch - 1 more. Default: 100.
+	Limit int
+	// Look is how many messages to look at before the page ends, however few matched. Default: 10,000.
+	Look int
+	// Bytes ends a page before a message with which the page has more bytes than this as JSON, about. A page has one
+	// message at least if any matches. Default: no limit.
+	Bytes int
+	// Cursor is SearchPage.Next of the page before. Default: the first page.
+	Cursor string
+}
+
+// SearchPage is one page of a Search.
+type SearchPage struct {
+	Messages []*Info
+	Looked   int    // how many messages were looked at for this page
+	Next     string // Cursor of the next page; "" when all were looked at
+	// Truncated is set when SearchOptions.Bytes ended the page.
+	Truncated bool
+}
+
+// Search returns a page of the messages that match a filter, in the order of List. It looks at a bounded number of
+// messages, so a page may be empty although a later one is not: go on with Next. What List guarantees for messages that
+// change between pages hold for Search.
+func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPage, error) {
+	found, err := inspect.Search(ctx, q.list, inspect.Filter(f), inspect.Options(o))
+	page := SearchPage{Looked: found.Looked, Next: found.Next, Truncated: found.Truncated}
+	for i := range found.Messages {
+		page.Messages = append(page.Messages, newInfo(q.name, found.Messages[i]))
+	}
+	return page, err
+}
+
+// ErrorPattern returns the text of an error with # in place of each number, UUID and hexadecimal number of 8 digits or
+// more. So errors that differ in these only have the same pattern. That of the empty text is "no error".
+func ErrorPattern(text string) string { return inspect.Pattern(text) }
+
+// DeadErrors are dead messages whose last errors have the same pattern.
+type DeadErrors struct {
+	// Pattern is the ErrorPattern of their last errors; see Filter.ErrorPattern.
+	Pattern string
+	Count   int
+	// First and Last are when the first and the last of them died.
+	First, Last time.Time
+	// ExampleID, Error and Reason are from the message that died last.
+	ExampleID string
+	Error     string
+	Reason    DeadReason
+}
+
+// DeadErrorsOptions limit Queue.DeadErrors.
+type DeadErrorsOptions struct {
+	// Look is how many messages to look at, 1 or more. Default: 10,000.
+	Look int
+	// Cursor is DeadErrorsPage.Next of the page before. Default: the first page.
+	Cursor string
+}
+
+// DeadErrorsPage is the groups of the messages that one call of Queue.DeadErrors looked at.
+type DeadErrorsPage struct {
+	Groups []DeadErrors // largest first, and those of the same size by pattern
+	Looked int          // how many messages were looked at
+	Next   string       // Cursor of the next page; "" when all were looked at
+}
+
+// DeadErrors groups the dead messages of the queue by the patterns of their last errors. It looks at a bounded number
+// of messages, and at fewer if their errors have many patterns, in the order of their death. A pattern can be in several pages: add up the counts.
+//
+// A Filter with StateDead and the pattern selects exactly the messages of a group, for example to replay them.
+func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
+	groups, looked, next, err := inspect.GroupDead(ctx, q.list, o.Look, o.Cursor)
+	page := DeadErrorsPage{Looked: looked, Next: next}
+	for _, g := range groups {
+		page.Groups = append(page.Groups, DeadErrors(g))
+	}
+	return page, err
+}
+
+// Why is the reason why a message has not been handled yet.
+type Why = inspect.Why
+
+// The reasons of an Explanation.
+const (
+	WhyScheduled = inspect.Scheduled // it is not due yet
+	WhyPaused    = inspect.Paused    // it is due, and its queue is paused
+	WhyNoWorker  = inspect.NoWorker  // it is due, and no worker of its queue is live
+	WhyWaiting   = inspect.Waiting   // it is due, and no worker has claimed it yet
+	WhyLeased    = inspect.Leased    // a worker holds it
+	WhyFollows   = inspect.Follows   // it follows a message that a worker holds; see Follow
+	WhyDead      = inspect.Dead      // it was set aside
+	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next delivery,
+	// or for a worker of another version; see GiveBack.
+	WhyGivenBack = inspect.GivenBack
+)
+
+// Explanation is why a message has not been handled yet. All times are of the store's clock.
+type Explanation struct {
+	Queue, ID string
+	Reason    Why
+	Due       time.Time // when it falls due, or last fell due
+	Attempts  int       // failed attempts
+	Paused    bool      // its queue is paused
+	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting.
+	Before int64
+	// Workers is the number of live workers that may claim the message, and Running that of the ones that are neither
+	// paused nor draining. Programs that use Receive are not among them, but those of
+	// ReceiveFor are.
+	Workers, Running int
+	// Worker is the name of the worker that holds the message, or the one that it follows, and HeldSince when its
+	// handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
+	Worker    string
+	HeldSince time.Time
+	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.
+	GivenBackAt time.Time
+	Error       string
+	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.
+	LeaseDeadline time.Time
+	DeadReason    DeadReason // for WhyDead
+	DiedAt        time.Time
+	// Now is the store's clock.
+	Now time.Time
+}
+
+// Explain returns why a message has not been handled yet. It reads the message, its queue and the live workers one
+// after the other. It returns ErrNotFound when no live message has the id.
+func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
+	if err := q.begin(id); err != nil {
+		return Explanation{}, err
+	}
+	defer q.client.calls.Done()
+	e, err := inspect.Explain(ctx, &q.client.fleet, q.name, id)
+	switch {
+	case err != nil:
+		return Explanation{}, err
+	case e == nil:
+		return Explanation{}, q.errorOf(id, ErrNotFound)
+	}
+	return Explanation(*e), nil
+}
+
+// Text returns the reason as one sentence, without a capital or a full stop, such as "due tomorrow at 09:00". Times of
+// day are those of a location.
+func (e Explanation) Text(in *time.Location) string { return inspect.Explanation(e).Text(in) }
