@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -54,7 +53,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if completed := err != nil && target.isBackupOf(request); err == nil || completed {
 		err = s.removeInterrupted(&partial, request)
 		if err == nil && completed {
-			return target.syncParent()
+			return backupFailed(target.dir, target.syncDirectory(target.fs.PathDir(target.dir)))
 		}
 	}
 	if err != nil {
@@ -79,9 +78,9 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 		err = s.interrupted(ctx)
 	}
 	if err == nil {
-		err = target.replace(&copied)
+		err = backupFailed(target.dir, target.replace(&copied))
 	}
-	return errors.Join(err, s.removeAll(&copied), s.removeAll(&partial)) // the mark goes last
+	return errors.Join(err, copied.removeAll(), partial.removeAll()) // the mark goes last
 }
 
 // markBackup notes the request of a backup.
@@ -112,7 +111,7 @@ func (s *Store) removeInterrupted(partial *directory, r store.Request) error {
 		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give "+
 			"another directory", partial.dir)
 	}
-	return s.removeAll(partial)
+	return partial.removeAll()
 }
 
 // checkBackupRoom refuses a backup when the disk has too little room for it. A disk that fills up during a backup would
@@ -162,7 +161,7 @@ func (s *Store) copyTo(ctx context.Context, copied *directory) error {
 		if try == backupTries || !errors.Is(err, store.ErrCorrupt) {
 			return err
 		}
-		if err := s.removeAll(copied); err != nil {
+		if err := copied.removeAll(); err != nil {
 			return err
 		}
 	}
@@ -221,37 +220,11 @@ func (s *Store) verify(ctx context.Context, copied *directory, stamp []byte) err
 	return nil
 }
 
-// replace renames another directory to this one, which is missing or empty, durably.
-func (d *directory) replace(other *directory) error {
-	if err := d.fs.Remove(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // not empty any more, for one
-		return backupFailed(d.dir, err)
-	}
-	if err := d.fs.Rename(other.dir, d.dir); err != nil {
-		return backupFailed(d.dir, err)
-	}
-	if err := d.syncParent(); err != nil {
-		return errors.Join(err, d.fs.RemoveAll(d.dir))
-	}
-	return nil
-}
-
-// syncParent makes the name of a directory durable.
-func (d *directory) syncParent() error {
-	if err := d.syncDirectory(d.fs.PathDir(d.dir)); err != nil {
-		return backupFailed(d.dir, err)
-	}
-	return nil
-}
-
-// removeAll removes the files of an unfinished backup.
-func (s *Store) removeAll(d *directory) error {
-	if err := s.fs.RemoveAll(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: removing what is left of the backup: %w: remove %s", store.ErrUnavailable, err, d.dir)
-	}
-	return nil
-}
-
+// backupFailed returns the error of a backup, or nil for nil.
 func backupFailed(dir string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if isFullError(err) {
 		return fmt.Errorf("%w: making a backup in %s: %w: give a directory on another disk", store.ErrFull, dir, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
@@ -284,4 +285,42 @@ func (c *scan) compare() {
 	if c.countDue(-1); !indexes && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
 		c.note("counts", 1, "the counts by due time, for histograms, are wrong")
 	}
+}
+
+// storedPlace is where a message belongs by its stored value and record.
+type storedPlace struct {
+	record   record
+	recorded bool  // the record is stored
+	group    int64 // number of its group, or 0
+	damaged  bool  // the message or its record cannot be read, and record replaces it
+}
+
+// lostRecordText is the last error of a message with an unreadable record.
+const lostRecordText = "its record could not be read: attempts and last error are lost"
+
+// parsePlace returns where a message that no lease holds belongs. An unreadable message is dead. A message with an
+// unreadable record is due as it was sent.
+func (r *reader) parsePlace(number uint32, id string, value []byte, now int64) (p storedPlace, err error) {
+	m, unreadable := parseMessage(value)
+	if unreadable == nil {
+		unreadable = envelope.Decode(m.envelope, &store.Message{})
+	}
+	p.record, err = r.record(number, id, m.due)
+	switch {
+	case isFormatError(err):
+		p.recorded, p.damaged = true, true
+		p.record = record{stored: true, due: m.due, delivered: true, lastError: lostRecordText} // it does not expire
+	case err != nil:
+		return p, err
+	default:
+		p.recorded = p.record.stored
+	}
+	if unreadable == nil {
+		p.group = groupIn(m.envelope)
+	} else if p.record.deadReason == "" {
+		p.damaged = true
+		p.record = record{stored: true, due: p.record.due, attempts: p.record.attempts, failures: p.record.failures,
+			deadReason: store.DeadUnreadable, diedAt: now, lastError: store.UnreadableText}
+	}
+	return p, nil
 }

@@ -381,3 +381,25 @@ func sudoName(uid int) string {
 	}
 	return fmt.Sprintf("'#%d'", uid)
 }
+
+// replace renames another directory to this one, which is missing or empty, durably.
+func (d *directory) replace(other *directory) error {
+	if err := d.fs.Remove(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // not empty any more, for one
+		return err
+	}
+	if err := d.fs.Rename(other.dir, d.dir); err != nil {
+		return err
+	}
+	if err := d.syncDirectory(d.fs.PathDir(d.dir)); err != nil {
+		return errors.Join(err, d.fs.RemoveAll(d.dir))
+	}
+	return nil
+}
+
+// removeAll removes the directory of something unfinished.
+func (d *directory) removeAll() error {
+	if err := d.fs.RemoveAll(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: removing what is unfinished: %w: remove %s", store.ErrUnavailable, err, d.dir)
+	}
+	return nil
+}

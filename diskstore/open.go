@@ -29,10 +29,9 @@ type Store struct {
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
-	inFlight  int64              // see MaxInFlight
-	locked    func(dir string)   // called when the directory is locked; may be nil
-	loading   func(*Store) error // called before the store is loaded; may be nil
-	memTable  uint64             // 0 to choose one that fits the disk
+	inFlight  int64            // see MaxInFlight
+	locked    func(dir string) // called when the directory is locked; may be nil
+	memTable  uint64           // 0 to choose one that fits the disk
 
 	reserveSize int64
 	reserve     *reserve
@@ -114,9 +113,6 @@ func MaxInFlight(bytes int64) Option { return func(s *Store) { s.inFlight = byte
 
 // whenLocked has Open call f when it has locked the directory, before it reads the store.
 func whenLocked(f func(dir string)) Option { return func(s *Store) { s.locked = f } }
-
-// beforeLoad has Open call f before it reads the queues.
-func beforeLoad(f func(*Store) error) Option { return func(s *Store) { s.loading = f } }
 
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
@@ -238,12 +234,7 @@ func (s *Store) openDatabase(isNew bool) error {
 	if isNew {
 		err = s.endCreation()
 	} else {
-		if s.loading != nil {
-			err = s.guarded(func() error { return s.loading(s) })
-		}
-		if err == nil {
-			err = s.load()
-		}
+		err = s.load()
 	}
 	if err != nil {
 		return errors.Join(err, s.guarded(s.db.Close))

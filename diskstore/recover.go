@@ -1,12 +1,21 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/cockroachdb/pebble/v2/objstorage"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
+	"github.com/cockroachdb/pebble/v2/sstable/colblk"
 
 	"github.com/laterq/later/store"
 )
@@ -27,10 +36,10 @@ import (
 //   - a queue whose settings are lost is paused;
 //   - a queue whose name is lost is called recovered-N.
 //
-// It needs room for the new store and for a copy of all that it reads, which is in target until the end.
+// The new store is made in target+".recovering", with two copies of all that is read, and renamed when it is complete.
 //
 // Damage is no error. Errors: ErrInvalid for an unsuitable target; ErrUnavailable when dir is open, as a HeldError, or
-// reading or writing fails; ErrUnsupported when dir is no store; the cause of ctx. After an error, remove target.
+// reading or writing fails; ErrUnsupported when dir is no store; the cause of ctx.
 func Recover(ctx context.Context, dir, target string, report func(store.CheckResult)) error {
 	return recoverStore(ctx, directory{dir, defaultFS}, directory{target, defaultFS}, report)
 }
@@ -39,46 +48,60 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 	if err := to.checkTarget(from.dir); err != nil {
 		return err
 	}
-	err := from.withFiles(report, func(files files) error {
-		s, err := Open(to.dir, withFS(to.fs))
+	return from.withFiles(report, func(files files) (err error) {
+		partial := directory{to.dir + ".recovering", to.fs}
+		if err := partial.removeAll(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, partial.removeAll()) }()
+		made := directory{to.fs.PathJoin(partial.dir, "store"), to.fs}
+		s, err := Open(made.dir, withFS(to.fs))
 		if err != nil {
 			return err
 		}
-		r := &recovery{directory: from, ctx: ctx, report: report}
-		return errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
-	})
-	if err != nil {
-		return err
-	}
-	s, err := Open(to.dir, withFS(to.fs), beforeLoad(func(s *Store) error { return s.rebuildAll(ctx, report) }))
-	if err != nil {
-		return err
-	}
-	err = s.Check(ctx, store.CheckOptions{}, func(f store.CheckResult) {
-		if f.Severity == store.SeverityError || f.Check == "queue" {
-			report(f)
+		r := &recovery{directory: from, ctx: ctx, report: report, s: s}
+		err = s.guarded(func() error { return r.copyFiles(files, partial) })
+		if err == nil {
+			err = s.Check(ctx, store.CheckOptions{}, func(f store.CheckResult) {
+				if f.Severity == store.SeverityError || f.Check == "queue" {
+					report(f)
+				}
+			})
 		}
+		if err = errors.Join(err, s.Close()); err != nil {
+			return err
+		}
+		if err := to.replace(&made); err != nil {
+			return to.writeError(err)
+		}
+		return nil
 	})
-	return errors.Join(err, s.Close())
 }
 
-// recovery copies the readable writes of a damaged store.
+// recovery copies the readable messages of a damaged store to a new one.
 type recovery struct {
 	directory
 	ctx    context.Context
 	report func(store.CheckResult)
+	s      *Store // the new one
 	writes *writes
 	failed error // a file cannot be reached, and may be intact
 }
 
-// copyTo copies the readable writes of files to a new store. Logs come first: where a table that was left over has the
-// same write merged with others, that counts.
-func (r *recovery) copyTo(s *Store, files files) (err error) {
-	scratch := s.fs.PathJoin(s.dir, "recovering")
-	if r.writes, err = newWrites(r.ctx, s, scratch); err != nil {
+// copyFiles copies all that can be read of files. The writes are put in order in one database and done again in
+// another. Logs come first: where a table that was left over has the same write merged with others, that counts.
+func (r *recovery) copyFiles(files files, partial directory) error {
+	ordered, err := r.scratch(partial, "writes")
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.writes.db.Close(), s.fs.RemoveAll(scratch)) }()
+	defer ordered.Close()
+	again, err := r.scratch(partial, "keys")
+	if err != nil {
+		return err
+	}
+	defer again.Close()
+	r.writes = &writes{ctx: r.ctx, s: r.s, db: ordered, batch: ordered.NewBatch()}
 	for i, log := range files.logs {
 		r.readLog(log, files.mayBeTorn(i))
 	}
@@ -88,13 +111,23 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 	if r.failed != nil {
 		return r.readError(r.failed)
 	}
-	n, err := r.writes.replay()
+	n, err := r.writes.replay(again)
 	if err != nil {
 		return err
 	}
 	r.report(store.CheckResult{Severity: store.SeverityOK, Check: "recover", Count: n,
 		Text: fmt.Sprintf("writes recovered: %d, from %d tables and %d logs", n, len(files.tables), len(files.logs))})
-	return nil
+	return r.copyQueues(&reader{s: r.s, src: again})
+}
+
+// scratch opens a database that is removed at the end.
+func (r *recovery) scratch(partial directory, name string) (*pebble.DB, error) {
+	db, err := pebble.Open(r.s.fs.PathJoin(partial.dir, name), &pebble.Options{FS: r.s.reserve, DisableWAL: true,
+		FormatMajorVersion: pebbleFormat, MemTableSize: r.s.memTable, Merger: merger, Logger: pebbleLogger{r.s}})
+	if err != nil {
+		return nil, r.s.writeError(err)
+	}
+	return db, nil
 }
 
 // part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
@@ -127,19 +160,10 @@ func (r *recovery) lost(what string, err error) {
 // write that is in several files is there once.
 type writes struct {
 	ctx   context.Context
-	s     *Store // the new one, in which the database is
+	s     *Store // the new one
 	db    *pebble.DB
 	batch *pebble.Batch
 	err   error // the first; nothing is added any more
-}
-
-func newWrites(ctx context.Context, s *Store, dir string) (*writes, error) {
-	db, err := pebble.Open(dir, &pebble.Options{FS: s.reserve, DisableWAL: true, FormatMajorVersion: pebbleFormat,
-		MemTableSize: s.memTable, Logger: pebbleLogger{s}})
-	if err != nil {
-		return nil, s.writeError(err)
-	}
-	return &writes{ctx: ctx, s: s, db: db, batch: db.NewBatch()}, nil
 }
 
 func (w *writes) add(sequence uint64, kind pebble.InternalKeyKind, key, value []byte) {
@@ -149,26 +173,26 @@ func (w *writes) add(sequence uint64, kind pebble.InternalKeyKind, key, value []
 	key = append(binary.BigEndian.AppendUint64(nil, sequence), key...)
 	w.err = w.batch.Set(key, append([]byte{byte(kind)}, value...), nil)
 	if w.err == nil && w.batch.Len() >= maxGroupBytes {
-		w.err = w.apply(w.db, w.batch, pebble.NoSync)
+		w.err = w.apply(w.db, w.batch)
 	}
 }
 
 // apply writes a batch, which is empty then.
-func (w *writes) apply(db *pebble.DB, batch *pebble.Batch, mode *pebble.WriteOptions) error {
+func (w *writes) apply(db *pebble.DB, batch *pebble.Batch) error {
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
 	defer batch.Reset()
-	if err := db.Apply(batch, mode); err != nil {
+	if err := db.Apply(batch, pebble.NoSync); err != nil {
 		return w.s.writeError(err)
 	}
 	return nil
 }
 
-// replay does all writes again in the new store, durably, and returns their number.
-func (w *writes) replay() (n int64, err error) {
+// replay does all writes again in another database, and returns their number.
+func (w *writes) replay(db *pebble.DB) (n int64, err error) {
 	if w.err == nil {
-		w.err = w.apply(w.db, w.batch, pebble.NoSync)
+		w.err = w.apply(w.db, w.batch)
 	}
 	if w.err != nil {
 		return 0, w.err
@@ -178,15 +202,15 @@ func (w *writes) replay() (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	batch := w.s.db.NewBatch()
+	batch := db.NewBatch()
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		n++
 		if err = replayOne(batch, it.Key()[8:], it.Value()); err == nil && batch.Len() >= maxGroupBytes {
-			err = w.apply(w.s.db, batch, pebble.NoSync)
+			err = w.apply(db, batch)
 		}
 	}
 	if err = r.end(it, err); err == nil {
-		err = w.apply(w.s.db, batch, pebble.Sync)
+		err = w.apply(db, batch)
 	}
 	return n, err
 }
@@ -201,5 +225,240 @@ func replayOne(batch *pebble.Batch, key, value []byte) error {
 		return batch.DeleteRange(key, value, nil)
 	default:
 		return batch.Delete(key, nil)
+	}
+}
+
+// copyQueues copies the queues that a reader reads to the new store. Their messages and records are right, and
+// everything else is derived from them. Leases and sessions are of processes that have ended.
+func (r *recovery) copyQueues(from *reader) error {
+	n, err := from.names()
+	if err != nil {
+		return err
+	}
+	used := slices.Collect(maps.Values(n.queues))
+	for _, number := range slices.Sorted(maps.Keys(n.queues)) {
+		name := n.queues[number]
+		if name == "" {
+			for name = recoveredName(number); slices.Contains(used, name); {
+				name += "-again"
+			}
+			n.note("names", 1, fmt.Sprintf("the name of queue number %d is lost: it is called %s", number, name))
+		}
+		if err := r.copyQueue(from, name, number); err != nil {
+			return err
+		}
+	}
+	r.reportAll("", n.issues)
+	return nil
+}
+
+func recoveredName(number uint32) string { return fmt.Sprintf("recovered-%d", number) }
+
+func (r *recovery) reportAll(queue string, all issues) {
+	for _, result := range all.results(queue) {
+		result.Repaired = true
+		r.report(result)
+	}
+}
+
+func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
+	var found issues
+	m, lost := meta{paused: true}, true // it may have been paused
+	_, err := from.view(appendKey(nil, number, kindMeta), func(value []byte) error {
+		if stored, bad := parseMeta(value); bad == nil {
+			m, lost = stored, false
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if lost {
+		found.note("counters", 1, "the settings of the queue are lost: it is paused")
+	}
+	it, err := from.iterate(numberKey(number), numberKey(number+1))
+	if err != nil {
+		return err
+	}
+	it.First()
+	for begin := true; err == nil && (begin || it.Valid()); begin = false {
+		var failed error
+		err = r.s.do(r.ctx, name, inOrder, func(t *tx) {
+			q, bad := t.create(name)
+			if failed = cmp.Or(bad, t.checkRoom()); failed != nil {
+				return
+			}
+			if begin {
+				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, swept: q.swept})
+				t.touch(q)
+			}
+			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {
+				failed = r.copyKey(t, q, from, &found, it.Key(), it.Value())
+			}
+		})
+		err = cmp.Or(err, failed)
+	}
+	r.reportAll(name, found)
+	return from.end(it, err)
+}
+
+func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, value []byte) error {
+	number, kind, _ := splitKey(key)
+	id := string(key[min(prefixLength, len(key)):])
+	switch kind {
+	case kindMessage:
+		p, err := from.parsePlace(number, id, value, t.now)
+		if err != nil {
+			return err
+		}
+		if p.damaged {
+			found.add("unreadable", id)
+		}
+		t.addMessage(q, id, value)
+		t.joinGroup(q, id, p.group)
+		if p.record.stored {
+			t.keep(q, id, &p.record)
+		}
+		if p.record.deadReason != "" {
+			t.addDead(q, entry{p.record.diedAt, id})
+		} else {
+			t.addDue(q, id, &p.record)
+		}
+	case kindProperty, kindActivity:
+		if isSound(kind, []byte(id), value) {
+			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
+		}
+	case kindRemembered:
+		if isRemembered([]byte(id), value) {
+			t.value = append(t.value[:0], value...)
+			t.rememberValue(q, id, readTime(value))
+		}
+	}
+	return nil
+}
+
+// readTable reads all writes in a table, block by block.
+func (r *recovery) readTable(name string) error {
+	t, err := r.openTable(name)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	r.part(name+": its range deletions", func() error { return r.readRangeDeletions(t) })
+	return eachBlock(t, func(h block.Handle, from, to []byte) {
+		part := fmt.Sprintf("%s: the block at byte %d", name, h.Offset)
+		r.part(part, func() error { return r.readWrites(t, h, from, to) })
+	})
+}
+
+// eachBlock calls f for each data block of a table with the range [from, to) of the keys that are in it.
+func eachBlock(t *sstable.Reader, f func(h block.Handle, from, to []byte)) error {
+	layout, err := t.Layout()
+	if err != nil {
+		return err
+	}
+	var from []byte
+	for _, h := range layout.Index {
+		index, err := readBlock(t, h, blockkind.SSTableIndex)
+		if err != nil {
+			return err
+		}
+		var it colblk.IndexIter
+		if err := it.Init(t.Comparer, index, block.NoTransforms); err != nil {
+			return err
+		}
+		for valid := it.First(); valid; valid = it.Next() {
+			data, err := it.BlockHandleWithProperties()
+			if err != nil {
+				return err
+			}
+			to := append(slices.Clone(it.Separator()), 0) // not before it is the last key of the block
+			f(data.Handle, from, to)
+			from = to
+		}
+	}
+	return nil
+}
+
+// readBlock returns a block after comparing it with its checksum.
+func readBlock(t *sstable.Reader, h block.Handle, kind block.Kind) ([]byte, error) {
+	handle := objstorage.MakeNoopReadHandle(t.BlockReader().Readable())
+	b, err := t.BlockReader().Read(context.Background(), block.NoReadEnv, &handle, h, kind,
+		func(*block.Metadata, []byte) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	defer b.Release()
+	return slices.Clone(b.BlockData()), nil
+}
+
+// readWrites reads the writes to the keys in [from, to), which are in a data block.
+func (r *recovery) readWrites(t *sstable.Reader, h block.Handle, from, to []byte) error {
+	if _, err := readBlock(t, h, blockkind.SSTableData); err != nil {
+		return err
+	}
+	it, err := t.NewIter(sstable.NoTransforms, nil, to, sstable.AssertNoBlobHandles)
+	if err != nil {
+		return err
+	}
+	defer it.Close() // an error is of the next block, into which it looked
+	var failed error
+	for kv := it.SeekGE(from, 0); kv != nil; kv = it.Next() {
+		value, _, err := kv.Value(nil) // which may be in yet another block
+		if err != nil {
+			failed = err
+			continue
+		}
+		r.writes.add(uint64(kv.SeqNum()), kv.Kind(), kv.K.UserKey, value)
+	}
+	return failed
+}
+
+func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
+	it, err := t.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
+	if it == nil || err != nil {
+		return err
+	}
+	defer it.Close()
+	span, err := it.First()
+	for ; span != nil && err == nil; span, err = it.Next() {
+		for _, key := range span.Keys {
+			r.writes.add(uint64(key.SeqNum()), pebble.InternalKeyKindRangeDelete, span.Start, span.End)
+		}
+	}
+	return err
+}
+
+// readLog reads all batches of a log. Its end may be torn where a crash left it.
+func (r *recovery) readLog(name string, mayBeTorn bool) {
+	lost, err := r.directory.readLog(name, func(at int64, batch []byte) {
+		r.part(fmt.Sprintf("%s: the record at byte %d", name, at), func() error { return r.readBatch(batch) })
+	})
+	if err != nil {
+		r.lost("log "+name, err)
+	}
+	for _, p := range lost {
+		if !(mayBeTorn && p.torn) {
+			r.lost(fmt.Sprintf("%s: from byte %d to %d", name, p.from, p.to), p.cause)
+		}
+	}
+}
+
+// readBatch reads the writes in a batch, which have consecutive sequence numbers.
+func (r *recovery) readBatch(b []byte) error {
+	header, ok := batchrepr.ReadHeader(b)
+	if !ok {
+		return corrupt("it has %d bytes", len(b))
+	}
+	sequence := uint64(header.SeqNum)
+	for entries := batchrepr.Read(b); ; {
+		kind, key, value, ok, err := entries.Next()
+		if !ok {
+			return err
+		}
+		if kind != pebble.InternalKeyKindLogData {
+			r.writes.add(sequence, kind, key, value)
+			sequence++
+		}
 	}
 }

@@ -251,8 +251,12 @@ func TestRecoverRefusesUnsuitableDirectories(t *testing.T) {
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errEnough)
-	if err := Recover(ended, dir, filepath.Join(t.TempDir(), "new"), nil); !errors.Is(err, errEnough) {
+	around := t.TempDir()
+	if err := Recover(ended, dir, filepath.Join(around, "new"), nil); !errors.Is(err, errEnough) {
 		t.Errorf("after the end of its context: %v, want the cause", err)
+	}
+	if left, err := os.ReadDir(around); err != nil || len(left) > 0 {
+		t.Errorf("a recovery that ended early has left %v, %v", left, err)
 	}
 	target := filepath.Join(t.TempDir(), "new")
 	if err := Recover(t.Context(), dir, target, func(store.CheckResult) {}); err != nil {
