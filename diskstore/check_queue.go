@@ -61,8 +61,8 @@ type scan struct {
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
-	want, have [256]sum // by the kind of index
-	slot, due  int64    // the slot of the last due entry, and the number of entries in it
+	want, have [256]sum                               // by the kind of index
+	slots      [len(slotBits)]struct{ slot, n int64 } // of the last due entry, and the number of entries in it
 }
 
 // sum is the number of entries of an index and the sum of their hashes.
@@ -114,7 +114,7 @@ func (c *scan) visit(key, value []byte) error {
 	case kindDue, kindDead, kindForget, kindGroup:
 		c.have[kind].add(c.seed, rest, len(value) > 0)
 		if kind == kindDue && len(rest) >= timeLength {
-			c.countDue(slotOf(readTime(rest)))
+			c.countDue(readTime(rest))
 		}
 	case kindLease:
 		c.lease(string(rest), value)
@@ -145,15 +145,19 @@ func isSound(kind byte, rest, value []byte) bool {
 	return false
 }
 
-// countDue counts a due entry by its slot, in order, and is called at the end with another slot.
-func (c *scan) countDue(slot int64) {
-	if slot != c.slot {
-		if c.due > 0 {
-			c.want[kindCount].add(c.seed, binary.AppendVarint(appendTime(nil, c.slot), c.due), false)
+// countDue counts a due entry in its slots. Entries come in order, and at the end a time before all.
+func (c *scan) countDue(at int64) {
+	for level, bits := range slotBits {
+		x := &c.slots[level]
+		if slot := at >> bits; slot != x.slot {
+			if x.n > 0 {
+				key := appendSlotKey(nil, c.number, level, x.slot<<bits)
+				c.want[kindCount].add(c.seed, binary.AppendVarint(key[prefixLength:], x.n), false)
+			}
+			x.slot, x.n = slot, 0
 		}
-		c.slot, c.due = slot, 0
+		x.n++
 	}
-	c.due++
 }
 
 // entry notes where a message should be.

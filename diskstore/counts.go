@@ -11,22 +11,27 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The scheduled and ready messages of a queue are counted by slots of their due times, so that a histogram, and the
-// number of ready messages, read entries only in the slots that a bound divides. The change of a count is written as a
-// Pebble merge together with the change of the message, and Pebble adds them up: counts are as durable as messages.
-// Counts that came to zero are removed when their time has passed. (Pebble 2.1.7 panics if a merge removes its key.)
+// The scheduled and ready messages of a queue are counted by slots of their due times, long ones and short ones within
+// them. A histogram, and the number of ready messages, read short slots only within long ones that a bound divides, and
+// entries only within short ones. The change of a count is written as a Pebble merge together with the change of the
+// message, and Pebble adds them up: counts are as durable as messages. Counts that came to zero are removed when their
+// time has passed. (Pebble 2.1.7 panics if a merge removes its key.)
+
+// slotBits makes slots 2^20 and 2^14 ms long, which is 17 minutes and 16 seconds.
+var slotBits = [...]int{20, shortBits}
 
 const (
-	// slotBits makes a slot 2^14 ms long, which is 16 seconds.
-	slotBits = 14
-	// sweepEvery is how many slots without messages are removed at a time.
+	shortBits = 14
+	// sweepEvery is how many short slots without messages are removed at a time.
 	sweepEvery = 64
 )
 
-func slotOf(at int64) int64 { return min(max(at, 0), lastTime) >> slotBits }
+// shortSlot returns the number of the short slot of a due time.
+func shortSlot(at int64) int64 { return min(max(at, 0), lastTime) >> shortBits }
 
-func appendSlotKey(b []byte, queue uint32, slot int64) []byte {
-	return appendTime(appendKey(b, queue, kindCount), slot)
+// appendSlotKey appends the key of the slot of a level that has a time.
+func appendSlotKey(b []byte, queue uint32, level int, at int64) []byte {
+	return appendTime(append(appendKey(b, queue, kindCount), byte(level)), min(max(at, 0), lastTime)>>slotBits[level])
 }
 
 // merger adds up counts, and appends to leases.
@@ -58,61 +63,103 @@ func (t *tally) Finish(bool) ([]byte, io.Closer, error) {
 
 // gatherCounts puts changed counts into the batch, and removes the counts before the first message.
 func (t *tx) gatherCounts(q *queue) error {
+	changed := [len(slotBits)]map[int64]int64{{}, q.counts}
 	for slot, n := range q.counts {
-		if n == 0 {
-			continue
-		}
-		t.key, t.value = appendSlotKey(t.key[:0], q.number, slot), binary.AppendVarint(t.value[:0], n)
-		if err := t.batch.Merge(t.key, t.value, nil); err != nil {
-			return err
+		changed[0][slot>>(slotBits[0]-shortBits)] += n
+	}
+	for level, counts := range changed {
+		for slot, n := range counts {
+			if n == 0 {
+				continue
+			}
+			t.key = appendSlotKey(t.key[:0], q.number, level, slot<<slotBits[level])
+			t.value = binary.AppendVarint(t.value[:0], n)
+			if err := t.batch.Merge(t.key, t.value, nil); err != nil {
+				return err
+			}
 		}
 	}
 	clear(q.counts)
-	slot := slotOf(min(q.due.first.at, t.now))
-	if slot < q.swept+sweepEvery {
-		return nil
-	}
-	q.swept = slot
-	return t.batch.DeleteRange(appendSlotKey(nil, q.number, 0), appendSlotKey(nil, q.number, slot), nil)
+	return t.sweepCounts(q)
 }
 
-// countDue counts the messages that are due from each bound to before the next, in milliseconds.
-func (v *view) countDue(ctx context.Context, bounds []int64) ([]int64, error) {
-	counts := make([]int64, len(bounds)-1)
-	end := bounds[len(counts)]
-	it, err := v.iterate(appendSlotKey(nil, v.number, slotOf(max(bounds[0], v.due.first.at))),
-		appendSlotKey(nil, v.number, slotOf(end)+1))
-	if err != nil {
-		return nil, err
+func (t *tx) sweepCounts(q *queue) error {
+	before := min(q.due.first.at, t.now)
+	if shortSlot(before) < q.swept+sweepEvery {
+		return nil
 	}
-	steps := 0
-	for bucket, valid := 0, it.First(); valid && err == nil; valid = it.Next() {
+	q.swept = shortSlot(before)
+	for level := range slotBits {
+		from, to := appendSlotKey(nil, q.number, level, 0), appendSlotKey(nil, q.number, level, before)
+		if err := t.batch.DeleteRange(from, to, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dueCount counts the messages that are due from each bound to before the next, in milliseconds.
+type dueCount struct {
+	*view
+	ctx    context.Context
+	bounds []int64
+	counts []int64
+	bucket int // of the last slot or message; they come in the order of time
+	steps  int
+}
+
+// seek notes that a slot or message comes that begins at a time.
+func (c *dueCount) seek(at int64) {
+	for c.bounds[c.bucket+1] <= at {
+		c.bucket++
+	}
+}
+
+// add counts the messages that are due from one time to another, by slots of a level.
+func (c *dueCount) add(level int, from, to int64) error {
+	if level == len(slotBits) {
+		return c.each(c.due, entry{at: from}, to, func(e entry, _ []byte) (bool, error) {
+			c.seek(e.at)
+			c.counts[c.bucket]++
+			return true, c.step()
+		})
+	}
+	it, err := c.iterate(appendSlotKey(nil, c.number, level, from), append(appendSlotKey(nil, c.number, level, to), 0))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		n, _ := binary.Varint(it.Value())
 		if n == 0 {
 			continue
 		}
-		first := readTime(it.Key()[prefixLength:]) << slotBits
-		last := first | (1<<slotBits - 1)
-		for bucket < len(counts)-1 && bounds[bucket+1] <= first {
-			bucket++
+		bits := slotBits[level]
+		first := readTime(it.Key()[prefixLength+1:]) << bits
+		last := first | (1<<bits - 1)
+		if c.seek(max(first, c.bounds[0])); c.bounds[0] <= first && last < c.bounds[c.bucket+1] {
+			c.counts[c.bucket] += n
+			err = c.step()
+		} else {
+			err = c.add(level+1, max(first, from), min(last, to))
 		}
-		if bounds[0] <= first && last < bounds[bucket+1] {
-			counts[bucket] += n
-			continue
-		}
-		at := bucket
-		err = v.each(v.due, entry{at: max(first, bounds[0])}, min(last, end-1), func(e entry, _ []byte) (bool, error) {
-			for bounds[at+1] <= e.at {
-				at++
-			}
-			counts[at]++
-			if steps++; steps%interruptEvery == 0 {
-				return true, v.s.interrupted(ctx)
-			}
-			return true, nil
-		})
 	}
-	return counts, v.end(it, err)
+	return c.end(it, err)
+}
+
+func (c *dueCount) step() error {
+	if c.steps++; c.steps%interruptEvery == 0 {
+		return c.s.interrupted(c.ctx)
+	}
+	return nil
+}
+
+func (v *view) countDue(ctx context.Context, bounds []int64) ([]int64, error) {
+	c := dueCount{view: v, ctx: ctx, bounds: bounds, counts: make([]int64, len(bounds)-1)}
+	from, to := max(bounds[0], v.due.first.at), bounds[len(bounds)-1]-1
+	if from > to {
+		return c.counts, nil
+	}
+	return c.counts, c.add(0, from, to)
 }
 
 // Histogram implements store.Store.

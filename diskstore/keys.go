@@ -22,7 +22,7 @@ import (
 //
 //	kindMeta        -           → counters, pause, clock   see meta
 //	kindActivity    -           → counts of events         see events.go; as they were at the last close
-//	kindCount       slot        → how many are due         see counts.go
+//	kindCount       level, slot → how many are due         see counts.go
 //	kindMessage     id          → due as sent, envelope    every live message, written once
 //	kindRecord      id          → record                   only of what is not as it was sent, see record
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record

@@ -28,8 +28,8 @@ type queue struct {
 	dead   index
 	forget index           // remembered ids
 	groups index           // messages in a group, by its number
-	counts map[int64]int64 // of due: how many more or less by slot since the last flush
-	swept  int64           // the slots before this one were removed
+	counts map[int64]int64 // of due: how many more or less by short slot since the last flush
+	swept  int64           // the slots before this short one were removed
 
 	held      map[string]*member
 	leases    map[string]*lease
@@ -105,7 +105,7 @@ func (t *tx) create(name string) (*queue, error) {
 	q := newQueue(name, number)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
 	t.set(appendIDKey(t.key[:0], 0, kindName, name), t.value)
-	q.swept = slotOf(t.now)
+	q.swept = shortSlot(t.now)
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
@@ -199,14 +199,14 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	if e.at <= t.now {
 		q.wake = true
 	}
-	q.counts[slotOf(e.at)]++
+	q.counts[shortSlot(e.at)]++
 	t.touch(q)
 }
 
 func (t *tx) removeDue(q *queue, e entry) {
 	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
 	q.due.remove(e)
-	q.counts[slotOf(e.at)]--
+	q.counts[shortSlot(e.at)]--
 	t.touch(q)
 }
 
