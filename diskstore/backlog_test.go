@@ -15,7 +15,11 @@ import (
 
 func take(b *backlog, limit int) string {
 	var names []string
-	for _, r := range b.take(nil, limit) {
+	for range limit {
+		r := b.next()
+		if r == nil {
+			break
+		}
 		names = append(names, r.queue)
 	}
 	return strings.Join(names, " ")
@@ -30,10 +34,9 @@ func TestBacklogTakesUrgentRequestsFirstAndQueuesInTurn(t *testing.T) {
 	if got := take(b, 4); got != "u a b c" {
 		t.Errorf("first %q", got)
 	}
-	group := b.take(nil, 2)
-	b.putBack(group)
 	b.add(&request{queue: "b"})
-	if got := take(b, 100); got != "a b a a" {
+	b.add(&request{queue: "v", urgent: true})
+	if got := take(b, 100); got != "v a b a a" {
 		t.Errorf("then %q", got)
 	}
 	if got := take(b, 100); got != "" {
@@ -43,15 +46,18 @@ func TestBacklogTakesUrgentRequestsFirstAndQueuesInTurn(t *testing.T) {
 
 func TestBacklogKeepsTheOrderOfAQueue(t *testing.T) {
 	b := newBacklog()
-	var all []*request
-	for range 10 {
+	var all, got []*request
+	for i := range 10 {
 		r := &request{queue: "a"}
 		all = append(all, r)
-		b.add(r)
+		if b.add(r); i%3 == 0 {
+			got = append(got, b.next())
+		}
 	}
-	group := b.take(nil, 6)
-	b.putBack(group[2:])
-	if got := append(group[:2:2], b.take(nil, 100)...); !slices.Equal(got, all) {
+	for r := b.next(); r != nil; r = b.next() {
+		got = append(got, r)
+	}
+	if !slices.Equal(got, all) {
 		t.Error("the order has changed")
 	}
 }
@@ -61,28 +67,23 @@ func TestBacklogTakesLargeRequestsLast(t *testing.T) {
 	for _, queue := range []string{"A", "A", "b", "C", "d", "b"} {
 		b.add(&request{queue: queue, large: queue < "a"})
 	}
-	group := b.take(nil, 100)
-	b.putBack(group)
-	if got := take(b, 4); got != "C d b b" { // one large one, since none was executed
+	if got := take(b, 2); got != "b d" {
+		t.Errorf("the first group has %q", got)
+	}
+	b.endGroup(false)
+	if got := take(b, 3); got != "A b C" { // one large one, since the group before had none
 		t.Errorf("after a group without a large one: %q", got)
 	}
-	if got := take(b, 1); got != "A" {
-		t.Errorf("then %q", got)
-	}
+	b.endGroup(true)
 	b.add(&request{queue: "b"})
-	b.add(&request{queue: "A", large: true})
-	group = b.take(nil, 2)
-	b.putBack(group[1:]) // the small one was executed
-	b.add(&request{queue: "b"})
-	if got := take(b, 1); got != "A" {
-		t.Errorf("the large one waits for %q", got)
-	}
-	b.add(&request{queue: "A", large: true})
-	group = b.take(nil, 100)
-	b.putBack(group[len(group)-1:]) // one of two large ones was executed
-	b.add(&request{queue: "b"})
-	if got := take(b, 1); got != "b" {
+	if got := take(b, 100); got != "b A" {
 		t.Errorf("after a group with a large one: %q", got)
+	}
+	b.endGroup(false)
+	b.add(&request{queue: "b"})
+	b.add(&request{queue: "A", large: true})
+	if got := take(b, 100); got != "b A" {
+		t.Errorf("after a group that no large one has waited for: %q", got)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		for got := 0; got < n; runtime.Gosched() {
 			s.backlog.mu.Lock()
 			got = len(s.backlog.urgent)
-			for _, lane := range []*backlog{s.backlog, s.backlog.large} {
+			for _, lane := range []lane{s.backlog.small, s.backlog.large} {
 				for _, l := range lane.queues {
 					got += len(l.requests)
 				}

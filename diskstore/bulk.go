@@ -257,7 +257,7 @@ func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]
 	for i := range msgs {
 		size += msgs[i].Size()
 	}
-	return lookSized(ctx, s, name, size, func(t *tx, _ *queue) ([]store.SendResult, error) {
+	return call(ctx, s, name, how{looks: true, size: size}, func(t *tx, _ *queue) ([]store.SendResult, error) {
 		q, results, err := t.accept(name, "", len(msgs), func(i int) string { return msgs[i].ID })
 		if err != nil || q == nil {
 			return results, err
@@ -273,7 +273,7 @@ func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]
 
 // Remove implements store.Store.
 func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]bool, error) {
-	return lookAndChange(ctx, s, name, makeRoom, func(t *tx, q *queue) (removed []bool, err error) {
+	return call(ctx, s, name, how{looks: true, change: makesRoom}, func(t *tx, q *queue) (removed []bool, err error) {
 		places := make([]*place, len(msgs))
 		for i := range msgs { // everything is read before the first change
 			if places[i], err = t.unchanged(q, &msgs[i]); err != nil {

@@ -98,14 +98,35 @@ func (t *tx) sweepCounts(q *queue) error {
 	return nil
 }
 
-// dueCount counts the messages that are due from each bound to before the next, in milliseconds.
+// countDue counts the messages that are due from each bound to before the next, in milliseconds.
+func (v *view) countDue(ctx context.Context, bounds []int64) (counts []int64, err error) {
+	c := dueCount{view: v, ctx: ctx, bounds: bounds, counts: make([]int64, len(bounds)-1)}
+	for i := range c.iterators {
+		if c.iterators[i], err = v.iterate(nil, nil); err != nil {
+			break
+		}
+	}
+	from, to := max(bounds[0], v.due.first.at), bounds[len(bounds)-1]-1
+	if err == nil && from <= to {
+		err = c.add(0, from, to)
+	}
+	v.s.steps.Add(int64(c.steps))
+	for _, it := range c.iterators {
+		if it != nil {
+			err = v.end(it, err)
+		}
+	}
+	return c.counts, err
+}
+
 type dueCount struct {
 	*view
-	ctx    context.Context
-	bounds []int64
-	counts []int64
-	bucket int // of the last slot or message; they come in the order of time
-	steps  int
+	ctx       context.Context
+	bounds    []int64
+	counts    []int64
+	bucket    int                                 // of the last slot or message; they come in the order of time
+	iterators [len(slotBits) + 1]*pebble.Iterator // of each level of slots, and of entries: making one takes long
+	steps     int
 }
 
 // seek notes that a slot or message comes that begins at a time.
@@ -115,51 +136,42 @@ func (c *dueCount) seek(at int64) {
 	}
 }
 
-// add counts the messages that are due from one time to another, by slots of a level.
-func (c *dueCount) add(level int, from, to int64) error {
-	if level == len(slotBits) {
-		return c.each(c.due, entry{at: from}, to, func(e entry, _ []byte) (bool, error) {
-			c.seek(e.at)
-			c.counts[c.bucket]++
-			return true, c.step()
-		})
-	}
-	it, err := c.iterate(appendSlotKey(nil, c.number, level, from), append(appendSlotKey(nil, c.number, level, to), 0))
-	if err != nil {
-		return err
+// add counts the messages that are due from one time to another, by slots of a level or by themselves.
+func (c *dueCount) add(level int, from, to int64) (err error) {
+	it := c.iterators[level]
+	entries := level == len(slotBits)
+	if entries {
+		it.SetBounds(appendTimeKey(nil, c.number, kindDue, entry{at: from}),
+			appendTimeKey(nil, c.number, kindDue, entry{at: to + 1}))
+	} else {
+		it.SetBounds(appendSlotKey(nil, c.number, level, from), append(appendSlotKey(nil, c.number, level, to), 0))
 	}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		n, _ := binary.Varint(it.Value())
-		if n == 0 {
+		if c.steps++; c.steps%interruptEvery == 0 {
+			err = c.s.interrupted(c.ctx)
+		}
+		if entries {
+			if e, bad := parseEntry(it.Key()); bad == nil { // else not an entry, and harmless
+				c.seek(e.at)
+				c.counts[c.bucket]++
+			}
 			continue
 		}
-		bits := slotBits[level]
-		first := readTime(it.Key()[prefixLength+1:]) << bits
-		last := first | (1<<bits - 1)
-		if c.seek(max(first, c.bounds[0])); c.bounds[0] <= first && last < c.bounds[c.bucket+1] {
+		if len(it.Key()) != prefixLength+1+timeLength {
+			continue
+		}
+		n, _ := binary.Varint(it.Value())
+		first := readTime(it.Key()[prefixLength+1:]) << slotBits[level]
+		last := first | (1<<slotBits[level] - 1)
+		switch c.seek(max(first, c.bounds[0])); {
+		case n == 0:
+		case c.bounds[0] <= first && last < c.bounds[c.bucket+1]:
 			c.counts[c.bucket] += n
-			err = c.step()
-		} else {
+		default:
 			err = c.add(level+1, max(first, from), min(last, to))
 		}
 	}
-	return c.end(it, err)
-}
-
-func (c *dueCount) step() error {
-	if c.steps++; c.steps%interruptEvery == 0 {
-		return c.s.interrupted(c.ctx)
-	}
-	return nil
-}
-
-func (v *view) countDue(ctx context.Context, bounds []int64) ([]int64, error) {
-	c := dueCount{view: v, ctx: ctx, bounds: bounds, counts: make([]int64, len(bounds)-1)}
-	from, to := max(bounds[0], v.due.first.at), bounds[len(bounds)-1]-1
-	if from > to {
-		return c.counts, nil
-	}
-	return c.counts, c.add(0, from, to)
+	return err
 }
 
 // Histogram implements store.Store.
@@ -169,7 +181,7 @@ func (s *Store) Histogram(ctx context.Context, name string, times []time.Time) (
 
 // Stats implements store.Store.
 func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
-	stats, err := call(ctx, s, name, urgent, (*tx).stats)
+	stats, err := call(ctx, s, name, how{urgent: true}, (*tx).stats)
 	if err != nil || stats.NextDue.IsZero() || stats.NextDue.After(stats.Now) {
 		return stats, err
 	}

@@ -17,7 +17,7 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 	results := make([]store.ReportResult, len(reports))
 	for i := range reports {
 		r := &reports[i]
-		_, results[i].Err = call(ctx, s, r.Queue, inOrder, func(t *tx, q *queue) (struct{}, error) {
+		_, results[i].Err = call(ctx, s, r.Queue, how{}, func(t *tx, q *queue) (struct{}, error) {
 			t.quick = true
 			if q.number == 0 || len(r.Counts) == 0 {
 				return struct{}{}, nil
@@ -45,7 +45,7 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 
 // Activity implements store.Store.
 func (s *Store) Activity(ctx context.Context, name string) (store.Activity, error) {
-	return call(ctx, s, name, inOrder, func(t *tx, q *queue) (store.Activity, error) {
+	return call(ctx, s, name, how{}, func(t *tx, q *queue) (store.Activity, error) {
 		t.quick = true
 		if q.number == 0 {
 			return new(activity.Ring).At(s.clock.Now()), nil

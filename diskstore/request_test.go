@@ -159,7 +159,7 @@ func TestSendThatSharesAGroupWithAReadIsDurable(t *testing.T) {
 	waiting := func(n int) {
 		for got := 0; got < n; runtime.Gosched() {
 			s.backlog.mu.Lock()
-			if l := s.backlog.queues["q"]; l != nil {
+			if l := s.backlog.small.queues["q"]; l != nil {
 				got = len(l.requests)
 			}
 			s.backlog.mu.Unlock()

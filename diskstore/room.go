@@ -163,18 +163,13 @@ const (
 	stopSublevels   = 32
 )
 
-const (
-	changes  = false
-	makeRoom = true
-)
-
 // checkChange refuses a change when the disk is full and the reserve nearly used up.
-func (t *tx) checkChange(makesRoom bool) error {
+func (t *tx) checkChange(c change) error {
 	r := t.s.reserve
 	if !r.isFull() || r.exists() {
 		return nil
 	}
-	need := r.floor(makesRoom) + uint64(2*t.batch.Len())
+	need := r.floor(c) + uint64(2*t.batch.Len())
 	usage, err := r.FS.GetDiskUsage(t.s.dir)
 	if err != nil {
 		return nil // the write will tell
@@ -182,7 +177,7 @@ func (t *tx) checkChange(makesRoom bool) error {
 	sublevels := t.s.db.Metrics().Levels[0].Sublevels
 	r.setStalled(sublevels >= manySublevels)
 	most := int32(changeSublevels)
-	if makesRoom {
+	if c == makesRoom {
 		most = purgeSublevels
 	}
 	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= most && r.cannotMerge() {
@@ -199,11 +194,11 @@ func (s *Store) fullError() error {
 }
 
 // floor returns how much room a change must leave.
-func (r *reserve) floor(makesRoom bool) uint64 {
+func (r *reserve) floor(c change) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	size := uint64(max(r.size, minReserve))
-	if makesRoom {
+	if c == makesRoom {
 		return size / purgeFloor
 	}
 	return size / changeFloor

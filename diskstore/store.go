@@ -11,62 +11,53 @@ import (
 
 var _ store.Store = (*Store)(nil)
 
-// call has the writer execute one step on a queue. The queue is an empty one of number 0 when it does not exist.
-func call[T any](ctx context.Context, s *Store, name string, urgent bool, step func(t *tx, q *queue) (T, error)) (T,
-	error) {
-	return callSized(ctx, s, name, urgent, 0, step)
+// how says how the writer executes a step.
+type how struct {
+	urgent bool // before others; see request.go
+	looks  bool // it reads messages, so the changes of earlier steps are made readable
+	change change
+	size   int // about how many bytes it writes
 }
 
-// callSized is call for a step that writes about size bytes.
-func callSized[T any](ctx context.Context, s *Store, name string, urgent bool, size int,
-	step func(t *tx, q *queue) (T, error)) (T, error) {
-	var result T
+// change says which of the checks of a full disk a step has to pass; see checkChange. Sends have a check of their own.
+type change uint8
+
+const (
+	noChange change = iota
+	changes
+	makesRoom
+)
+
+// call has the writer execute one step on a queue. The queue is an empty one of number 0 when it does not exist.
+func call[T any](ctx context.Context, s *Store, name string, h how, step func(t *tx, q *queue) (T, error)) (T, error) {
+	var result, none T
 	var failed error
-	err := s.doSized(ctx, name, urgent, size, func(t *tx) {
-		q := s.queue(name)
-		if failed = q.damage; failed != nil {
-			return
+	checked := func(t *tx, q *queue) (_ T, err error) {
+		if h.looks {
+			err = t.flush()
 		}
-		result, failed = executeOnce(ctx, t, q, step)
-		t.notify(name)
+		if err == nil && h.change != noChange {
+			err = t.checkChange(h.change)
+		}
+		if err != nil {
+			return none, err
+		}
+		return step(t, q)
+	}
+	err := s.doSized(ctx, name, h.urgent, h.size, func(t *tx) {
+		q := s.queue(name)
+		if failed = q.damage; failed == nil {
+			result, failed = executeOnce(ctx, t, q, checked)
+			t.notify(name)
+		}
 	})
 	if err == nil { // else the writer may never leave it
 		err = failed
 	}
 	if err != nil {
-		var none T
 		return none, err
 	}
 	return result, nil
-}
-
-// look is call for a step that reads messages.
-func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q *queue) (T, error)) (T, error) {
-	return lookSized(ctx, s, name, 0, step)
-}
-
-// lookSized is look for a step that writes about size bytes.
-func lookSized[T any](ctx context.Context, s *Store, name string, size int,
-	step func(t *tx, q *queue) (T, error)) (T, error) {
-	return callSized(ctx, s, name, inOrder, size, func(t *tx, q *queue) (T, error) {
-		if err := t.flush(); err != nil {
-			var none T
-			return none, err
-		}
-		return step(t, q)
-	})
-}
-
-// lookAndChange is look for a step that changes something, and may make room by it.
-func lookAndChange[T any](ctx context.Context, s *Store, name string, makesRoom bool,
-	step func(t *tx, q *queue) (T, error)) (T, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) (T, error) {
-		if err := t.checkChange(makesRoom); err != nil {
-			var none T
-			return none, err
-		}
-		return step(t, q)
-	})
 }
 
 // Send implements store.Store. It is refused with ErrFull while the disk has too little room left for claims and acks;
@@ -84,12 +75,13 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 		size += msgs[i].Size()
 	}
 	if len(msgs) > 0 && msgs[0].OneByOne() {
-		return lookSized(ctx, s, name, size, func(t *tx, _ *queue) ([]store.SendResult, error) {
+		h := how{looks: true, size: size}
+		return call(ctx, s, name, h, func(t *tx, _ *queue) ([]store.SendResult, error) {
 			t.durable = t.durable || durable
 			return t.sendOneByOne(name, msgs)
 		})
 	}
-	return callSized(ctx, s, name, inOrder, size, func(t *tx, q *queue) ([]store.SendResult, error) {
+	return call(ctx, s, name, how{size: size}, func(t *tx, q *queue) ([]store.SendResult, error) {
 		t.durable = t.durable || durable
 		if len(msgs) > 0 {
 			if met, err := t.meets(q, msgs[0].If); err != nil {
@@ -104,10 +96,7 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 
 // Claim implements store.Store. It does not wait for the fsync, unless messages died; see sync.go.
 func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
-	return call(ctx, s, name, urgent, func(t *tx, q *queue) (store.Claim, error) {
-		if err := t.checkChange(changes); err != nil {
-			return store.Claim{}, err
-		}
+	return call(ctx, s, name, how{urgent: true, change: changes}, func(t *tx, q *queue) (store.Claim, error) {
 		c, err := t.claim(q, req, s.clock.Now()) // finer than the engine counts, for measurements of lateness
 		t.quick = err == nil && len(c.Died) == 0
 		return c, err
@@ -116,10 +105,7 @@ func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) 
 
 // Settle implements store.Store.
 func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
-	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.SettleResult, error) {
-		if err := t.checkChange(changes); err != nil {
-			return nil, err
-		}
+	return call(ctx, s, name, how{urgent: true, change: changes}, func(t *tx, q *queue) ([]store.SettleResult, error) {
 		results := make([]store.SettleResult, len(settlements))
 		met := true // of the last settlement
 		for i := range settlements {
@@ -151,10 +137,7 @@ func (s *Store) Linked(string, string) bool { return true }
 
 // Extend implements store.Store. It waits for the fsync unless it extends nothing.
 func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.ExtendResult, error) {
-		if err := t.checkChange(changes); err != nil {
-			return nil, err
-		}
+	return call(ctx, s, name, how{urgent: true, change: changes}, func(t *tx, q *queue) ([]store.ExtendResult, error) {
 		results := make([]store.ExtendResult, len(extensions))
 		t.quick = true
 		for i, e := range extensions {
@@ -167,13 +150,13 @@ func (s *Store) Extend(ctx context.Context, name string, extensions []store.Exte
 
 // Cancel implements store.Store.
 func (s *Store) Cancel(ctx context.Context, name string, req store.CancelRequest) ([]store.CancelResult, error) {
-	return lookAndChange(ctx, s, name, makeRoom,
+	return call(ctx, s, name, how{looks: true, change: makesRoom},
 		func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, req) })
 }
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due store.Due) ([]error, error) {
-	return lookAndChange(ctx, s, name, changes,
+	return call(ctx, s, name, how{looks: true, change: changes},
 		func(t *tx, q *queue) ([]error, error) { return t.rescheduleAll(q, ids, due) })
 }
 
@@ -182,7 +165,7 @@ func (s *Store) Replay(ctx context.Context, name string, sel store.Selection, du
 	if err := sel.CheckReplay(); err != nil {
 		return store.Bulk{}, err
 	}
-	return lookAndChange(ctx, s, name, changes,
+	return call(ctx, s, name, how{looks: true, change: changes},
 		func(t *tx, q *queue) (store.Bulk, error) { return t.replay(q, sel, due) })
 }
 
@@ -191,12 +174,13 @@ func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (st
 	if err := sel.CheckPurge(); err != nil {
 		return store.Bulk{}, err
 	}
-	return lookAndChange(ctx, s, name, makeRoom, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
+	return call(ctx, s, name, how{looks: true, change: makesRoom},
+		func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
 }
 
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
-	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, _ *queue) (struct{}, error) {
+	_, err := call(ctx, s, name, how{looks: true, change: changes}, func(t *tx, _ *queue) (struct{}, error) {
 		q, err := t.create(name)
 		if err == nil {
 			q.paused = paused
@@ -229,7 +213,7 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 // changeIf makes a change, unless step reports that its condition is not met. Unlike an error, that result is
 // remembered of a request, so that a repetition is refused, too, even if the condition is met by then.
 func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *queue) (met bool, err error)) error {
-	met, err := lookAndChange(ctx, s, name, changes, step)
+	met, err := call(ctx, s, name, how{looks: true, change: changes}, step)
 	if err == nil && !met {
 		err = store.ErrConflict
 	}
@@ -240,7 +224,7 @@ func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *q
 func (s *Store) Delete(ctx context.Context, name string) error {
 	var failed error
 	remove := func(t *tx, q *queue) (struct{}, error) {
-		if err := t.checkChange(makeRoom); err != nil {
+		if err := t.checkChange(makesRoom); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, t.removeQueue(q)

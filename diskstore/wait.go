@@ -57,7 +57,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 
 // Notify implements store.Notifier.
 func (s *Store) Notify(ctx context.Context, name string) error {
-	_, err := call(ctx, s, name, urgent, func(t *tx, q *queue) (struct{}, error) {
+	_, err := call(ctx, s, name, how{urgent: true}, func(t *tx, q *queue) (struct{}, error) {
 		t.quick, q.wake = true, true
 		return struct{}{}, nil
 	})
@@ -66,7 +66,7 @@ func (s *Store) Notify(ctx context.Context, name string) error {
 
 // listen puts a waiter in line, unless a claim may return something now.
 func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool, err error) {
-	return call(ctx, s, name, urgent, func(t *tx, q *queue) (bool, error) {
+	return call(ctx, s, name, how{urgent: true}, func(t *tx, q *queue) (bool, error) {
 		t.quick = true
 		next, err := t.next(q)
 		if err != nil || next <= t.now {

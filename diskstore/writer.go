@@ -18,9 +18,6 @@ const (
 	maxGroupTime     = 5 * time.Millisecond
 )
 
-// maxTaken is how many requests the writer takes from the backlog at a time.
-const maxTaken = 256
-
 // maxUnsynced is how many groups may wait for their fsync while the next one is executed.
 const maxUnsynced = 1
 
@@ -50,8 +47,7 @@ type tx struct {
 	retrying bool   // makeRoom is to be called again
 	touched  map[*queue]struct{}
 	leases   []touchedLease
-	requests []*request // scratch
-	ready    []found    // scratch of a claim
+	ready    []found // scratch of a claim
 }
 
 type touchedLease struct {
@@ -87,32 +83,32 @@ func (s *Store) write() {
 func (t *tx) run() (*group, error) {
 	t.batch, t.size, t.durable, t.checked = t.s.db.NewBatch(), 0, false, false
 	g := &group{}
-	begin := time.Now()
+	begin, large := time.Now(), false
 	for {
-		t.requests = t.s.backlog.take(t.requests[:0], maxTaken)
-		if len(t.requests) == 0 {
-			return g, t.finish(g)
+		n := len(g.requests) + len(g.quick)
+		late := n%8 == 7 && time.Since(begin) > maxGroupTime // reading the clock is a part of a short call's cost
+		if n == maxGroupRequests || n > 0 && t.size+t.batch.Len() > maxGroupBytes || late {
+			break
 		}
-		for i, r := range t.requests {
-			n := len(g.requests) + len(g.quick)
-			late := n%8 == 7 && time.Since(begin) > maxGroupTime // reading the clock is a part of a short call's cost
-			if n == maxGroupRequests || n > 0 && t.size+t.batch.Len() > maxGroupBytes || late {
-				t.s.backlog.putBack(t.requests[i:])
-				return g, t.finish(g)
-			}
-			t.readClock()
-			t.quick = false
-			r.execute(t)
-			if t.quick && t.s.syncEvery == 0 {
-				g.quick = append(g.quick, r)
-			} else {
-				g.requests = append(g.requests, r)
-			}
-			if t.s.hasFailed() {
-				return g, nil
-			}
+		r := t.s.backlog.next()
+		if r == nil {
+			break
+		}
+		large = large || r.large
+		t.readClock()
+		t.quick = false
+		r.execute(t)
+		if t.quick && t.s.syncEvery == 0 {
+			g.quick = append(g.quick, r)
+		} else {
+			g.requests = append(g.requests, r)
+		}
+		if t.s.hasFailed() {
+			return g, nil
 		}
 	}
+	t.s.backlog.endGroup(large)
+	return g, t.finish(g)
 }
 
 // finish applies the last changes of a group, and asks for the fsync.
