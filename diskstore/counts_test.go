@@ -60,8 +60,9 @@ func spreadOut(t *testing.T, s *Store) (from time.Time) {
 	return from
 }
 
-// fewSteps is for the entries of two slots of spreadOut.
-const fewSteps = 2000
+// fewSteps is for the long slots of the 24,000 messages of spreadOut, which are half of a year's, and for the short slots
+// and entries that two bounds divide.
+const fewSteps = 6000
 
 func TestHistogramReadsFewEntriesOfManyMessages(t *testing.T) {
 	fs, clock := vfs.NewMem(), newManualClock()
