@@ -3,6 +3,8 @@ package later
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"runtime"
@@ -17,6 +19,11 @@ import (
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/store"
+
+	// These engines register the URL schemes that Open always supports.
+	_ "github.com/laterq/later/memstore"
+	_ "github.com/laterq/later/redisstore"
+	_ "github.com/laterq/later/remotestore"
 )
 
 // Client provides access to the queues of one store. Create it with Open or New, and call Close when done.
@@ -298,13 +305,10 @@ func (c *Client) queuesPage(ctx context.Context, cursor string) (names []string,
 // seconds. Watches end with ErrClosed. Later calls return ErrClosed, including calls on a Delivery. Close
 // closes the store if Open opened it.
 //
-// Close waits for handlers, so it returns ErrInvalid and does nothing when a handler calls it. End the context of
-// Worker.Run instead, and close the client when Run has returned.
+// A handler should not call Close, which waits for it: the worker drains until its ShutdownTimeout has passed, leaves
+// the handler running and releases its message, and then Close returns. End the context of Worker.Run instead, and close
+// the client when Run has returned.
 func (c *Client) Close() error {
-	if calledByHandler() {
-		return store.Invalid("Close is called by a handler, for which it would wait: end the context of Worker.Run, and " +
-			"close the client when Run has returned")
-	}
 	c.closeOnce.Do(func() {
 		c.mu.Lock()
 		c.closing = true
@@ -353,4 +357,95 @@ func (c *Client) beginLoop() error {
 	}
 	c.loops.Add(1)
 	return nil
+}
+
+// Store returns the client's engine, for tools that work below the client, such as package migrate. The
+// engine does not check its input: call the Check functions of package store first. Do not close the
+// engine. Close closes it if Open opened it, and does not wait for calls made through Store.
+func (c *Client) Store() store.Store { return c.store }
+
+// Backup writes a consistent copy of the whole store to the new directory dir and verifies it.
+//
+// The copy is a store of its own that can be opened. It contains everything that was acknowledged before the call;
+// other calls and workers continue. dir must be missing or empty, and outside the store's own directory. It appears
+// only when the copy is complete, so there is none after an error.
+//
+// Only the embedded store supports Backup. Other stores return ErrUnsupported: use package migrate or the
+// server's own backups. A copy on the same disk takes little time and space because it shares immutable
+// files with the store; for the same reason it does not help when that disk fails.
+func (c *Client) Backup(ctx context.Context, dir string) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	b, ok := c.store.(store.Backuper)
+	if !ok {
+		return fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to a file with "+
+			"later export, or use the backups of the server", ErrUnsupported)
+	}
+	return b.Backup(ctx, dir)
+}
+
+// Ping returns nil if the store serves calls now: in a Cluster, all of its primaries do. Use it for a readiness probe.
+// It does not retry, and returns when ctx ends, for example after a second; a server that hangs is noticed only then.
+//
+// Errors: ErrUnavailable, ErrMisconfigured, ErrUnauthenticated, ErrForbidden, ErrUnsupported, ErrClosed, the cause of
+// ctx.
+func (c *Client) Ping(ctx context.Context) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	if p, ok := c.store.(store.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	_, err := c.store.Stats(ctx, "ping")
+	return err
+}
+
+// WaitForStore has Open wait for a store that does not answer yet, for example because it starts at the same time as
+// the program, or because another process has the embedded store open. Open tries again until d has passed or its
+// context ends, and then returns the last error. d is more than 0.
+func WaitForStore(d time.Duration) Option { return waitForStore(d) }
+
+type waitForStore time.Duration
+
+func (w waitForStore) applyClient(o *options) error {
+	if w <= 0 {
+		return store.Invalid("WaitForStore is %v: give more than 0", time.Duration(w))
+	}
+	if o.wait > 0 {
+		return twice("WaitForStore")
+	}
+	o.wait = time.Duration(w)
+	return nil
+}
+
+const (
+	minOpenPause = 50 * time.Millisecond
+	maxOpenPause = time.Second
+)
+
+// openStore opens the store at url, and tries again if it is to wait for it.
+func openStore(ctx context.Context, url string, o *options) (store.Store, error) {
+	began, logged := time.Now(), false
+	for pause := minOpenPause; ; pause = min(2*pause, maxOpenPause) {
+		s, err := store.Open(ctx, url, store.OpenConfig{Logger: o.logger})
+		if err == nil && logged {
+			o.logger.Info("later: the store is open", "after", time.Since(began).Round(time.Millisecond))
+		}
+		left := o.wait - time.Since(began)
+		if err == nil || !errors.Is(err, ErrUnavailable) || left <= 0 {
+			return s, err
+		}
+		if !logged {
+			logged = true
+			o.logger.Warn("later: waiting for the store", "store", store.RedactURL(url), "limit", o.wait, "error", err)
+		}
+		select {
+		case <-time.After(min(pause, left)):
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
 }

@@ -91,64 +91,58 @@ func TestClientCloseCompletesSendsInFlightAndRefusesNewOnes(t *testing.T) {
 	})
 }
 
-func TestClientCloseInAHandlerIsRefusedAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		began := time.Now()
-		refused := make(chan error, 1)
-		w := NewWorker(c, WorkerConfig{Middleware: []func(HandlerFunc) HandlerFunc{
-			func(next HandlerFunc) HandlerFunc {
-				return func(ctx context.Context, m *Message) error { return next(ctx, m) }
-			},
-		}})
-		w.Handle("q", func(context.Context, *Message) error {
-			refused <- c.Close()
-			return nil
-		})
-		stop := start(t, w)
-		mustSend(t, c.Queue("q"), "")
-		err := <-refused
-		wantError(t, err, ErrInvalid)
-		if !strings.Contains(err.Error(), "end the context of Worker.Run") || time.Since(began) > 0 {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		synctest.Wait()
-		wantCounts(t, c.Queue("q"), 0, 0, 0, 0) // the client goes on
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // closingDestination is a Deliverer that closes its client.
 type closingDestination struct {
-	client  *Client
-	refused chan error
+	client *Client
+	closed chan error
 }
 
 func (d closingDestination) Deliver(context.Context, []*Message) []error {
-	d.refused <- d.client.Close()
+	d.closed <- d.client.Close()
 	return nil
 }
 
-func TestClientCloseInABatchOrADestinationIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		refused := make(chan error, 2)
-		w := NewWorker(c, WorkerConfig{})
-		w.HandleBatch("batches", func(context.Context, []*Message) []error {
-			refused <- c.Close()
-			return nil
-		}, BatchConfig{})
-		w.Forward("moved", To(closingDestination{c, refused}))
-		start(t, w)
-		mustSend(t, c.Queue("batches"), "")
-		mustSend(t, c.Queue("moved"), "")
-		for range 2 {
-			wantError(t, <-refused, ErrInvalid)
-		}
-	})
+func TestClientCloseInAHandlerReturnsAfterTheDrain(t *testing.T) {
+	for name, register := range map[string]func(*Worker, *Client, chan error){
+		"of a message": func(w *Worker, c *Client, closed chan error) {
+			w.Handle("q", func(context.Context, *Message) error {
+				closed <- c.Close()
+				return nil
+			})
+		},
+		"of a batch": func(w *Worker, c *Client, closed chan error) {
+			w.HandleBatch("q", func(context.Context, []*Message) []error {
+				closed <- c.Close()
+				return nil
+			}, BatchConfig{})
+		},
+		"of a destination": func(w *Worker, c *Client, closed chan error) {
+			w.Forward("q", To(closingDestination{c, closed}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Client) {
+				closed := make(chan error, 1)
+				w := NewWorker(c, WorkerConfig{ShutdownTimeout: time.Second})
+				register(w, c, closed)
+				stop := start(t, w)
+				mustSend(t, c.Queue("q"), "")
+				began := time.Now()
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("Close took %v", took)
+				}
+				if err := stop(); err == nil || !strings.Contains(err.Error(), "still running") {
+					t.Errorf("Run returned %v", err)
+				}
+				if s, err := c.store.Stats(t.Context(), "q"); err != nil || s.Ready != 1 {
+					t.Errorf("%+v, %v: the message was not released", s, err)
+				}
+			})
+		})
+	}
 }
 
 func TestClientCloseDrainsItsWorkers(t *testing.T) {

@@ -1,7 +1,6 @@
 package later
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +10,9 @@ import (
 
 	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
-
-const defaultLease = 30 * time.Second
 
 // Delivery is a received message, to be settled with Ack, Nack, Snooze, Bury or Release.
 //
@@ -43,133 +41,6 @@ type receivedLease struct {
 	deadline time.Time // on this process's clock, and not later than the store's; zero in another process
 	until    time.Time // the deadline on the store's clock
 	lost     map[string]bool
-}
-
-// Receive claims up to n ready messages, earliest due first.
-//
-// n is 1 to store.MaxBatch. Receive blocks until there is at least one message, unless NoWait says otherwise, or ctx
-// ends; then it returns ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which
-// only Delivery.Extend extends. A paused queue delivers no messages.
-func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
-	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
-		return nil, err
-	}
-	if n < 1 || n > store.MaxBatch {
-		return nil, store.Invalid("n is %d: receive 1 to %d messages at a time", n, store.MaxBatch)
-	}
-	var o receiveOptions
-	for i, opt := range opts {
-		if opt == nil {
-			return nil, nilOption(i)
-		}
-		if err := opt.applyReceive(&o); err != nil {
-			return nil, err
-		}
-	}
-	if o.lease == 0 {
-		o.lease = defaultLease
-	}
-	if err := q.client.beginLoop(); err != nil {
-		return nil, err
-	}
-	defer q.client.loops.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(q.client.ending, func() { cancel(errClientClosed) })()
-
-	for ctx.Err() == nil {
-		deliveries, more, err := q.receiveOnce(ctx, store.ClaimRequest{Max: n, Lease: o.lease})
-		if len(deliveries) > 0 || err != nil {
-			return deliveries, err
-		}
-		if more {
-			continue // the claim used up its bound on housekeeping
-		}
-		if o.noWait {
-			return nil, nil
-		}
-		if err := q.client.store.Wait(ctx, q.name); err != nil && ctx.Err() == nil {
-			return nil, err
-		}
-	}
-	return nil, context.Cause(ctx)
-}
-
-// receiveOnce makes one claim. The claim does not end with ctx, because messages that it claims would then
-// be held by nobody. If ctx ends first, the claimed messages are released.
-func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []*Delivery, more bool, err error) {
-	type reply struct {
-		claim store.Claim
-		err   error
-	}
-	replies := make(chan reply)
-	gone := make(chan struct{})
-	asked := time.Now()
-	q.client.loops.Go(func() {
-		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, req.Lease))
-		defer cancel()
-		claim, err := q.client.store.Claim(claiming, q.name, req)
-		select {
-		case replies <- reply{claim, err}:
-		case <-gone:
-			q.observeDead(ctx, claim)
-			q.release(claim.Messages)
-		}
-	})
-	select {
-	case r := <-replies:
-		return q.deliveries(ctx, r.claim, asked.Add(req.Lease)), r.claim.More, r.err
-	case <-ctx.Done():
-		close(gone)
-		return nil, false, context.Cause(ctx)
-	}
-}
-
-// release releases messages that will not be handled. If that fails, they are delivered again after their
-// lease.
-func (q *Queue) release(msgs []store.Claimed) {
-	if len(msgs) == 0 {
-		return
-	}
-	settlements := make([]store.Settlement, len(msgs))
-	for i := range msgs {
-		settlements[i] = store.Settlement{Receipt: msgs[i].Receipt, Action: store.Release}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	if _, err := q.client.store.Settle(ctx, q.name, settlements); err != nil {
-		q.client.log.Warn("later: messages for a cancelled Receive could not be released; they return when their lease ends",
-			"queue", q.name, "messages", len(msgs), "error", err)
-	}
-}
-
-func (q *Queue) deliveries(ctx context.Context, claim store.Claim, deadline time.Time) []*Delivery {
-	q.observeDead(ctx, claim)
-	if len(claim.Messages) == 0 {
-		return nil
-	}
-	lease := &receivedLease{received: time.Now(), deadline: deadline, until: claim.Deadline}
-	got := make([]*Delivery, len(claim.Messages))
-	for i := range claim.Messages {
-		m := new(Message)
-		m.fill(q.name, &claim.Messages[i], claim.Now)
-		got[i] = &Delivery{Message: m, queue: q, lease: lease, receipt: claim.Messages[i].Receipt}
-		got[i].event(ctx, EventClaimed, nil)
-	}
-	return got
-}
-
-// observeDead reports the messages that a claim moved to dead, and the dead ones that it dropped.
-func (q *Queue) observeDead(ctx context.Context, claim store.Claim) {
-	for _, id := range claim.Expired {
-		q.event(ctx, EventExpired, id)
-	}
-	for _, id := range claim.Died {
-		q.event(ctx, EventDied, id)
-	}
-	for _, id := range claim.Dropped {
-		q.event(ctx, EventDropped, id)
-	}
 }
 
 // Ack removes the message: it is done.
@@ -408,4 +279,42 @@ func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 		})
 	}
 	d.queue.activity.Count(kind, 1)
+}
+
+// Receipt returns a text that lets any process settle and extend the message; see Queue.Delivery. It has up to
+// store.MaxReceipt bytes and is safe in a URL. Treat it as a secret: whoever has it can settle the message.
+func (d *Delivery) Receipt() string {
+	r := wire.Receipt{
+		Queue:       d.Queue,
+		Receipt:     d.receipt,
+		DedupWindow: d.dedupWindow,
+		Grouped:     d.grouped,
+		Deadline:    d.lease.storeDeadline(),
+		Attempt:     d.Attempt,
+	}
+	return r.String()
+}
+
+// Delivery returns the delivery that a receipt stands for, in any process and with any client of the same store. It
+// does not call the store.
+//
+// Only ID, Queue and Attempt of its Message are set. Settles and Extend work as on the original Delivery, and at most
+// one settle of all deliveries with the same receipt takes effect. A repeated Ack returns nil only on the same
+// Delivery; on another one it returns ErrLeaseLost, like every settle after the lease has ended. Extend extends the
+// lease of all messages of the Receive that returned the original.
+//
+// Delivery returns ErrInvalid when the text is not a receipt or is one of another queue.
+func (q *Queue) Delivery(receipt string) (*Delivery, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
+	}
+	r, err := wire.ParseReceipt(receipt)
+	if err != nil {
+		return nil, err
+	}
+	if r.Queue != q.name {
+		return nil, store.Invalid("receipt is of queue %q, not %q: use its queue", r.Queue, q.name)
+	}
+	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt, dedupWindow: r.DedupWindow, grouped: r.Grouped}
+	return &Delivery{Message: m, queue: q, lease: &receivedLease{until: r.Deadline}, receipt: r.Receipt}, nil
 }

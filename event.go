@@ -2,9 +2,11 @@ package later
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/store"
 )
 
@@ -83,3 +85,120 @@ const (
 	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
 	EventMissed = event.Missed
 )
+
+// WatchEvent is an Event of any process that uses the store, as a Watch receives it.
+type WatchEvent struct {
+	Kind  EventKind
+	Queue string
+	ID    string // "" for events of a queue
+	// Time is when the event happened, on the clock of its process, in milliseconds.
+	Time time.Time
+	// Attempt, Lateness, Duration and Count are the same as in the Event. Durations are in microseconds.
+	Attempt  int
+	Lateness time.Duration
+	Duration time.Duration
+	Count    int
+	// Error is the text of Event.Err, up to 300 bytes.
+	Error string
+	// Headers are the headers that the client of the process asks for; see WithEventHeaders.
+	Headers map[string]string
+	// Process is where the event happened.
+	Process Process
+	// Missed is set for EventMissed: how many events are missing before the next one. It is 0 if that is not known,
+	// because the connection to the store was interrupted. An EventMissed has a Queue and a Process if they are known.
+	Missed int
+}
+
+// Process is a program that uses the store. Its fields are Host, PID, and Name, which is that of the program's file.
+type Process = report.Process
+
+// Watch receives the events of some queues, whichever process they happen in. It is returned by Client.Watch. Call
+// Close when done. Its methods are safe for concurrent use.
+type Watch struct {
+	client *Client
+	watch  *report.Watch
+}
+
+// Watch starts to watch queues, which need not exist, or all queues if none is given, also those that are created later:
+// with the message that creates them, or within a few seconds in a Redis Cluster and for a Redis user who may not listen
+// to the pattern of all channels. When it returns, the Watch receives what happens from then on, in every process whose client is not
+// created WithoutActivity: all kinds of events but EventStarted.
+//
+// A client notices a new watcher with its next report: at once if the queue was idle for a second or the Watch is its
+// own, else within a second. From then on events arrive about 10 ms after they happened. Watching never slows the
+// queue: a process sends up to 100 to 125 events of a queue every 10 ms, and what is more, or what this Watch does not
+// read in time, is dropped and counted in an EventMissed. Events are best effort. Those of one process and queue arrive
+// in the order in which its goroutines reported them, so the claim of a message can precede its EventSent.
+//
+// ctx limits the call and not the Watch. Watch returns ErrInvalid for a name that is not allowed, and ErrUnsupported if the server does not allow this program to listen to channels. The
+// embedded store has the events of this process, and mem:// the events of the store of that name.
+func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.calls.Done()
+	for _, name := range queues {
+		if err := store.CheckQueue(name); err != nil {
+			return nil, err
+		}
+	}
+	watch, err := report.NewWatch(ctx, c.ending, c.store, queues, c.Queues)
+	if err != nil {
+		return nil, err
+	}
+	w := &Watch{c, watch}
+	if err := c.addWatch(w); err != nil {
+		w.Close()
+		return nil, err
+	}
+	for _, q := range c.used() { // other clients learn of it from their next report
+		if len(queues) == 0 || slices.Contains(queues, q.name) {
+			q.activity.ExpectWatcher()
+		}
+	}
+	return w, nil
+}
+
+// addWatch has Close of the client close w.
+func (c *Client) addWatch(w *Watch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return errClientClosed
+	}
+	if c.watches == nil {
+		c.watches = map[*Watch]struct{}{}
+	}
+	c.watches[w] = struct{}{}
+	return nil
+}
+
+// closeWatches closes the open watches.
+func (c *Client) closeWatches() {
+	c.mu.Lock()
+	watches := c.watches
+	c.watches = nil
+	c.mu.Unlock()
+	for w := range watches {
+		w.Close()
+	}
+}
+
+// Next returns the next event. It blocks until there is one or ctx ends; then it returns ctx's cause. After Close, of
+// the Watch or of the client, it returns ErrClosed.
+func (w *Watch) Next(ctx context.Context) (WatchEvent, error) {
+	e, err := w.watch.Next(ctx)
+	return WatchEvent(e), err
+}
+
+// Close ends the Watch. It leaves nothing in the store. A Watch whose process dies leaves nothing there either, once
+// the store notices that its connection is gone: at the latest when it cannot pass on the next events.
+func (w *Watch) Close() error {
+	c := w.client
+	c.mu.Lock()
+	delete(c.watches, w)
+	c.mu.Unlock()
+	return w.watch.Close(errWatchClosed)
+}
+
+var errWatchClosed error = &detail{"watch is closed", ErrClosed}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -278,24 +277,4 @@ func panicStack() string {
 		}
 	}
 	return stack
-}
-
-// handlerFrames are the functions that call handlers, of one message, of batches and of destinations.
-var handlerFrames = []string{"later.(*task).call", "later.(*messageBatch).call", "later.(*forwarder).callCustom.func1"}
-
-// calledByHandler reports whether the caller runs in a handler, on the handler's own goroutine.
-func calledByHandler() bool {
-	var pcs [512]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		frame, more := frames.Next()
-		for _, name := range handlerFrames {
-			if strings.HasSuffix(frame.Function, name) {
-				return true
-			}
-		}
-		if !more {
-			return false
-		}
-	}
 }

@@ -179,17 +179,17 @@ func (c *Client) ReceiveFor(ctx context.Context, w RemoteWorker, n int, queues [
 	for _, q := range queues {
 		self.Queues = append(self.Queues, q.Name)
 	}
-	if r.worker, err = c.fleet.NewRemote(self, c.loops.Go); err != nil {
+	if r.Worker, err = c.fleet.NewRemote(self, c.loops.Go); err != nil {
 		return nil, "", err
 	}
-	if got, err = r.receive(ctx); len(got) > 0 {
+	if got, err = c.receive(ctx, r); len(got) > 0 {
 		held := make([]HeldMessage, len(got))
 		for i, d := range got {
 			held[i] = HeldMessage{Queue: d.Queue, ID: d.ID, Attempt: d.Attempt}
 		}
-		r.worker.Hold(ctx, held, r.options.lease)
+		r.Worker.Hold(ctx, held, r.Lease)
 	}
-	return got, r.worker.Told, err
+	return got, r.Worker.Told, err
 }
 
 // errDrain ends a worker that was told to drain.
