@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a latertest.TB that records failures. Its Fatalf ends the goroutine, as that of testing.T does.
+// recorder is a latertest.TB that records failures. Its Fatalf ends the goroutine, as in testing.T.
 type recorder struct {
 	mu       sync.Mutex
 	cleanups []func()

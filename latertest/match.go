@@ -62,7 +62,7 @@ func Header(key, value string) Match {
 }
 
 // In matches messages that fall due d from now on the store's clock, to the millisecond. It is for a clock that stands
-// still, as that of a Harness does. Below zero is for messages that fell due before.
+// still, like the clock of a Harness. A d below zero matches messages that fell due before.
 func In(d time.Duration) Match {
 	return Match{"due", fmt.Sprintf("in %v", d), func(i *later.Info, now time.Time) bool {
 		return i.Due.Equal(ceil(now.Add(d))) // now is in whole milliseconds

@@ -121,7 +121,7 @@ func (q *queue) deadByID(ids []string) iter.Seq[entry] {
 	}
 }
 
-// before returns the time that limits a Replay or Purge: that of its first call.
+// before returns the time that limits a Replay or Purge: the time of its first call.
 func before(now int64, sel store.Selection) int64 {
 	if sel.Before.IsZero() {
 		return now

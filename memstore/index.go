@@ -66,7 +66,7 @@ func (x index) between(from entry, last int64) iter.Seq[entry] {
 // cursor returns the cursor of a listing that continues after e.
 func (e entry) cursor() string { return strconv.FormatInt(e.at, 10) + ":" + e.id }
 
-// parseCursor returns the first possible entry after that of a cursor, or of all if text is "".
+// parseCursor returns the first possible entry after the entry of a cursor, or the first of all if text is "".
 func parseCursor(text string) (entry, error) {
 	if text == "" {
 		return entry{at: math.MinInt64}, nil

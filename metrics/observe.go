@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// queueMetrics are the metrics of one queue, or of all that have none of their own.
+// queueMetrics are the metrics of one queue, or of all queues without metrics of their own.
 type queueMetrics struct {
 	label                string
 	sent, died           prometheus.Counter

@@ -27,8 +27,8 @@ type ImportConfig struct {
 type ImportResult struct {
 	// Queues are the queues of the messages, in order of their first lines.
 	Queues []QueueImport
-	// Imported is the number of messages that were added; Duplicates that of messages that were left out, because their
-	// ids are live or within their dedup window.
+	// Imported is the number of messages that were added; Duplicates the number of messages that were left out, because
+	// their ids are live or within their dedup window.
 	Imported, Duplicates int64
 	// Renamed is the number of messages among both with another id, group or queue than in the export.
 	Renamed int64

@@ -342,7 +342,7 @@ func TestSendThatFailsIsAnError(t *testing.T) {
 	}
 }
 
-// counts returns how many there are of each metric, by name, operation, queue and error.
+// counts returns the count of each metric by name, operation, queue and error.
 func (p *program) counts() map[string]int64 {
 	p.t.Helper()
 	var all metricdata.ResourceMetrics

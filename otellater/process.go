@@ -13,7 +13,7 @@ import (
 )
 
 // Process is a middleware that runs a handler in a CONSUMER span "process QUEUE", linked to the span that sent the
-// message, or its child with Config.Parent. A failed attempt and a bury are errors of the span, and a snooze is none.
+// message, or its child with Config.Parent. A failed attempt and a bury are errors of the span; a snooze is not.
 // It also serves for messages of Receive: t.Process(handler)(ctx, delivery.Message).
 //
 // A worker's Middleware does not apply to handlers of batches, so they have no span.

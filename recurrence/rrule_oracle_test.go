@@ -138,7 +138,7 @@ func definition(r *recurrenceRule, start, end time.Time) []time.Time {
 	return times
 }
 
-// periodOf returns the number of the period of a day, which is 0 for that of the start.
+// periodOf returns the number of the period of a day. The period of the start is 0.
 func periodOf(o *rrule.ROption, start, day time.Time) int {
 	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
 	switch o.Freq {

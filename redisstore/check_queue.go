@@ -218,9 +218,9 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 	}
 }
 
-// lost finds the messages, of some that are neither due nor packed nor dead, that no lease lists. Usually they are
-// leased, and a search of the leases in short calls finds all of them. A message that it misses may have been claimed
-// in between. So lost.lua then looks for it in all leases at once, which is possible while they are not too large.
+// lost takes messages that are neither due nor packed nor dead, and finds the ones that no lease lists. Usually all of
+// them are leased, and a search of the leases in short calls finds them. A message that the search misses may have been
+// claimed in between, so lost.lua then looks for it in all leases at once, unless the leases are too large for that.
 func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 	repair := "0"
 	if q.repair {

@@ -50,7 +50,7 @@ func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []le
 	return held, r[0].(string), nil
 }
 
-// setLease sets the due time, unless it is that of a successor, and the deadline of a leased message.
+// setLease sets the deadline of a leased message, and its due time, unless that is the due time of a successor.
 func setLease(in *store.Info, due, deadline time.Time) {
 	in.LeaseDeadline = deadline
 	if !in.Follows {
@@ -58,8 +58,8 @@ func setLease(in *store.Info, due, deadline time.Time) {
 	}
 }
 
-// searchLeases makes one step of a search for the leases of some messages. It calls found for each message of the
-// leases that it finds, others included.
+// searchLeases makes one step of a search for the leases of messages. It calls found for all messages of the leases
+// that it finds, not only for the given ones.
 func (s *Store) searchLeases(
 	ctx context.Context, queue, cursor string, ids iter.Seq[string], found func(l leaseLine, deadline time.Time),
 ) (next string, err error) {
@@ -106,7 +106,7 @@ func (s *Store) findLeases(ctx context.Context, queue string, leased map[message
 	return nil
 }
 
-// notLeased returns the messages, of some, that it finds in no lease.
+// notLeased returns the ids that it finds in no lease.
 func (s *Store) notLeased(ctx context.Context, queue string, ids []string) (missed []string, err error) {
 	left := map[string]bool{}
 	for _, id := range ids {

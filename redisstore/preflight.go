@@ -184,8 +184,8 @@ func (s *Store) checkRole(ctx context.Context, rdb redis.Cmdable) error {
 // followingClients says how a client finds the primary by itself.
 const followingClients = "redis+sentinel:// and redis+cluster:// follow it after a failover"
 
-// followsPrimary reports whether the client looks for the primary itself: that of a Cluster or with Sentinel, which
-// go-redis gives this address.
+// followsPrimary reports whether the client looks for the primary itself, as a client of a Cluster or of Sentinel does.
+// go-redis gives a client of Sentinel this address.
 func (s *Store) followsPrimary() bool {
 	switch rdb := s.rdb.(type) {
 	case *redis.ClusterClient:

@@ -26,7 +26,7 @@ var transientPrefixes = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN
 	"BUSY", "NOREPLICAS", "UNBLOCKED"}
 
 // misconfiguredPrefixes are the errors of a server that refuses this client: its password, its user's permissions, its
-// database, its single server (CROSSSLOT is of a Cluster's node), or that it connects at all. go-redis removes a
+// database, its connection, or a client for a single server at a node of a Cluster (CROSSSLOT). go-redis removes a
 // leading "ERR ".
 var misconfiguredPrefixes = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "AUTH", "invalid password",
 	"DB index is out of range", "invalid DB index", "SELECT is not allowed", "unknown command",

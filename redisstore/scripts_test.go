@@ -369,7 +369,7 @@ func collapsing(due store.Due, ids ...string) (msgs []store.Outgoing) {
 	return msgs
 }
 
-// onceEach gives each message a key, which is its id, and the same request.
+// onceEach gives each message its id as key, and the same request.
 func onceEach(msgs []store.Outgoing) []store.Outgoing {
 	for i := range msgs {
 		msgs[i].Once = store.NewOnce([]byte(msgs[i].ID), nil)

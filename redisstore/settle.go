@@ -29,7 +29,7 @@ const (
 )
 
 // Settle implements store.Store. It makes one call for acks, one for acks with follow-ups and one for the rest, or more
-// if they are of many large claims. If a later call fails, the results of the earlier calls stand, and the remaining
+// if they belong to many large claims. If a later call fails, the results of the earlier calls stand, and the remaining
 // settlements get its error.
 func (s *Store) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,

@@ -76,7 +76,7 @@ var parameters = map[string]parameter{
 	"client_name": {set: func(u *parsedURL, value string) error {
 		u.Options.ClientName = value
 		if len(value) > maxClientName || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return store.Invalid("client_name is %q: give up to %d visible ASCII characters without a space",
+			return store.Invalid("client_name is %q: must be up to %d visible ASCII characters without a space",
 				value, maxClientName)
 		}
 		return nil
@@ -84,7 +84,7 @@ var parameters = map[string]parameter{
 	"pool_size": {set: func(u *parsedURL, value string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxPoolSize {
-			return store.Invalid("pool_size is %q: give 1 to %d", value, maxPoolSize)
+			return store.Invalid("pool_size is %q: must be 1 to %d", value, maxPoolSize)
 		}
 		u.Options.PoolSize = n
 		return nil
@@ -96,7 +96,7 @@ var parameters = map[string]parameter{
 	"retry": {set: func(u *parsedURL, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < 0 || d > maxTimeout {
-			return store.Invalid("retry is %q: give 0s (not at all) to %v, for example 2s", value, maxTimeout)
+			return store.Invalid("retry is %q: must be 0s (not at all) to %v, for example 2s", value, maxTimeout)
 		}
 		u.RetryFor = d
 		return nil
@@ -135,7 +135,7 @@ func timeout(name string, field func(*redis.UniversalOptions) *time.Duration) pa
 	return parameter{set: func(u *parsedURL, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < minTimeout || d > maxTimeout {
-			return store.Invalid("%s is %q: give %v to %v, for example 500ms", name, value, minTimeout, maxTimeout)
+			return store.Invalid("%s is %q: must be %v to %v, for example 500ms", name, value, minTimeout, maxTimeout)
 		}
 		*field(&u.Options) = d
 		return nil

@@ -23,7 +23,7 @@ import (
 // A process that stops waiting leaves the list, and another one takes over its promise. If it dies, the others learn of
 // it by its missing beats, remove it from the lists of their queues and renew the promises. If it loses its connection
 // or its place in the lists, it looks at all its queues. All of that takes seconds, and concerns lists, not messages.
-// In case that a loss goes unnoticed, every waiting queue is claimed from time to time.
+// In case a loss goes unnoticed, every waiting queue is claimed from time to time.
 const (
 	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few
 	// queues; all its queues together are claimed safetyRate times a second at most.
@@ -209,8 +209,8 @@ func (s *Store) Notify(_ context.Context, queue string) error {
 	return nil
 }
 
-// wakeOne wakes the longest waiting waiter. If it was notified, that is kept until a claim starts, or for the next
-// waiter, so that it is not lost with a waiter that does not use it. The lock is held.
+// wakeOne wakes the longest waiting waiter. A notification is kept until a claim starts, or for the next waiter, so
+// that it is not lost with a waiter that does not use it. The lock is held.
 func (w *waker) wakeOne(q *queueWake, notified bool) {
 	q.notified = q.notified || notified
 	if len(q.waiters) > 0 {

@@ -13,7 +13,7 @@ import (
 
 const (
 	beatEvery     = 2 * time.Second
-	brokenAfter   = time.Second      // a promise that is so much overdue is not kept any more
+	brokenAfter   = time.Second      // a promise that is overdue by so much is not relied on any more
 	deadAfter     = 5 * time.Second  // a process without a beat for so long is dead
 	forgetProcess = 15 * time.Minute // when a dead process is forgotten
 	listedFor     = 24 * time.Hour   // when the lists of an unused queue vanish

@@ -91,7 +91,7 @@ func newStore(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// commandsOf returns the commands that a server receives while f runs, without those called by scripts.
+// commandsOf returns the commands that a server receives while f runs, without the calls of scripts.
 func commandsOf(t *testing.T, srv *redistest.Server, f func()) []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.Addr())

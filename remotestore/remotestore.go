@@ -134,7 +134,7 @@ func (r router) Close() error {
 type Handler struct{ *remote.Server }
 
 // Change is an administrative change of a client: a purge, replay, import or removal of messages, or a pause, resume,
-// retention or deletion of a queue. Sending, working, and changes of single messages are none.
+// retention or deletion of a queue. Sending, working, and changes of single messages are not.
 type Change = remote.Change
 
 // HandlerOption changes a Handler that NewHandler returns.

@@ -155,7 +155,7 @@ var badRequests = []struct {
 	{"POST", "/v1/queues/mail/receive", `{"max": 501}`, "", 400,
 		`"code":"invalid","detail":"max: expected number <= 500","field":"max"`},
 	{"POST", "/v1/queues/mail/receive", `{"lease": "1ms"}`, "", 400,
-		`"code":"invalid","detail":"lease is 1ms: give 10ms to 24h0m0s","field":"lease"`},
+		`"code":"invalid","detail":"lease is 1ms: must be 10ms to 24h0m0s","field":"lease"`},
 	{"POST", "/v1/queues/mail/receive", `{"wait": "1h"}`, "", 400,
 		`"code":"invalid","detail":"wait: is 1h0m0s: the limit is 5m0s","field":"wait"`},
 	{"POST", "/v1/leases/nonsense/ack", ``, "", 400,

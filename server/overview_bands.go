@@ -23,7 +23,7 @@ var nearBands = []band{
 	{"month", 24 * time.Hour, 31 * 24 * time.Hour, 60},
 }
 
-// bounds returns the bounds of all buckets of all bands, but for later.
+// bounds returns the bounds of the buckets of all bands except later.
 func (r *overviewReader) bounds() []time.Time {
 	if r.buckets > 0 {
 		return store.HistogramBounds(r.from, r.to, r.buckets)

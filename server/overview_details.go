@@ -59,7 +59,7 @@ func (q *readQueue) rank() int {
 	return q.details.reading
 }
 
-// keep has the next reading know the details of some queues, and of no others.
+// keep keeps the details of these queues, and of no others, for the next reading.
 func (k *keptDetails) keep(queues []*readQueue) {
 	k.queues = make(map[string]*queueDetails, len(queues))
 	for _, q := range queues {

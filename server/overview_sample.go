@@ -17,7 +17,8 @@ const (
 	historySlots  = 60
 	historyStep   = 5 * time.Second
 	maxLatenesses = 256
-	// maxSampled is the number of queues with a sample. Further ones have none until others have had no events.
+	// maxSampled is the number of queues with a sample. Further queues get none until sampled queues have had no events
+	// for a while.
 	maxSampled = 1000
 	// rejoinAfter is the time after which a feed of events that ended is joined again.
 	rejoinAfter = time.Second
@@ -35,7 +36,7 @@ type samples struct {
 type sample struct {
 	last       int64 // the number of the last slot
 	slots      [historySlots]HistoryEntry
-	latenesses []lateDelivery // a ring: that of number n is at n % maxLatenesses
+	latenesses []lateDelivery // a ring: the n-th is at n % maxLatenesses
 	delivered  int
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// describe returns the messages of the bands and in which buckets they are.
+// describe returns the numbers of messages in the buckets of the bands that have some.
 func (o *Overview) describe() string {
 	var text []string
 	for _, b := range o.Bands {

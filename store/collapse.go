@@ -30,8 +30,8 @@ const (
 //
 // With DuplicateFollow, a leased message gets a successor: the sent message. Its holder keeps the lease and the message
 // that it was given. When the hold ends, the successor becomes scheduled or ready at its own due time, as if it had
-// just been sent. It takes the place of the held message whatever ended the hold: an Ack, without the start of its
-// dedup window; any other Settlement, with no other effect than its SettleResult; or the expiry of the lease, which
+// just been sent. It takes the place of the held message however the hold ends: by an Ack, which starts no dedup window
+// then; by any other Settlement, which has no other effect than its SettleResult; or by the expiry of the lease, which
 // kills nothing then. A further DuplicateFollow replaces the successor. Until the hold ends, the id has one message,
 // which is leased: it counts once, and Cancel and Purge remove both. Everything else shows the successor; see
 // Info.Follows. Only a repeated Claim returns the held message, which an engine that repeats keeps until the hold ends.
@@ -52,8 +52,8 @@ type OnDuplicate struct {
 	// is later. MaxWait is not below the delay.
 	MaxWait time.Duration
 	// Unchanged has a DuplicateReplace replace only a message that is still as Get or List of this store returned it,
-	// by Info.Same. If it has changed since, ErrConflict is in the result, and if there is none, ErrNotFound; a leased
-	// one has ErrLeased. Nothing was changed then.
+	// by Info.Same. Otherwise nothing changes, and the result has ErrConflict if the message has changed since,
+	// ErrNotFound if it is gone, and ErrLeased if it is leased.
 	Unchanged *Info
 }
 
@@ -64,7 +64,7 @@ func (o *OnDuplicate) Collapses() bool { return o.Mode != DuplicateKeep }
 func (o *OnDuplicate) check(due Due) error {
 	switch {
 	case o.Mode > DuplicateFollow:
-		return Invalid("mode for duplicates is %d: give %d to %d", o.Mode, DuplicateKeep, DuplicateFollow)
+		return Invalid("mode for duplicates is %d: must be %d to %d", o.Mode, DuplicateKeep, DuplicateFollow)
 	case o.Unchanged != nil && o.Mode != DuplicateReplace:
 		return Invalid("a message is to be unchanged without a replace: give DuplicateReplace too")
 	case o.KeepDue && o.Mode != DuplicateReplace && o.Mode != DuplicateFollow:
@@ -72,7 +72,7 @@ func (o *OnDuplicate) check(due Due) error {
 	case o.Mode != DuplicateDebounce:
 		return nil
 	case !due.At.IsZero() || due.Delay <= 0:
-		return Invalid("debounce waits %v: give more than 0 and up to %v", due.Delay, MaxDelay)
+		return Invalid("debounce waits %v: must be more than 0 and up to %v", due.Delay, MaxDelay)
 	case o.MaxWait < due.Delay || o.MaxWait > MaxDelay:
 		return Invalid("maximum wait of debounce is %v: give its wait of %v to %v", o.MaxWait, due.Delay, MaxDelay)
 	}

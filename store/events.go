@@ -68,21 +68,21 @@ func (r *Report) Check() error {
 			return err
 		}
 		if n < 0 {
-			return Invalid("number of %s events is %d: give 0 or more", kind, n)
+			return Invalid("number of %s events is %d: must be 0 or more", kind, n)
 		}
 	}
 	if len(r.Events) > MaxEventBytes {
 		return TooLarge("events of a report have %d bytes: the limit is %d", len(r.Events), MaxEventBytes)
 	}
 	if r.Number < 0 {
-		return Invalid("number of events in a report is %d: give 0 or more", r.Number)
+		return Invalid("number of events in a report is %d: must be 0 or more", r.Number)
 	}
 	return nil
 }
 
 func checkEventKind(kind EventKind) error {
 	if kind == "" || len(kind) > MaxEventKind {
-		return Invalid("kind of event %.40q has %d bytes: give 1 to %d", kind, len(kind), MaxEventKind)
+		return Invalid("kind of event %.40q has %d bytes: must have 1 to %d", kind, len(kind), MaxEventKind)
 	}
 	for _, c := range []byte(kind) {
 		if (c < 'a' || c > 'z') && c != '_' {

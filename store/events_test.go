@@ -26,15 +26,15 @@ func TestReportCheckNamesTheLimit(t *testing.T) {
 		},
 		{store.Report{}, store.ErrInvalid, "queue"},
 		{store.Report{Queue: "q", Counts: tooMany}, store.ErrInvalid, "limit is 32"},
-		{store.Report{Queue: "q", Counts: map[store.EventKind]int64{"": 1}}, store.ErrInvalid, "give 1 to 32"},
+		{store.Report{Queue: "q", Counts: map[store.EventKind]int64{"": 1}}, store.ErrInvalid, "must have 1 to 32"},
 		{
 			store.Report{Queue: "q", Counts: map[store.EventKind]int64{store.EventKind(strings.Repeat("k", 33)): 1}},
-			store.ErrInvalid, "give 1 to 32",
+			store.ErrInvalid, "must have 1 to 32",
 		},
 		{store.Report{Queue: "q", Counts: map[store.EventKind]int64{"two words": 1}}, store.ErrInvalid, "underscores"},
-		{store.Report{Queue: "q", Counts: map[store.EventKind]int64{"sent": -1}}, store.ErrInvalid, "give 0 or more"},
+		{store.Report{Queue: "q", Counts: map[store.EventKind]int64{"sent": -1}}, store.ErrInvalid, "must be 0 or more"},
 		{store.Report{Queue: "q", Events: make([]byte, store.MaxEventBytes+1)}, store.ErrTooLarge, "limit is 262144"},
-		{store.Report{Queue: "q", Number: -1}, store.ErrInvalid, "give 0 or more"},
+		{store.Report{Queue: "q", Number: -1}, store.ErrInvalid, "must be 0 or more"},
 	} {
 		err := c.report.Check()
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {

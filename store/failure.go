@@ -81,9 +81,9 @@ func (i *Info) checkFailures() error {
 func (f *Failure) check() error {
 	switch {
 	case f.Attempt < 0 || f.Attempt > MaxAttempts+1:
-		return Invalid("attempt of a failure is %d: give 0 to %d", f.Attempt, MaxAttempts+1)
+		return Invalid("attempt of a failure is %d: must be 0 to %d", f.Attempt, MaxAttempts+1)
 	case f.Duration < 0 || f.Duration > MaxDelay:
-		return Invalid("duration of a failure is %v: give 0 to %v", f.Duration, MaxDelay)
+		return Invalid("duration of a failure is %v: must be 0 to %v", f.Duration, MaxDelay)
 	case f.Time.IsZero():
 		return Invalid("time of a failure is missing: give the one that List or Get returned")
 	case f.Worker != cutLine(f.Worker, MaxWorkerName):

@@ -85,7 +85,7 @@ func (t Target) Check() error {
 	case t.MaxLen != 0 && t.Kind != TargetStream:
 		return Invalid("destination %q has no maximum length: only a stream has", t)
 	case t.MaxLen < 0 || t.MaxLen > MaxStreamLen:
-		return Invalid("maximum length of %q is %d: give 1 to %d, or 0 for none", t, t.MaxLen, int64(MaxStreamLen))
+		return Invalid("maximum length of %q is %d: must be 1 to %d, or 0 for none", t, t.MaxLen, int64(MaxStreamLen))
 	}
 	return nil
 }

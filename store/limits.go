@@ -174,10 +174,10 @@ func (d Durability) Check() error {
 		return nil
 	}
 	if d.Replicas < 0 || d.Replicas > MaxReplicas {
-		return Invalid("durability asks for %d replicas: give 0 (the server's own disk) to %d", d.Replicas, MaxReplicas)
+		return Invalid("durability asks for %d replicas: must be 0 (the server's own disk) to %d", d.Replicas, MaxReplicas)
 	}
 	if d.Timeout < MinConfirm || d.Timeout > MaxConfirm {
-		return Invalid("durability's timeout is %v: give %v to %v", d.Timeout, MinConfirm, MaxConfirm)
+		return Invalid("durability's timeout is %v: must be %v to %v", d.Timeout, MinConfirm, MaxConfirm)
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func checkTime(field string, t time.Time) error {
 // CheckLease returns an ErrInvalid unless d is MinLease to MaxLease.
 func CheckLease(d time.Duration) error {
 	if d < MinLease || d > MaxLease {
-		return Invalid("lease is %v: give %v to %v", d, MinLease, MaxLease)
+		return Invalid("lease is %v: must be %v to %v", d, MinLease, MaxLease)
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func CheckDelay(d time.Duration) error {
 // and a value up to MaxPropertyValue bytes of UTF-8.
 func CheckProperties(set map[string]string) error {
 	if len(set) == 0 {
-		return Invalid("no properties are given: give 1 to %d", MaxBatch)
+		return Invalid("no properties are given: must be 1 to %d", MaxBatch)
 	}
 	if len(set) > MaxBatch {
 		return TooLarge("%d properties are given: the limit is %d in one call; make several", len(set), MaxBatch)
@@ -276,7 +276,7 @@ func CheckBounds(bounds []time.Time) error {
 // There must be 1 to MaxBuckets buckets, and the range must last at least a millisecond for each.
 func CheckHistogram(from, to time.Time, buckets int) error {
 	if buckets < 1 || buckets > MaxBuckets {
-		return Invalid("buckets is %d: give 1 to %d", buckets, MaxBuckets)
+		return Invalid("buckets is %d: must be 1 to %d", buckets, MaxBuckets)
 	}
 	if to.Sub(from) < time.Duration(buckets)*time.Millisecond {
 		return Invalid("histogram from %s to %s has less than a millisecond for each bucket: "+

@@ -37,7 +37,7 @@ func NewOnce(key, request []byte) *Once {
 
 func (o *Once) check() error {
 	if o != nil && (len(o.Key) != OnceSize || len(o.Fingerprint) != OnceSize) {
-		return Invalid("once has a key of %d bytes and a fingerprint of %d: give %d each, such as those of NewOnce",
+		return Invalid("once has a key of %d bytes and a fingerprint of %d: must be %d each, as from NewOnce",
 			len(o.Key), len(o.Fingerprint), OnceSize)
 	}
 	return nil

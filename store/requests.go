@@ -34,10 +34,10 @@ func (s Selection) checkIDs() error {
 // Check returns an ErrInvalid unless r can be set.
 func (r Retention) Check() error {
 	if r.MaxAge < 0 || r.MaxAge > MaxDelay {
-		return Invalid("maximum age of dead messages is %v: give up to %v, or 0 for no limit", r.MaxAge, MaxDelay)
+		return Invalid("maximum age of dead messages is %v: must be up to %v, or 0 for no limit", r.MaxAge, MaxDelay)
 	}
 	if r.MaxCount < 0 || r.MaxCount > MaxDeadCount {
-		return Invalid("maximum number of dead messages is %d: give up to %d, or 0 for no limit", r.MaxCount,
+		return Invalid("maximum number of dead messages is %d: must be up to %d, or 0 for no limit", r.MaxCount,
 			MaxDeadCount)
 	}
 	return nil
@@ -65,7 +65,7 @@ func (r ListRequest) Check() error {
 // Check returns an ErrInvalid unless the receipt may be one that an engine returned. It does not check Claim.
 func (r *Receipt) Check() error {
 	if r.Lease == "" || len(r.Lease) > MaxLeaseName {
-		return Invalid("lease of a receipt is %d bytes long: give 1 to %d", len(r.Lease), MaxLeaseName)
+		return Invalid("lease of a receipt is %d bytes long: must have 1 to %d", len(r.Lease), MaxLeaseName)
 	}
 	for _, c := range []byte(r.Lease) {
 		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_' {
@@ -73,10 +73,10 @@ func (r *Receipt) Check() error {
 		}
 	}
 	if r.Epoch < 0 {
-		return Invalid("epoch of a receipt is %d: give 0 or more", r.Epoch)
+		return Invalid("epoch of a receipt is %d: must be 0 or more", r.Epoch)
 	}
 	if r.Index < 0 || r.Index >= MaxBatch {
-		return Invalid("index of a receipt is %d: give 0 to %d", r.Index, MaxBatch-1)
+		return Invalid("index of a receipt is %d: must be 0 to %d", r.Index, MaxBatch-1)
 	}
 	return CheckID(r.ID)
 }

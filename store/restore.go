@@ -27,7 +27,7 @@ func (i *Info) Check() error {
 		return err
 	}
 	if i.Attempts < 0 || i.Attempts > MaxAttempts {
-		return Invalid("attempts is %d: give 0 to %d", i.Attempts, MaxAttempts)
+		return Invalid("attempts is %d: must be 0 to %d", i.Attempts, MaxAttempts)
 	}
 	if len(i.LastError) > MaxReason || i.LastError != CutReason(i.LastError) {
 		return Invalid("last error is %d bytes long or not UTF-8: the limit is %d; cut it with CutReason",

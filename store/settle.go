@@ -80,7 +80,7 @@ func WithoutGivenBack(failures []Failure) []Failure {
 
 // SettleResult is the result for one message of a Settle.
 type SettleResult struct {
-	// State is the message's new state, or that of its successor: StateNone after an Ack or if Err is set.
+	// State is the new state of the message or of its successor: StateNone after an Ack or if Err is set.
 	State State
 	Err   error
 }

@@ -1,6 +1,6 @@
 // Package store is the contract between Later and its engines: the Store interface with its types, errors and limits.
 // An engine can be written from this package alone; store/storetest proves that it keeps the contract. Start reading
-// at Store. The package imports only the standard library.
+// at Store. Of Later, the package imports only internal/reserved, the names of Later's own queues.
 //
 // # States
 //
@@ -135,10 +135,10 @@ type Store interface {
 	// except that the leases of the queue are searched for members that are leased.
 	List(ctx context.Context, queue string, req ListRequest) (Page, error)
 
-	// Restore adds messages as Get or List returned them, from this store or another. It keeps their due time,
-	// failed attempts and last error and, for dead ones, their reason and time of death. A leased message is
-	// added as if it had been released: scheduled or ready, according to its Due. Of one with a successor that is
-	// the successor.
+	// Restore adds messages as Get or List returned them, from this store or another. It keeps their due time, failed
+	// attempts and last error and, for dead ones, their reason and time of death. A leased message is added as if it
+	// had been released: scheduled or ready, according to its Due. If it has a successor, the successor is added
+	// instead.
 	//
 	// Results are in the order of msgs. Duplicates are treated as by Send: if an id is live or within its dedup
 	// window, nothing changes for it and its SendResult.Duplicate is set, and the first of equal ids within msgs
@@ -192,8 +192,8 @@ type Store interface {
 	// necessary; a call that only removes does not create it. Nothing but SetProperties and Delete changes
 	// properties.
 	//
-	// It returns the error of CheckProperties, ErrConflict if the condition is not met, which may be nil for none, and
-	// the error of CheckPropertyCount if the queue would have too many properties. All change nothing.
+	// It returns the error of CheckProperties, ErrConflict if condition is not nil and not met, and the error of
+	// CheckPropertyCount if the queue would have too many properties. After an error nothing has changed.
 	SetProperties(ctx context.Context, queue string, set map[string]string, condition *Condition) error
 
 	// Properties returns all properties of the queue: an empty or nil map if it has none or does not exist. The

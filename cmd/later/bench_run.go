@@ -160,7 +160,7 @@ func (b *bench) title(ctx context.Context) (err error) {
 
 // step is one measurement of a workload.
 type step struct {
-	name string         // after that of the workload
+	name string         // the part after the name of the workload
 	of   map[string]any // its parameters in JSON
 	do   func() (benchmark.Values, error)
 }

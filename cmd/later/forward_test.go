@@ -256,7 +256,7 @@ func TestForwardRefusesABadDestinationBeforeItConnects(t *testing.T) {
 		{"--to queue:q", `--to is the queue "q" itself: must be another one`},
 		{"--to stream:k --front", `"stream:k" has no front: only a list has`},
 		{"--to list:k --max-len 9", `"list:k" has no maximum length: only a stream has`},
-		{"--to stream:k --max-len -1", `maximum length of "stream:k" is -1: give 1 to`},
+		{"--to stream:k --max-len -1", `maximum length of "stream:k" is -1: must be 1 to`},
 		{"--to list:k --max-len many", `invalid argument "many" for "--max-len" flag`},
 		{"--to list:k --at redis://nowhere --exactly-once", "--exactly-once and --at are both given"},
 		{"--to list:k --at bogus", "neither a URL nor a directory: use one such as redis://localhost:6379/0 or ./dir " +

@@ -22,7 +22,8 @@ import (
 	"github.com/laterq/later/migrate"
 )
 
-// hostileSenders are requests to later serve with access control. TOKEN is that of a message of the queue other.
+// hostileSenders are requests to later serve with access control. TOKEN stands for the token of a lease in the queue
+// other.
 var hostileSenders = []struct{ name, request, want string }{
 	{"nobody", head("GET /v1/topics"),
 		"401 unauthenticated this server must know who you are: give a token as Authorization: Bearer TOKEN, or in a store URL as https://:TOKEN@host"},

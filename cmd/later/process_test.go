@@ -160,7 +160,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// exit waits for the process to end and returns its exit code, or that of a shell if a signal ended it.
+// exit waits for the process to end and returns its exit code. After a signal it is the code that a shell gives.
 func (p *process) exit() int {
 	p.t.Helper()
 	select {

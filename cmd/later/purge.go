@@ -59,7 +59,7 @@ queue itself remains, and remains paused if it was.`,
 	return cmd
 }
 
-// countsOf describes how many messages are in the given states, or in all states if there are none.
+// countsOf describes how many messages are in the given states, or in all states if states is empty.
 func countsOf(s later.Stats, states []string) string {
 	if len(states) == 0 {
 		return fmt.Sprintf("all messages (%d scheduled, %d ready, %d leased, %d dead)",

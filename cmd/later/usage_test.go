@@ -98,7 +98,7 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"reschedule", "q", "a", "--group", "g", "--in", "1m"}, "--group and an id are both given"},
 		{[]string{"reschedule", "q", "--group", "g"}, "no due time"},
 		{[]string{"list", "q", "--group", "g", "--state", "ready"}, "--group is given with --state"},
-		{[]string{"send", "q", "x", "--kind", ""}, "--kind: kind is empty: give 1 to 128 bytes"},
+		{[]string{"send", "q", "x", "--kind", ""}, "--kind: kind is empty: must have 1 to 128 bytes"},
 		{[]string{"send", "q", "x", "--kind", "a", "--header", "kind=b"}, "--kind and --header kind are both given"},
 		{[]string{"send", "q", "x", "--expire-after", "1s", "--expire-at", "2040-01-01 00:00"}, "given twice"},
 		{[]string{"send", "q{", "x"}, "holds a brace"},

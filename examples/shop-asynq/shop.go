@@ -116,7 +116,7 @@ func (s *Shop) Pay(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// This saves work and is no more than that: a task that is left finds a paid order, and does nothing.
+	// This only saves work: a task that is left finds a paid order, and does nothing.
 	for _, task := range []string{"remind-" + id, "cancel-" + id} {
 		err := s.inspect.DeleteTask(ordersQueue, task)
 		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {

@@ -116,7 +116,7 @@ func (s *Shop) Pay(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// This saves work and is no more than that: a message that is left finds a paid order, and does nothing.
+	// This only saves work: a message that is left finds a paid order, and does nothing.
 	results, err := s.client.Queue(ordersQueue).CancelBatch(ctx, []string{"remind-" + id, "cancel-" + id})
 	for _, r := range results {
 		if r.Err != nil && !errors.Is(r.Err, later.ErrNotFound) {

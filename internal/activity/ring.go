@@ -32,7 +32,7 @@ var Spans = [3]Span{
 // MaxBuckets is how many buckets a Ring has at most.
 const MaxBuckets = 7 + 13 + 25
 
-// KeepFor is how long a Ring is of use after its last change.
+// KeepFor is the time after its last change for which a Ring has counts to show.
 const KeepFor = 25 * time.Hour
 
 // Ring counts events by kind in buckets of time. A bucket has the name of its place, such as "m3". A later one replaces

@@ -89,12 +89,12 @@ func disruptFleet(ctx context.Context, r *run) error {
 			r.kill(fleet[r.random.IntN(len(fleet))])
 			return nil
 		})
-	case 2: // a pause of some while the server is killed, and the end of the pause
+	case 2: // a pause of some workers while the server is killed, and its end
 		err := r.tellDuring(ctx, later.CommandPause, some, func() error { return killServer(ctx, r) })
 		return errors.Join(err, r.tellDuring(ctx, later.CommandResume, some, func() error { return nil }))
 	case 3: // a restart of all while the server is killed
 		return r.tellDuring(ctx, later.CommandRestart, fleet, func() error { return killServer(ctx, r) })
-	case 4: // a drain of some while replies are lost
+	case 4: // a drain of some workers while replies are lost
 		return r.tellDuring(ctx, later.CommandDrain, some, func() error { return loseReplies(ctx, r) })
 	}
 	// A restart of some workers. One is frozen before and killed before it can obey.

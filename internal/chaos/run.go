@@ -50,10 +50,10 @@ type run struct {
 	client   *later.Client
 	queues   []string
 	lagQueue string         // of the laggard
-	list     string         // that messages are moved to; "" if there is none
+	list     string         // to which messages are moved, or ""
 	stream   string         // the same
 	listed   map[string]int // number of its elements, by key
-	away     string         // queue of messages that are copies; "" if there is none
+	away     string         // queue of messages that are copies, or ""
 	awayLeft map[string]bool
 
 	subscribers []*subscriber

@@ -47,7 +47,7 @@ type servers struct {
 	clock     *clock   // of a standalone server with a clock that can be stepped, else nil
 	admin     []*redis.Client
 	process   *child // that serves the directory or the Redis; nil for other forms
-	mounted   string // directory of a file system of its own, "" if it has none
+	mounted   string // directory of a file system of its own, or ""
 	second    *child // that serves the same Redis; see useOtherServer
 }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// addTopics has the producers publish to topics. Two queues are subscribed to each: that of the consumers, and one that
-// a forwarder moves to a list. Workers and the forwarder distribute the messages.
+// addTopics has the producers publish to topics. Two queues are subscribed to each: the queue of the consumers, and one
+// that a forwarder moves to a list. Workers and the forwarder distribute the messages.
 func (r *run) addTopics(ctx context.Context) error {
 	target := fmt.Sprint(subscribedQueue, r.cfg.Seed)
 	r.away, r.list = fmt.Sprint("away-", r.cfg.Seed), fmt.Sprint("list-", r.cfg.Seed)

@@ -129,7 +129,7 @@ type checker struct {
 	usage   map[string][]record
 	left    map[string]*later.Info // messages in the store after the run
 	listed  map[string]int         // number of elements of the list, by key
-	// awayLeft has the messages in the queue of copies; nil if there is none.
+	// awayLeft has the messages in the queue of copies; nil without such a queue.
 	awayLeft map[string]bool
 	around
 	subscribers []*subscriber

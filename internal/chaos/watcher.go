@@ -21,7 +21,7 @@ const (
 	steadyKind  = "steady-watcher"
 )
 
-// watcher is the role of a process that watches its queues, or all if it has none, and records the events that it
+// watcher is the role of a process that watches its queues, or all if it names none, and records the events that it
 // receives.
 type watcher struct {
 	role

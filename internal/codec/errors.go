@@ -7,14 +7,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// encodedError is an error on its way: its text, and the codes of all kinds that it is, that of store.CodeOf first.
+// encodedError is an encoded error: its text, and the codes of all its kinds, first the code that store.CodeOf returns.
 type encodedError struct {
 	Text  string
 	Codes []store.Code
 }
 
-// Error is an error that was decoded. It is of the same kinds as the one that was encoded, for errors.Is and
-// store.CodeOf, and has its text.
+// Error is an error that was decoded. It has the text of the encoded one and the same kinds, for errors.Is and
+// store.CodeOf.
 type Error struct {
 	text  string
 	kinds []error

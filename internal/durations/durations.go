@@ -1,4 +1,4 @@
-// Package durations is the text of durations as people write and read it: like that of package time, and with days. It
+// Package durations is the text of durations as people write and read it: as in package time, and with days. It
 // imports package store only.
 package durations
 

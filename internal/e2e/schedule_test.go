@@ -110,7 +110,7 @@ func checkRuns(t *testing.T, c *later.Client, j *journal, queue string, info *la
 	for _, e := range j.find(event{Kind: later.EventAcked}) {
 		done[e.ID] = true
 	}
-	// The id of a run is that of the last one with another time in it.
+	// The id of a run is the id of the last one with another time in it.
 	const layout = "2006-01-02T15:04:05.000Z"
 	prefix, suffix := info.Name+"@", info.LastRun.ID[len(info.Name)+1+len(layout):]
 	for at := info.When.Start; at.Before(info.When.End); at = at.Add(info.When.Every) {

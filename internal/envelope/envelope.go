@@ -14,7 +14,7 @@
 //	...   payload
 //
 // The group of a message is its first header, with an empty name, which no other header has. Messages without a group
-// thus have no byte for it.
+// take no byte for it.
 //
 // Flag 128 is never set: a first byte of 128 or more marks a later format. The Lua scripts of redisstore read the
 // flags, the attempts and the expiries, so these come first and have fixed widths.

@@ -34,7 +34,7 @@ const (
 	Missed      store.EventKind = "missed"
 )
 
-// Headers are the names of the headers that events carry; all if there are none.
+// Headers are the names of the headers that events carry; nil means all.
 type Headers struct{ Names []string }
 
 // Of returns the headers of a message that its events carry. h may be nil: events carry none.

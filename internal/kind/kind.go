@@ -33,7 +33,7 @@ func CheckPattern(pattern string) error {
 func check(what, kind string) error {
 	switch {
 	case kind == "":
-		return store.Invalid("%s is empty: give 1 to %d bytes", what, Max)
+		return store.Invalid("%s is empty: must have 1 to %d bytes", what, Max)
 	case len(kind) > Max:
 		return tooLong(what, kind)
 	case !utf8.ValidString(kind):

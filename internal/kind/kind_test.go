@@ -12,7 +12,7 @@ func TestKindRulesNameWhatIsWrong(t *testing.T) {
 	long := strings.Repeat("x", Max)
 	for kind, want := range map[string]string{
 		"order": "", "order.cancel": "", "Bestellung.löschen 2": "", long: "",
-		"": "is empty: give 1 to 128 bytes", long + "x": "has 129 bytes: the limit is 128", "a\xff": "is not UTF-8",
+		"": "is empty: must have 1 to 128 bytes", long + "x": "has 129 bytes: the limit is 128", "a\xff": "is not UTF-8",
 		"a\n": "control character", "a.*": "belongs to patterns", "*": "belongs to patterns",
 		"a..b": "empty segment", ".a": "empty segment", "a.": "empty segment", ".": "empty segment",
 	} {

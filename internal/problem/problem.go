@@ -30,7 +30,7 @@ type Problem struct {
 // Error is an error with a Problem that says more than its code does.
 type Error struct {
 	Err    error
-	Status int    // in place of that of the code; 0 keeps it
+	Status int    // in place of the status of the code, unless it is 0
 	Field  string // the part of the request that is wrong, or ""
 }
 
@@ -68,7 +68,7 @@ func Status(code store.Code) int {
 	return http.StatusInternalServerError // ErrCorrupt, and every other error
 }
 
-// StatusOf returns the HTTP status of an error: that of an Error in its tree, or else that of its code.
+// StatusOf returns the HTTP status of an error: from an Error in its tree, or else from its code.
 func StatusOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok && e.Status != 0 {
 		return e.Status
@@ -88,7 +88,7 @@ func New(status int, err error) Problem {
 	return p
 }
 
-// FieldOf returns the part of a request that an error is about: that of an Error in its tree, or else the field that
+// FieldOf returns the part of a request that an error is about: from an Error in its tree, or else the field that
 // package store names.
 func FieldOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.Field != "" {

@@ -26,7 +26,7 @@ type Quota[K comparable] struct {
 // waiter is a call of Wait.
 type waiter struct {
 	n     int64
-	taken chan struct{} // closed when n was taken for it
+	taken chan struct{} // closed when the waiter has its n places
 }
 
 // New returns a quota of limit places or bytes.

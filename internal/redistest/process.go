@@ -24,7 +24,7 @@ type process struct {
 }
 
 // startProcess starts a server and returns when it serves, which is when it prints one of readyLines. It prints them
-// after binding its port, so no other server can be mistaken for it.
+// after binding its port, so another server at that port cannot be mistaken for it.
 func startProcess(binary, dir string, args, env []string, ownGroup bool) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir

@@ -40,7 +40,7 @@ func checkID(id *string) error { return store.CheckID(*id) }
 
 func checkMax(n int) error {
 	if n < 1 || n > store.MaxBatch {
-		return store.Invalid("%d messages are asked for: give 1 to %d", n, store.MaxBatch)
+		return store.Invalid("%d messages are asked for: must be 1 to %d", n, store.MaxBatch)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (a *listArgs) check() error {
 
 func (a *restoreArgs) check() error { return inNewQueue(a.Queue, a.Infos, (*store.Info).CheckNew) }
 
-// check leaves messages that are unlike any to the store, which has none that is the same.
+// check checks only the ids: the store removes a message only if its own is the same.
 func (a *removeArgs) check() error {
 	return inQueue(a.Queue, a.Infos, func(i *store.Info) error { return store.CheckID(i.ID) })
 }

@@ -158,7 +158,7 @@ func invoke[A, R any](ctx context.Context, c *Client, op *operation[A, R], args 
 	})
 }
 
-// retry makes attempts until one is answered, at the target or where the Router says after it was lost.
+// retry makes attempts until one is answered. After a lost attempt, the Router chooses the target of the next one.
 func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 	attempt func(ctx context.Context, target *Target) (R, error)) (R, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -179,7 +179,7 @@ func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 			began = now.Add(-lost.silence)
 		}
 		if ctx.Err() != nil && silent != nil {
-			return none, c.explain(ctx, silent) // which says more than that the last attempt was ended
+			return none, c.explain(ctx, silent) // it says more than the error of the last attempt, which ctx ended
 		}
 		if ctx.Err() != nil || !repeats && !lost.unsent || now.Sub(began) > min(c.retryFor, maxRetry) {
 			return none, c.explain(ctx, err)

@@ -50,7 +50,7 @@ type result struct {
 }
 
 // do returns the reply of a request. It executes the request unless that was done before, or is being done; execute
-// goes on when ctx ends. The response is that of this attempt.
+// goes on when ctx ends. It answers this attempt.
 func (m *memory) do(ctx context.Context, r store.Request, execute func() result) (response, error) {
 	call, isFirst := m.call(r)
 	switch {

@@ -36,7 +36,7 @@ type Server struct {
 	closed  bool
 	calls   sync.WaitGroup      // that are executed
 	replies int                 // of calls that have not been answered
-	idle    chan struct{}       // closed when there are none left; nil until Close waits for that
+	idle    chan struct{}       // closed when no call is left; nil until Close waits for that
 	waits   map[string]*waiting // by the id that the client gave
 	watches map[string]*watch   // by the id that the client gave
 

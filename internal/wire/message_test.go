@@ -147,7 +147,7 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{` + all + `,"attempts":"1"}`, `field "attempts" is a text: must be a whole number`},
 		{`{` + all + `,"attempts":1.5}`, `field "attempts" is 1.5: must be a whole number`},
 		{`{` + all + `,"attempts":-1}`, `field "attempts" is -1`},
-		{`{` + all + `,"attempts":65536}`, "attempts is 65536: give 0 to 65535"},
+		{`{` + all + `,"attempts":65536}`, "attempts is 65536: must be 0 to 65535"},
 		{`{` + all + `,"max_attempts":99999999999999999999}`, `field "max_attempts" is 99999999999999999999`},
 		{`{` + all + `,"timeout":1}`, `field "timeout" is a number: must be a duration such as`},
 		{`{` + all + `,"timeout":"36501d"}`, `field "timeout": give a duration such as 500ms, 30s, 1h30m or ` +

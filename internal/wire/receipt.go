@@ -14,7 +14,7 @@ import (
 type Receipt struct {
 	Queue string
 	store.Receipt
-	// DedupWindow is that of the message; see store.Settlement.
+	// DedupWindow is the dedup window of the message; see store.Settlement.
 	DedupWindow time.Duration
 	// Grouped reports whether the message is in a group; see store.Settlement.
 	Grouped bool

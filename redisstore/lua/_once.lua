@@ -14,7 +14,7 @@ local function open_once(ONCE, OLD_ONCE, keys, now)
     values[i] = value and struct.unpack('>I6', value) > now and value or nil
   end
 
-  -- letter returns that of a message that is not sent: o for a repetition, k if the key has another fingerprint.
+  -- letter returns why a message is not sent: o for a repetition, k if the key has another fingerprint.
   function once.letter(i, fingerprint)
     if values[i] then return string.sub(values[i], 7, 22) == fingerprint and 'o' or 'k' end
   end

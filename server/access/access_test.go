@@ -12,8 +12,8 @@ import (
 var allRights = []Right{Look, Get, Send, Work, Operate, Administer}
 
 func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
-	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, on the others that
-	// Later keeps for itself, and on that of logins that were ended.
+	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on the queue of a topic, on the other
+	// queues that Later keeps for itself, and on the queue of ended logins.
 	table := map[Role][4]string{
 		RoleRead:    {"xx....", "xx....", "xx....", "xx...."},
 		RoleSend:    {".xx...", ".xx...", "......", "......"},

@@ -45,7 +45,7 @@ func (f *files) named(v value) ([]byte, error) {
 	return text, nil
 }
 
-// changed reports whether a file is not as it was read.
+// changed reports whether a file has changed since it was read.
 func (f *files) changed() bool {
 	for i, name := range f.read {
 		if sumOf(readFile(name)) != f.sums[i] {

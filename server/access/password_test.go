@@ -33,7 +33,7 @@ func TestGuessingIsLimitedWithoutLockingOthersOut(t *testing.T) {
 				t.Errorf("%s as %s: %d, want %d", address, user, got, want)
 			}
 		}
-		expect(200, "192.0.2.9", "ann", "pass word") // which is remembered
+		expect(200, "192.0.2.9", "ann", "pass word") // the right password is remembered
 		for _, user := range []string{"ann", "nobody"} {
 			for i := range userGuesses {
 				expect(401, "192.0.2.1", user, fmt.Sprint("guess ", i))

@@ -51,7 +51,7 @@ func (s *settings) authenticates() bool {
 	return len(s.tokens)+len(s.passwords)+len(s.proxies) > 0 || s.verifiesClients()
 }
 
-// decoy returns the hash of some user's password, for users that do not exist.
+// decoy returns the hash of any user's password, for users that do not exist.
 func (s *settings) decoy() []byte {
 	for _, p := range s.passwords {
 		return p.hash
@@ -322,10 +322,10 @@ func (i Identity) checkHiding() error {
 	return nil
 }
 
-// checkName returns an ErrInvalid unless a name can be that of an Identity.
+// checkName returns an ErrInvalid unless an Identity can have the name.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName {
-		return store.Invalid("has %d bytes: give 1 to %d", len(name), maxName)
+		return store.Invalid("has %d bytes: must have 1 to %d", len(name), maxName)
 	}
 	if strconv.Quote(name) != `"`+name+`"` {
 		return store.Invalid("is %q: leave out quotes, backslashes and characters that cannot be printed",

@@ -278,7 +278,7 @@ var groupRules = []rule{
 		e.inGroup("g")
 		e.inGroup("h")
 		f.inGroup("g", "a")
-		f.inGroup("h") // the one that was there has none
+		f.inGroup("h") // the live message has no group
 	}},
 	{"restored messages keep their groups", func(e *env) {
 		f := e.other()

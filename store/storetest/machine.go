@@ -278,7 +278,7 @@ func (m *machine) drawOneByOne(r *rapid.T) store.Outgoing {
 	return out
 }
 
-// drawUnchanged may have a message replace only one that is as it was now, or at an earlier draw.
+// drawUnchanged may limit a replacement to a message that is still as it is now, or as it was at an earlier draw.
 func (m *machine) drawUnchanged(r *rapid.T, out *store.Outgoing) {
 	if out.OnDuplicate.Mode != store.DuplicateReplace || rapid.Bool().Draw(r, "whatever it replaces") {
 		return

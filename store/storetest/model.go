@@ -33,7 +33,7 @@ type modelMessage struct {
 	attempts  int
 	delivered bool
 	receipt   store.Receipt // zero unless the message is leased
-	follows   bool          // it is leased, and everything but the receipt is of its successor
+	follows   bool          // it is leased, and all fields except the receipt belong to its successor
 	lastError string
 	failures  []store.Failure
 	reason    store.DeadReason

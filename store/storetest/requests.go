@@ -252,7 +252,7 @@ func (e requestEnv) undo() {
 	e.must(e.s.SetDeadRetention(e.t.Context(), "q", *undoneRetention, nil))
 }
 
-// everything returns all that the store reports of its queues, but for the time.
+// everything returns all that the store reports about its queues, except the time.
 func (e requestEnv) everything() (text string) {
 	e.t.Helper()
 	ctx := e.t.Context()
@@ -356,7 +356,7 @@ func (e requestEnv) repeatClaim(again func() []store.Store) {
 func (e requestEnv) follow(id, number string) {
 	e.t.Helper()
 	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("successor " + number)},
-		Due: store.Due{At: time.UnixMilli(1)}} // another one than that of the held message
+		Due: store.Due{At: time.UnixMilli(1)}} // not the due time of the held message
 	m.OnDuplicate.Mode = store.DuplicateFollow
 	r, err := e.s.Send(e.t.Context(), "q", []store.Outgoing{m})
 	if err != nil || !r[0].Follows {
