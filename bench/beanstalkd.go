@@ -21,7 +21,7 @@ func beanstalkdSubjects() []*subject {
 				"herd": "a delay counts whole seconds from each put, so no two jobs can be made due at one time",
 			}},
 			workloads: workloads, missing: installed("beanstalkd", "apt-get install beanstalkd"),
-			start: func(ctx context.Context) (*target, error) {
+			start: func(ctx context.Context, _ []string) (*target, error) {
 				s, err := startBeanstalkd(ctx, binlog)
 				if err != nil {
 					return nil, err

@@ -33,8 +33,8 @@ func bullmqSubject() *subject {
 			_, err := bullmqInstall()
 			return err
 		},
-		start: func(ctx context.Context) (*target, error) {
-			s, err := startRedis(persistNone...)
+		start: func(ctx context.Context, _ []string) (*target, error) {
+			s, err := startRedis(nil, persistNone...)
 			if err != nil {
 				return nil, err
 			}

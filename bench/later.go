@@ -36,7 +36,7 @@ func laterSubjects() []*subject {
 	embedded := func(name, title, settings, query string, workloads ...string) *subject {
 		return &subject{
 			subjectInfo: subjectInfo{Name: name, Title: title, Settings: settings}, workloads: workloads, settled: true,
-			start: func(ctx context.Context) (*target, error) { return startEmbedded(ctx, query) },
+			start: func(ctx context.Context, _ []string) (*target, error) { return startEmbedded(ctx, query) },
 		}
 	}
 	usual := later.WorkerConfig{}
@@ -54,7 +54,7 @@ func laterSubjects() []*subject {
 			"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways, usual, "send", "drain",
 			"lateness"),
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", "",
-			workloadNames()...),
+			"send", "drain", "lateness", "herd", "growth", "memory", "idle"),
 		embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms",
 			"?sync=100ms", "send", "drain", "lateness"),
 	}

@@ -25,19 +25,21 @@ import (
 type server struct {
 	addr  string
 	pid   int
+	dir   string           // that it runs in, if it is a Redis
 	redis *benchmark.Redis // nil if it is not a Redis
 	rdb   *redis.Client
 	stop  func() error
 }
 
-func startRedis(args ...string) (*server, error) {
-	r, err := redistest.Run(redistest.Args(args...))
+// startRedis starts a Redis with arguments, run by a command if there is one.
+func startRedis(under []string, args ...string) (*server, error) {
+	r, err := redistest.Run(redistest.Args(args...), redistest.Under(under...))
 	if err != nil {
 		return nil, err
 	}
 	rdb := redis.NewClient(r.Options())
 	watched := benchmark.WatchRedis(rdb)
-	return &server{addr: r.Addr(), pid: r.PID(), redis: watched, rdb: rdb, stop: func() error {
+	return &server{addr: r.Addr(), pid: r.PID(), dir: r.Dir(), redis: watched, rdb: rdb, stop: func() error {
 		err := watched.Close()
 		r.Remove()
 		return err

@@ -34,6 +34,8 @@ type plan struct {
 	Idle      []int         `json:"idle_processes"`
 	IdleFor   time.Duration `json:"idle_ns"`
 	Settle    time.Duration `json:"idle_settle_ns"`
+
+	Instructions int `json:"instructions_calls"`
 }
 
 func fullPlan() plan {
@@ -44,6 +46,7 @@ func fullPlan() plan {
 		Growth: []int{10_000, 100_000, 1_000_000, 8_000_000, 10_000_000}, GrowthOps: 2000,
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
+		Instructions: 1000,
 	}
 }
 
@@ -55,6 +58,7 @@ func quickPlan() plan {
 	p.Herd, p.Patience = 20_000, 15*time.Second
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
+	p.Instructions = 200
 	return p
 }
 
@@ -64,19 +68,21 @@ type workload struct {
 	once  bool // not repeated in rounds
 	cases func(p *plan) []int
 	run   func(ctx context.Context, c *cell) error
+	under []string // the command that runs the Redis
 }
 
 // noCase returns the only case of a workload without sizes.
 func noCase(*plan) []int { return []int{0} }
 
 var workloads = []*workload{
-	{"send", false, func(p *plan) []int { return p.Senders }, runSend},
-	{"drain", false, noCase, runDrain},
-	{"lateness", false, func(p *plan) []int { return p.Rates }, runLateness},
-	{"herd", false, noCase, runHerd},
-	{"growth", true, noCase, runGrowth},
-	{"memory", true, func(p *plan) []int { return p.Memory }, runMemory},
-	{"idle", true, func(p *plan) []int { return p.Idle }, runIdle},
+	{"send", false, func(p *plan) []int { return p.Senders }, runSend, nil},
+	{"drain", false, noCase, runDrain, nil},
+	{"lateness", false, func(p *plan) []int { return p.Rates }, runLateness, nil},
+	{"herd", false, noCase, runHerd, nil},
+	{"growth", true, noCase, runGrowth, nil},
+	{"memory", true, func(p *plan) []int { return p.Memory }, runMemory, nil},
+	{"idle", true, func(p *plan) []int { return p.Idle }, runIdle, nil},
+	{"instructions", true, noCase, runInstructions, underValgrind},
 }
 
 func workloadNames() (names []string) {
@@ -190,7 +196,7 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 		label := strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0")
 		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.Name, cmp.Or(m.Error, m.Values.String()))
 	}
-	t, err := s.start(limited)
+	t, err := s.start(limited, w.under)
 	if err == nil {
 		p := &r.results.Plan
 		t.Size, t.Limit, t.Settled = p.Size, p.Patience, s.settled

@@ -18,8 +18,8 @@ type subject struct {
 	subjectInfo
 	workloads []string     // that it runs
 	missing   func() error // returns why it cannot be measured on this machine; nil means that it always can
-	// start starts the subject with its own server.
-	start func(ctx context.Context) (*target, error)
+	// start starts the subject with its own server, a Redis under a command if there is one.
+	start func(ctx context.Context, under []string) (*target, error)
 	// connect connects to a running subject from another process. It is nil if that is impossible.
 	connect connector
 	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects
@@ -121,9 +121,9 @@ func findSubject(name string) *subject {
 type connector func(ctx context.Context, addr string) (q benchmark.Queue, closeQueue func() error, err error)
 
 // overRedis starts a subject on its own redis-server.
-func overRedis(persist []string, connect connector) func(context.Context) (*target, error) {
-	return func(ctx context.Context) (*target, error) {
-		s, err := startRedis(persist...)
+func overRedis(persist []string, connect connector) func(context.Context, []string) (*target, error) {
+	return func(ctx context.Context, under []string) (*target, error) {
+		s, err := startRedis(under, persist...)
 		if err != nil {
 			return nil, err
 		}

@@ -42,6 +42,15 @@ func (q *laterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
 	return err
 }
 
+// Claim claims a message that is due, and returns a function that acks it.
+func (q *laterQueue) Claim(ctx context.Context) (ack func(ctx context.Context) error, err error) {
+	got, err := q.queue.Receive(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	return got[0].Ack, nil
+}
+
 func (q *laterQueue) Cancel(ctx context.Context, id string) error {
 	_, err := q.queue.Cancel(ctx, id)
 	return err

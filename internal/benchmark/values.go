@@ -41,6 +41,15 @@ const (
 	SendCPU     = "send_server_cpu_us"
 	ClaimCPU    = "claim_server_cpu_us"
 	CancelCPU   = "cancel_server_cpu_us"
+
+	// Thousands of instructions of the server for a call.
+	NearKIr   = "near_send_kir"
+	FarKIr    = "far_send_kir"
+	SpreadKIr = "spread_send_kir"
+	ClaimKIr  = "claim_kir"
+	AckKIr    = "ack_kir"
+	HandleKIr = "claim_and_ack_kir"
+	LifeKIr   = "life_kir"
 )
 
 // labels describe the values that String shows, in its order. Values after the empty one are shown unless they are 0.
@@ -50,7 +59,8 @@ var labels = [][2]string{
 	{ClientCPU, "µs of client CPU each"}, {ServerLoad, "ms of server CPU per second"},
 	{ClientLoad, "ms of client CPU per second"}, {WorstPing, "ms for a PING of another client at most"},
 	{LongestCall, "ms in the longest call"}, {PlainRate, "msg/s in a plain drain"}, {SendUS, "µs a send"},
-	{ClaimUS, "µs a claim and ack"}, {CancelUS, "µs a cancel"},
+	{ClaimUS, "µs a claim and ack"}, {CancelUS, "µs a cancel"}, {NearKIr, "kIr a near send"}, {FarKIr, "a far one"},
+	{SpreadKIr, "spread"}, {ClaimKIr, "a claim"}, {AckKIr, "an ack"}, {HandleKIr, "both"}, {LifeKIr, "a life"},
 	{},
 	{Doubles, "delivered twice"}, {Early, "early by this machine's clock"}, {Lost, "lost"},
 	{Unfinished, "not handled in time"},

@@ -30,6 +30,7 @@ type Server struct {
 type config struct {
 	binary   string // "" means the one in ServerVariable, or redis-server
 	args     []string
+	under    []string // the command that runs the binary, such as valgrind
 	env      []string // in addition to this process's environment
 	cluster  bool
 	sentinel string // configuration file of a Sentinel, which requires one
@@ -44,6 +45,11 @@ type Option func(*config)
 // override the arguments that Start sets.
 func Args(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
+}
+
+// Under has a command with these arguments run the server, such as valgrind.
+func Under(command ...string) Option {
+	return func(c *config) { c.under = command }
 }
 
 // ServerVariable is the environment variable with the program, such as a path of valkey-server, that all test servers
@@ -137,7 +143,8 @@ func (s *Server) launch() error {
 			}
 		}
 	}
-	p, err := startProcess(s.config.binary, s.dir, args, s.config.env, s.config.ownGroup)
+	command := slices.Concat(s.config.under, []string{s.config.binary}, args)
+	p, err := startProcess(command[0], s.dir, command[1:], s.config.env, s.config.ownGroup)
 	if err != nil {
 		return err
 	}
