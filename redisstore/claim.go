@@ -49,23 +49,31 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)
 	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
+	if repeated == "0" {
+		s.addCommon(c, queue, claimOne, store.Millis(req.Lease), lease, waiting.channel, req.Max)
+	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		s.waker.failed(waiting)
 		return store.Claim{}, err
 	}
 	r := reply.([]any)
-	envelopes, records := r[5].([]any), r[6].([]any) // records: position and record alternating
+	var envelopes, records, died, expired []any // records: position and record alternating
+	if one := r[5:]; len(one) == 1 {            // of claim_one.lua
+		envelopes = one
+	} else {
+		envelopes, records, died, expired = r[5].([]any), r[6].([]any), r[7].([]any), r[8].([]any)
+	}
 	claim := store.Claim{
 		Now:      time.UnixMicro(r[0].(int64)),
 		More:     r[2].(int64) == 1,
 		Deadline: store.Time(r[3].(int64)),
 		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
 	}
-	for _, id := range r[7].([]any) {
+	for _, id := range died {
 		claim.Died = append(claim.Died, id.(string))
 	}
-	for _, id := range r[8].([]any) {
+	for _, id := range expired {
 		claim.Expired = append(claim.Expired, id.(string))
 	}
 	if len(r) > 9 {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -72,8 +73,9 @@ type keyTable struct {
 }
 
 type queueKeys struct {
-	args []any // as command arguments
-	wake string
+	args   []any // as command arguments
+	wake   string
+	common [commonCases]commonUse
 }
 
 func (t *keyTable) of(queue string) *queueKeys {
@@ -84,6 +86,11 @@ func (t *keyTable) of(queue string) *queueKeys {
 	for _, name := range keyNames {
 		keys.wake = t.key(queue, name)
 		keys.args = append(keys.args, keys.wake)
+	}
+	for i, script := range commonScripts {
+		for _, name := range script.keys {
+			keys.common[i].keys = append(keys.common[i].keys, keys.args[slices.Index(keyNames[:], name)])
+		}
 	}
 	stored, known := t.queues.LoadOrStore(queue, keys)
 	if !known && t.count.Add(1) > maxNames {

@@ -125,7 +125,7 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	if err != nil {
 		panic(err) // the files are embedded
 	}
-	r := renderer{constants, map[string]string{}}
+	r := renderer{constants: constants, texts: map[string]string{}}
 	if clock != "" {
 		r.texts["_clock.lua"] = clock
 	}
@@ -134,9 +134,10 @@ func loadScripts(clock string, constants map[string]string) scripts {
 		if strings.HasPrefix(f.Name(), "_") {
 			continue
 		}
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		r.keys = keysOfCommon(name)
 		body := r.render(f.Name(), map[string]bool{})
 		sum := sha1.Sum([]byte(body))
-		name := strings.TrimSuffix(f.Name(), ".lua")
 		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
 	}
 	return all
@@ -146,6 +147,7 @@ func loadScripts(clock string, constants map[string]string) scripts {
 type renderer struct {
 	constants map[string]string
 	texts     map[string]string // files with their constants
+	keys      string            // the text of lua/_keys.lua for a script with fewer keys
 }
 
 const includeMark = "--@include " // starts the line of an include, before its name
@@ -169,6 +171,9 @@ func (r renderer) render(file string, done map[string]bool) string {
 // text returns the text of a file with its constants. It panics on a missing file: the files are embedded, so any test
 // finds that.
 func (r renderer) text(file string) string {
+	if file == "_keys.lua" && r.keys != "" {
+		return r.keys
+	}
 	if text, ok := r.texts[file]; ok {
 		return text
 	}
@@ -208,8 +213,9 @@ func (scriptCmd) NoRetry() bool { return true }
 // call is a script call under construction. args reserves space for the arguments before the script's own.
 type call struct {
 	script   *script
-	common   *script // executed instead, unless it replies replyUncommon; nil for none
+	common   *commonCall // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
+	stamp    int // index in args of the session and the request number, which follows
 	repeated int // index in args of the argument that becomes "1" when the call is repeated; 0 for none
 
 	confirmed *confirmation // only for a durable send
@@ -244,6 +250,7 @@ func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 // every script that takes them. They come from a store.Request, so that any process knows a repetition, or else from
 // this process; then the caller must release the session after the call.
 func (s *Store) stampRequest(ctx context.Context, c *call) *session {
+	c.stamp = len(c.args)
 	if r, ok := store.RequestOf(ctx); ok {
 		c.add(requestPrefix+r.Session, r.Number)
 		return nil
@@ -259,9 +266,13 @@ func (s *Store) do(ctx context.Context, c *call) (any, error) {
 		return s.doDurably(ctx, c)
 	}
 	if c.common != nil {
-		reply, err := s.execute(ctx, c.common, c.args)
-		if err != nil || reply != any(int64(replyUncommon)) {
-			return reply, err
+		reply, err := s.execute(ctx, c.common.script, c.common.args)
+		if err != nil {
+			return nil, err
+		}
+		common := reply != any(int64(replyUncommon))
+		if c.common.use.tried(common); common {
+			return reply, nil
 		}
 		c.common = nil
 	}
@@ -297,6 +308,7 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		if !first && c.repeated > 0 {
 			c.args[c.repeated] = "1"
+			c.common = nil // its script does not record the call
 		}
 		first = false
 		return s.do(ctx, c)

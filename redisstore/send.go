@@ -99,9 +99,6 @@ func (s *Store) send(
 	first := &msgs[indexes[0]]
 	durable, condition := first.Durable, first.If
 	c := s.newCall("send", queue, 10+3*len(indexes))
-	if len(indexes) == 1 && !durable.Asked() && !isFar(first.Due) && first.Group == "" && condition == nil {
-		c.common = s.scripts["send_one"]
-	}
 	s.addConditionKey(c, queue, condition)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
@@ -133,6 +130,9 @@ func (s *Store) send(
 			c.add(i + 1)
 		}
 	}
+	if len(indexes) == 1 && !durable.Asked() && !inspect && !isFar(first.Due) && first.Group == "" && condition == nil {
+		s.addCommon(c, queue, sendOne, maxBytes, &texts[0], &first.ID, &texts[1])
+	}
 	run := s.runRegistered
 	if condition != nil {
 		c.addCondition(condition)
@@ -146,6 +146,10 @@ func (s *Store) send(
 		for _, p := range indexes {
 			results[p].Err = store.ErrConflict
 		}
+		return nil
+	}
+	if duplicate, ok := reply.(int64); ok { // of send_one.lua
+		results[indexes[0]].Duplicate = duplicate == 1
 		return nil
 	}
 	for _, position := range reply.([]any) {

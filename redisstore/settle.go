@@ -199,8 +199,13 @@ func (s *Store) ack(
 	if condition != nil {
 		c.addCondition(condition)
 	}
+	if r := &settlements[indexes[0]].Receipt; len(indexes) == 1 && withDedup+grouped == 0 && condition == nil {
+		if runs, _ := splitRuns(settlements, indexes); len(runs) == 1 && len(r.Claim.(*leaseSnapshot).lines) == 1 {
+			s.addCommon(c, queue, ackOne, &r.Lease, len(r.Claim.(*leaseSnapshot).text), &r.ID)
+		}
+	}
 	reply, err := s.run(ctx, queue, c)
-	if err != nil {
+	if err != nil || reply == any(int64(0)) { // of ack_one.lua
 		return err
 	}
 	if isConflict(reply) {

@@ -133,7 +133,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
-	"send_one": true}
+	"send_one": true, "claim_one": true, "ack_one": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.

@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"strings"
+	"sync/atomic"
+)
+
+// Most calls of a process that has little to do are of one message, and nothing about it is unusual: no record, no
+// dedup window, no repetition. A script that handles every case takes up to twice as long for it as one that handles
+// only this case, with the keys that it needs: a script pays for each function that it defines, and for each key and
+// argument. So such calls first try a script of their own. If it replies UNCOMMON, it has done nothing, and the call
+// goes to the script for every case.
+
+// commonCase is one of these scripts.
+type commonCase int
+
+const (
+	sendOne commonCase = iota
+	claimOne
+	ackOne
+	commonCases
+)
+
+// commonScripts are their names and the names of their keys.
+var commonScripts = [commonCases]struct {
+	name string
+	keys []string
+}{
+	sendOne: {"send_one", []string{"due", "messages", "records", "dedup", "meta", "sessions", "old_sessions",
+		"wake"}},
+	claimOne: {"claim_one", []string{"due", "messages", "leases", "lease_deadlines", "records", "dedup", "meta",
+		"sessions", "old_sessions", "bucket_starts", "wake"}},
+	ackOne: {"ack_one", []string{"messages", "leases", "lease_deadlines", "records", "meta", "sessions",
+		"old_sessions"}},
+}
+
+// keysOfCommon returns the text of lua/_keys.lua for a script, "" for one that receives all keys.
+func keysOfCommon(name string) string {
+	for _, script := range commonScripts {
+		if script.name == name {
+			return "local " + strings.ToUpper(strings.Join(script.keys, ", ")) + " = unpack(KEYS)\n"
+		}
+	}
+	return ""
+}
+
+// commonUse says how common the common case has been in a queue lately.
+type commonUse struct {
+	keys []any
+	skip atomic.Int32 // calls that do not try it
+	last atomic.Int32 // how many were skipped after the last failure
+}
+
+// maxSkipped is the number of calls in a row that do not try the common case in a queue where it is uncommon.
+const maxSkipped = 64
+
+// try reports whether a call should try the common case.
+func (u *commonUse) try() bool {
+	if u.skip.Load() <= 0 {
+		return true
+	}
+	return u.skip.Add(-1) < 0
+}
+
+// tried says whether the case was the common one.
+func (u *commonUse) tried(common bool) {
+	skip := int32(0)
+	if !common {
+		skip = min(2*u.last.Load()+1, maxSkipped)
+	}
+	u.last.Store(skip)
+	u.skip.Store(skip)
+}
+
+// commonCall is a call of a script for the common case.
+type commonCall struct {
+	*script
+	use  *commonUse
+	args []any
+}
+
+// addCommon makes a call try the common case first. The arguments follow the session and request number.
+func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
+	use := &s.keys.of(queue).common[of]
+	if !use.try() {
+		return
+	}
+	sc := s.scripts[commonScripts[of].name]
+	all := make([]any, 0, 3+len(use.keys)+2+len(args))
+	all = append(append(all, "evalsha", sc.sha, len(use.keys)), use.keys...)
+	all = append(all, c.args[c.stamp:c.stamp+2]...)
+	c.common = &commonCall{sc, use, append(all, args...)}
+}
