@@ -179,11 +179,8 @@ func (r *messageReader) readOne(f *found) error {
 	t := r.t
 	t.key = appendIDKey(t.key[:0], r.q.number, kindMessage, f.id)
 	if !r.it.SeekGE(t.key) || string(r.it.Key()) != string(t.key) {
-		if err := r.it.Error(); err != nil {
-			return t.s.unreadable(err)
-		}
-		f.gone = true
-		return nil
+		f.gone = r.it.Error() == nil
+		return t.s.unreadable(r.it.Error())
 	}
 	value, err := r.it.ValueAndErr()
 	if err != nil {

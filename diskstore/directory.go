@@ -204,13 +204,19 @@ func (d *directory) writeFile(name, text string) error {
 	return d.syncDirectory(d.dir)
 }
 
-// readError returns an ErrUnavailable for an error of reading the disk.
+// readError returns an ErrUnavailable for an error of reading the disk, or nil for nil.
 func (d *directory) readError(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, d.advised(err))
 }
 
-// writeError returns an ErrUnavailable for an error of writing to the disk.
+// writeError returns an ErrUnavailable for an error of writing to the disk, or nil for nil.
 func (d *directory) writeError(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, d.dir, d.advised(err))
 }
 

@@ -406,11 +406,3 @@ func (d *directory) beginCreation() error {
 	}
 	return nil
 }
-
-// endCreation marks the store as complete.
-func (d *directory) endCreation() error {
-	if err := d.writeFile(formatFile, formatText); err != nil {
-		return d.writeError(err)
-	}
-	return nil
-}

@@ -47,11 +47,8 @@ func logNumber(name string) uint64 {
 // filesLike returns the names of the files with an ending, in order.
 func (d *directory) filesLike(suffix string) ([]string, error) {
 	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return nil, d.readError(err)
-	}
 	slices.Sort(names)
-	return slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != suffix }), nil
+	return slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != suffix }), d.readError(err)
 }
 
 // readLog calls f for each batch of a log, and returns the parts that cannot be read. Behind a record that cannot be
@@ -164,21 +161,15 @@ func (d *directory) cutTornLog(logger *slog.Logger) error {
 	}
 	logger.Info("later: the log ends at its first hole; what was synced is before it", "dir", d.dir, "file", name,
 		"byte", at, "of", len(text))
-	if err := d.writeFile(name, text[:at]); err != nil {
-		return d.writeError(err)
-	}
-	return nil
+	return d.writeError(d.writeFile(name, text[:at]))
 }
 
 func (d *directory) isRelaxed() (bool, error) {
 	_, err := d.readFile(relaxedFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
-	case err != nil:
-		return false, d.readError(err)
 	}
-	return true, nil
+	return err == nil, d.readError(err)
 }
 
 // setRelaxed creates or removes relaxedFile, durably.
@@ -192,10 +183,7 @@ func (d *directory) setRelaxed(relaxed bool) error {
 	} else {
 		err = errors.Join(d.fs.Remove(d.fs.PathJoin(d.dir, relaxedFile)), d.syncDirectory(d.dir))
 	}
-	if err != nil {
-		return d.writeError(err)
-	}
-	return nil
+	return d.writeError(err)
 }
 
 // Pebble reads a log or a manifest up to the first record that it cannot read, because a crash may tear the last one.

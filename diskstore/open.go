@@ -232,7 +232,7 @@ func (s *Store) openDatabase(isNew bool) error {
 		return s.openError(err)
 	}
 	if isNew {
-		err = s.endCreation()
+		err = s.writeError(s.writeFile(formatFile, formatText)) // it is complete
 	} else {
 		err = s.load()
 	}

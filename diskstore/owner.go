@@ -40,9 +40,6 @@ type ownFile struct {
 	id         identity
 }
 
-// quickCheck is how many files are looked at before callers go: the directory and lockFile.
-const quickCheck = 2
-
 // note remembers a file that this process has just locked or written. Only files of the machine have an identity.
 func (o *ownership) note(d *directory, name, path string) error {
 	if d.fs != defaultFS {
@@ -75,20 +72,8 @@ func (o *ownership) check() error {
 	if o == nil {
 		return nil
 	}
-	return o.compare(o.files)
-}
-
-// checkQuickly is check for the directory and lockFile only.
-func (o *ownership) checkQuickly() error {
-	if o == nil {
-		return nil
-	}
-	return o.compare(o.files[:min(quickCheck, len(o.files))])
-}
-
-func (o *ownership) compare(files []ownFile) error {
-	for i := range files {
-		f := &files[i]
+	for i := range o.files {
+		f := &o.files[i]
 		now, err := identify(f.path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
@@ -124,7 +109,7 @@ func (o *ownership) close() error {
 
 // isOwned reports whether the directory is still the one that this process opened. If it is not, the store stops.
 func (s *Store) isOwned() bool {
-	if err := s.owned.checkQuickly(); err != nil {
+	if err := s.owned.check(); err != nil {
 		s.fail(err)
 		return false
 	}

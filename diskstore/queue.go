@@ -386,8 +386,8 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 	boundTo(it, q.number, kindMessage)
 	if it.Last() {
 		q.highest = string(it.Key()[prefixLength:])
-	} else if err := it.Error(); err != nil {
-		return s.unreadable(err)
+	} else if it.Error() != nil {
+		return s.unreadable(it.Error())
 	}
 	boundTo(it, q.number, kindLease)
 	if err := s.loadLeases(it, q); err != nil {
@@ -427,8 +427,8 @@ func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 			}
 		}
 	}
-	if failed := it.Error(); err == nil && failed != nil {
-		err = s.unreadable(failed)
+	if err == nil {
+		err = s.unreadable(it.Error())
 	}
 	return err
 }

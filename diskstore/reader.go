@@ -29,7 +29,7 @@ func (r *reader) view(key []byte, f func(value []byte) error) (ok bool, err erro
 		return false, r.s.unreadable(err)
 	}
 	err = f(value)
-	if closed := closer.Close(); err == nil && closed != nil {
+	if closed := closer.Close(); err == nil {
 		err = r.s.unreadable(closed)
 	}
 	return err == nil, err
@@ -52,15 +52,12 @@ func (r *reader) has(key []byte) (bool, error) {
 // iterate returns an iterator over [from, to).
 func (r *reader) iterate(from, to []byte) (*pebble.Iterator, error) {
 	it, err := r.src.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return nil, r.s.unreadable(err)
-	}
-	return it, nil
+	return it, r.s.unreadable(err)
 }
 
 // end closes an iterator and returns err, else the iterator's error.
 func (r *reader) end(it *pebble.Iterator, err error) error {
-	if closed := it.Close(); err == nil && closed != nil {
+	if closed := it.Close(); err == nil {
 		return r.s.unreadable(closed)
 	}
 	return err
@@ -191,14 +188,8 @@ func (v *view) close(err error) error {
 			}
 		})
 	}
-	return v.s.closeSnapshot(v.snapshot, err)
-}
-
-// closeSnapshot returns err, else the error of closing the snapshot.
-func (s *Store) closeSnapshot(snapshot *pebble.Snapshot, err error) error {
-	closed := s.guarded(snapshot.Close)
-	if err == nil && closed != nil {
-		return s.unreadable(closed)
+	if closed := v.s.guarded(v.snapshot.Close); err == nil {
+		return v.s.unreadable(closed)
 	}
 	return err
 }

@@ -71,10 +71,7 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 		if err = errors.Join(err, s.Close()); err != nil {
 			return err
 		}
-		if err := to.replace(&made); err != nil {
-			return to.writeError(err)
-		}
-		return nil
+		return to.writeError(to.replace(&made))
 	})
 }
 
@@ -124,10 +121,7 @@ func (r *recovery) copyFiles(files files, partial directory) error {
 func (r *recovery) scratch(partial directory, name string) (*pebble.DB, error) {
 	db, err := pebble.Open(r.s.fs.PathJoin(partial.dir, name), &pebble.Options{FS: r.s.reserve, DisableWAL: true,
 		FormatMajorVersion: pebbleFormat, MemTableSize: r.s.memTable, Merger: merger, Logger: pebbleLogger{r.s}})
-	if err != nil {
-		return nil, r.s.writeError(err)
-	}
-	return db, nil
+	return db, r.s.writeError(err)
 }
 
 // part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
@@ -183,10 +177,7 @@ func (w *writes) apply(db *pebble.DB, batch *pebble.Batch) error {
 		return err
 	}
 	defer batch.Reset()
-	if err := db.Apply(batch, pebble.NoSync); err != nil {
-		return w.s.writeError(err)
-	}
-	return nil
+	return w.s.writeError(db.Apply(batch, pebble.NoSync))
 }
 
 // replay does all writes again in another database, and returns their number.
