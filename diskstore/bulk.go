@@ -20,13 +20,6 @@ type chosen struct {
 type choice struct {
 	all  []chosen
 	more bool
-	gaps []emptyPart
-}
-
-// emptyPart is a part of an index that will be empty when all chosen messages are removed.
-type emptyPart struct {
-	index *index
-	gap   gap
 }
 
 func (c *choice) add(x chosen) bool {
@@ -43,24 +36,9 @@ func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
 	if c.more {
 		return nil
 	}
-	part := gap{from: entry{at: first}, to: entry{at: last + 1}}
-	err := t.each(q, x, part.from, last, func(e entry, value []byte) (bool, error) {
-		if !c.add(chosen{entry: e, record: x.kind == kindDead || len(value) > 0, kind: x.kind}) {
-			part.to = e
-			return false, nil
-		}
-		part.steps++
-		return true, nil
+	return t.each(q, x, entry{at: first}, last, func(e entry, value []byte) (bool, error) {
+		return c.add(chosen{entry: e, record: x.kind == kindDead || len(value) > 0, kind: x.kind}), nil
 	})
-	c.gaps = append(c.gaps, emptyPart{x, part})
-	return err
-}
-
-// removed notes the gaps that are left when all chosen messages are removed.
-func (c *choice) removed() {
-	for _, part := range c.gaps {
-		part.index.emptied(part.gap)
-	}
 }
 
 // deadOnes chooses the dead messages among ids, each once.
@@ -113,7 +91,6 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 	for _, x := range c.all {
 		t.removeDead(q, x.entry)
 	}
-	c.removed()
 	for i, x := range c.all {
 		r := record{due: t.dueAt(due), delivered: true, failures: failures[i]} // its expiry no longer counts
 		t.keep(q, x.id, &r)
@@ -151,7 +128,6 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		}
 		t.erase(q, x.id, &r, x.group)
 	}
-	c.removed()
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
 		for _, l := range q.leases {
 			t.endLease(q, l)

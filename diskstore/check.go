@@ -72,21 +72,13 @@ func (e *checker) checkQueues() error {
 	if len(n.stray) == 0 {
 		e.ok("names", "", int64(len(n.queues)), "queues: %d, each with a number of its own", len(n.queues))
 	}
-	e.reportAll("", n.issues)
+	n.issues.report("", e.s.recoverAdvice(), e.report)
 	for _, number := range slices.Sorted(maps.Keys(n.queues)) {
 		if err := e.checkQueue(n.queues[number], number); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// reportAll reports the issues of a queue, or of the store itself.
-func (e *checker) reportAll(queue string, all issues) {
-	for _, r := range all.results(queue) {
-		r.Advice = e.s.recoverAdvice()
-		e.report(r)
-	}
 }
 
 // names are the keys of a store beside the contents of its queues.
@@ -219,13 +211,14 @@ func (all *issues) note(check string, n int64, text string) {
 	*all = append(*all, &issue{check: check, text: text, n: n})
 }
 
-func (all issues) results(queue string) (results []store.CheckResult) {
+// report reports the issues, with advice, or without as repaired.
+func (all issues) report(queue, advice string, report func(store.CheckResult)) {
 	for _, i := range all {
-		r := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n}
+		r := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
+			Advice: advice, Repaired: advice == ""}
 		if i.examples != nil {
 			r.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
 		}
-		results = append(results, r)
+		report(r)
 	}
-	return results
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
@@ -39,7 +40,7 @@ func (e *checker) checkQueue(name string, number uint32) error {
 		name = recoveredName(number)
 		c.note("names", 1, fmt.Sprintf("number %d has keys and no name", number))
 	}
-	e.reportAll(name, c.issues)
+	c.issues.report(name, e.s.recoverAdvice(), e.report)
 	if len(c.issues) == 0 {
 		e.ok("queue", name, c.messages, "messages: %d (%d scheduled or ready, %d leased, %d dead), each in its place",
 			c.messages, c.meta.due, c.messages-c.meta.due-c.meta.dead, c.meta.dead)
@@ -140,7 +141,8 @@ func isSound(kind byte, rest, value []byte) bool {
 	case kindProperty:
 		return len(rest) > 0 && len(value) > 0
 	case kindActivity:
-		return len(rest) == 0 && soundActivity(value)
+		_, err := activity.Parse(string(value))
+		return len(rest) == 0 && err == nil
 	}
 	return false
 }

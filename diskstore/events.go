@@ -79,12 +79,6 @@ func (t *tx) activity(q *queue) (*activity.Ring, error) {
 	return q.activity, nil
 }
 
-// soundActivity reports whether a stored value can be read.
-func soundActivity(value []byte) bool {
-	_, err := activity.Parse(string(value))
-	return err == nil
-}
-
 // storeActivity stores the activity that has changed, after the last call. Nothing depends on its success, and it takes
 // no room that is kept for claims and acks.
 func (s *Store) storeActivity() {

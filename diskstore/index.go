@@ -111,14 +111,6 @@ func (x *index) remove(e entry) {
 // startAt notes where the entries begin.
 func (x *index) startAt(first entry, exact bool) { x.first, x.exact = first, exact }
 
-// emptied notes that all entries in a gap were removed.
-func (x *index) emptied(g gap) {
-	if g.holds(x.first) && x.n > 0 {
-		x.startAt(g.to, false)
-	}
-	x.learn(g)
-}
-
 // forgetGaps is for an index that is being loaded.
 func (x *index) forgetGaps() {
 	x.gaps, x.lent = nil, false

@@ -239,18 +239,11 @@ func (r *recovery) copyQueues(from *reader) error {
 			return err
 		}
 	}
-	r.reportAll("", n.issues)
+	n.issues.report("", "", r.report)
 	return nil
 }
 
 func recoveredName(number uint32) string { return fmt.Sprintf("recovered-%d", number) }
-
-func (r *recovery) reportAll(queue string, all issues) {
-	for _, result := range all.results(queue) {
-		result.Repaired = true
-		r.report(result)
-	}
-}
 
 func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 	var found issues
@@ -289,7 +282,7 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 		})
 		err = cmp.Or(err, failed)
 	}
-	r.reportAll(name, found)
+	found.report(name, "", r.report)
 	return from.end(it, err)
 }
 

@@ -14,6 +14,7 @@ var _ store.Store = (*Store)(nil)
 // how says how the writer executes a step.
 type how struct {
 	urgent bool // before others; see request.go
+	any    bool // also on a damaged queue
 	looks  bool // it reads messages, so the changes of earlier steps are made readable
 	change change
 	size   int // about how many bytes it writes
@@ -46,7 +47,7 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 	}
 	err := s.doSized(ctx, name, h.urgent, h.size, func(t *tx) {
 		q := s.queue(name)
-		if failed = q.damage; failed == nil {
+		if failed = q.damage; failed == nil || h.any {
 			result, failed = executeOnce(ctx, t, q, checked)
 			t.notify(name)
 		}
@@ -222,16 +223,8 @@ func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *q
 
 // Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	var failed error
-	remove := func(t *tx, q *queue) (struct{}, error) {
-		if err := t.checkChange(makesRoom); err != nil {
-			return struct{}{}, err
-		}
+	_, err := call(ctx, s, name, how{any: true, change: makesRoom}, func(t *tx, q *queue) (struct{}, error) {
 		return struct{}{}, t.removeQueue(q)
-	}
-	err := s.do(ctx, name, inOrder, func(t *tx) { _, failed = executeOnce(ctx, t, s.queue(name), remove) })
-	if err == nil {
-		err = failed
-	}
+	})
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 )
 
@@ -114,25 +113,7 @@ func socketAddress(dir, name string) (address string, done func(), err error) {
 	if path := filepath.Join(dir, name); len(path) <= maxSocketPath {
 		return path, func() {}, nil
 	}
-	if runtime.GOOS == "linux" {
-		if address, done, err = descriptorAddress(dir, name); err == nil {
-			return address, done, nil
-		}
-	}
 	return linkAddress(dir, name)
-}
-
-// descriptorAddress leads through an open directory.
-func descriptorAddress(dir, name string) (address string, done func(), err error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	through := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-	if _, err := os.Stat(through); err != nil {
-		return "", nil, errors.Join(err, f.Close())
-	}
-	return filepath.Join(through, name), func() { f.Close() }, nil
 }
 
 // linkAddress leads through a symbolic link in a temporary directory that only this user can read.
