@@ -124,17 +124,9 @@ func (s *Store) interrupted(ctx context.Context) error {
 	}
 }
 
-// noAccess are the errors of a process that may not read a file. They say nothing about its content.
-var noAccess = []error{fs.ErrPermission, syscall.EMFILE, syscall.ENFILE}
-
-// isNoAccess reports whether a file could not be reached, so that it may be intact.
+// isNoAccess reports whether this process could not reach a file, which says nothing about its content.
 func isNoAccess(err error) bool {
-	for _, no := range noAccess {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // remedy returns advice for an error of the disk, or "" if there is none.

@@ -94,10 +94,6 @@ const largeRequest = 64 << 10
 func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx)) error {
 	r := requests.Get().(*request)
 	r.queue, r.urgent, r.large, r.run = queue, urgent, size > largeRequest, run
-	return s.submit(ctx, r)
-}
-
-func (s *Store) submit(ctx context.Context, r *request) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

@@ -205,32 +205,46 @@ func (p *place) state(now int64) store.State {
 	return waitingState(&p.record, now)
 }
 
+// places finds live messages. A message without a place, or with one that cannot be read, has an error instead.
+func (t *tx) places(q *queue, ids []string) (places []place, failed []error, err error) {
+	places, failed = make([]place, len(ids)), make([]error, len(ids))
+	for i, id := range ids {
+		p, ok, err := t.place(q, id)
+		switch {
+		case isFormatError(err):
+			failed[i] = err
+		case err != nil:
+			return nil, nil, err
+		case !ok:
+			failed[i] = store.ErrNotFound
+		}
+		places[i] = p
+	}
+	return places, failed, nil
+}
+
 // cancelAll removes messages. Everything is read before the first change; the caller has flushed.
 func (t *tx) cancelAll(q *queue, req store.CancelRequest) ([]store.CancelResult, error) {
 	ids := req.IDs
-	results := make([]store.CancelResult, len(ids))
-	places, windows := make([]place, len(ids)), make([]time.Duration, len(ids))
+	places, failed, err := t.places(q, ids)
+	if err != nil {
+		return nil, err
+	}
+	windows := make([]time.Duration, len(ids))
 	for i, id := range ids {
-		var ok bool
-		var err error
-		switch places[i], ok, err = t.place(q, id); {
-		case isFormatError(err):
-			results[i].Err = err
-		case err != nil:
+		if failed[i] != nil {
+			continue
+		}
+		if places[i].group, err = t.groupOf(q, id); err == nil && req.KeepIDs {
+			windows[i], err = t.dedupWindow(q.number, id)
+		}
+		if err != nil {
 			return nil, err
-		case !ok:
-			results[i].Err = store.ErrNotFound
-		default:
-			if places[i].group, err = t.groupOf(q, id); err == nil && req.KeepIDs {
-				windows[i], err = t.dedupWindow(q.number, id)
-			}
-			if err != nil {
-				return nil, err
-			}
 		}
 	}
+	results := make([]store.CancelResult, len(ids))
 	for i, id := range ids {
-		if results[i].Err != nil {
+		if results[i].Err = failed[i]; failed[i] != nil {
 			continue
 		}
 		results[i] = t.cancel(q, id, &places[i])
@@ -264,33 +278,24 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 
 // rescheduleAll sets a new due time for messages. Everything is read before the first change; the caller has flushed.
 func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, error) {
-	refused := make([]error, len(ids))
-	places := make([]place, len(ids))
-	for i, id := range ids {
-		var ok bool
-		var err error
-		switch places[i], ok, err = t.place(q, id); {
-		case isFormatError(err):
-			refused[i] = err
-		case err != nil:
-			return nil, err
-		case !ok:
-			refused[i] = store.ErrNotFound
-		case places[i].held != nil:
-			refused[i] = store.ErrLeased
-		case places[i].record.deadReason != "":
-			refused[i] = store.ErrDead
-		}
+	places, refused, err := t.places(q, ids)
+	if err != nil {
+		return nil, err
 	}
 	for i, id := range ids {
-		if refused[i] != nil || slices.Contains(ids[:i], id) {
-			continue // named twice: it is there already
-		}
 		r := &places[i].record
-		t.removeDue(q, entry{r.due, id})
-		r.due = t.dueAt(due)
-		t.keep(q, id, r)
-		t.addDue(q, id, r)
+		switch {
+		case refused[i] != nil:
+		case places[i].held != nil:
+			refused[i] = store.ErrLeased
+		case r.deadReason != "":
+			refused[i] = store.ErrDead
+		case !slices.Contains(ids[:i], id): // else it is there already
+			t.removeDue(q, entry{r.due, id})
+			r.due = t.dueAt(due)
+			t.keep(q, id, r)
+			t.addDue(q, id, r)
+		}
 	}
 	return refused, nil
 }
