@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/store"
 )
 
@@ -92,28 +93,28 @@ func TestWorkerFindsWrappedHandlerResults(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		err  error
-		want result
+		want outcome.Result
 	}{
-		"nil":   {nil, result{action: store.Ack}},
-		"error": {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
-		"retry": {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
+		"nil":   {nil, outcome.Result{Action: store.Ack}},
+		"error": {fail, outcome.Result{Action: store.Nack, Delay: time.Minute, Reason: "fail"}},
+		"retry": {RetryIn(time.Second), outcome.Result{Action: store.Nack, Delay: time.Second, Reason: "retry in 1s"}},
 		"joined": {errors.Join(fail, RetryIn(time.Second)),
-			result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
-		"past":    {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
-		"too far": {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
+			outcome.Result{Action: store.Nack, Delay: time.Second, Reason: "fail\nretry in 1s"}},
+		"past":    {RetryIn(-time.Second), outcome.Result{Action: store.Nack, Reason: "retry in -1s"}},
+		"too far": {Snooze(store.MaxDelay * 2), outcome.Result{Action: store.Snooze, Delay: store.MaxDelay}},
 		"snooze": {fmt.Errorf("busy: %w", Snooze(time.Second)),
-			result{action: store.Snooze, delay: time.Second}},
-		"bury":                  {Bury(fail), result{action: store.Bury, reason: "fail"}},
-		"bury over give back":   {Bury(GiveBack(fail)), result{action: store.Bury, reason: "fail"}},
-		"snooze over give back": {errors.Join(GiveBack(fail), Snooze(1)), result{action: store.Snooze, delay: 1}},
+			outcome.Result{Action: store.Snooze, Delay: time.Second}},
+		"bury":                  {Bury(fail), outcome.Result{Action: store.Bury, Reason: "fail"}},
+		"bury over give back":   {Bury(GiveBack(fail)), outcome.Result{Action: store.Bury, Reason: "fail"}},
+		"snooze over give back": {errors.Join(GiveBack(fail), Snooze(1)), outcome.Result{Action: store.Snooze, Delay: 1}},
 		"retry over give back": {errors.Join(GiveBack(fail), RetryIn(1)),
-			result{action: store.Nack, delay: 1, reason: "fail\nretry in 1ns"}},
-		"bury nil": {Bury(nil), result{action: store.Bury, reason: "buried"}},
+			outcome.Result{Action: store.Nack, Delay: 1, Reason: "fail\nretry in 1ns"}},
+		"bury nil": {Bury(nil), outcome.Result{Action: store.Bury, Reason: "buried"}},
 		"bury first": {errors.Join(RetryIn(1), Snooze(1), Bury(fail)),
-			result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
-		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), result{action: store.Snooze, delay: 2}},
+			outcome.Result{Action: store.Bury, Reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
+		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), outcome.Result{Action: store.Snooze, Delay: 2}},
 	} {
-		if got := resultOf(&Message{Attempt: 3}, c.err, backoff, newMisfits("q", time.Hour, slog.Default())); got != c.want {
+		if got := outcome.ResultOf(outcome.Attempt{Number: 3}, c.err, backoff, outcome.NewMisfits("q", time.Hour, slog.Default())); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
@@ -202,7 +203,7 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 		return nil, fmt.Errorf("worker's Forward of queue %q: %w", queue, err)
 	}
 	f := &forwarder{queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)}, to: to}
-	f.misfits = newMisfits(queue, f.cfg.GiveBackFor, r.log)
+	f.misfits = outcome.NewMisfits(queue, f.cfg.GiveBackFor, r.log)
 	f.batch = f.claims(f.cfg.Lease, &pump.Outage{
 		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
 		Works: "later: messages are forwarded again",
@@ -273,14 +274,12 @@ func (qw *queueWorker) Event(kind EventKind, id string) { qw.queue.event(qw.run.
 // FoundDead implements pump.Reports.
 func (qw *queueWorker) FoundDead(c store.Claim) {
 	qw.queue.observeDead(qw.run.handling, c)
-	qw.run.logDeaths(qw, c.Died)
-	qw.run.dead.add(qw, c.Died...)
+	qw.run.dead.Found(qw.queue.name, c.Died)
 }
 
 // Died implements pump.Reports.
 func (qw *queueWorker) Died(m *store.Claimed, reason string) {
-	qw.run.logDeath(qw.queue.name, m.ID, m.Attempt, m.MaxAttempts, errors.New(reason))
-	qw.run.dead.add(qw, m.ID)
+	qw.run.dead.Settled(qw.queue.name, m.ID, m.Attempt, m.MaxAttempts, errors.New(reason))
 }
 
 // deliverer is the pump.Work of a custom destination.
@@ -305,8 +304,8 @@ func (d *deliverer) Do(ctx context.Context, claim store.Claim, settlements []sto
 			continue
 		}
 		r := f.resultOf(msgs[i], err)
-		settlements[i].Action, settlements[i].Delay, settlements[i].Reason = r.action, r.delay, r.reason
-		settlements[i].Within = r.within
+		settlements[i].Action, settlements[i].Delay, settlements[i].Reason = r.Action, r.Delay, r.Reason
+		settlements[i].Within = r.Within
 	}
 	return away
 }
@@ -314,19 +313,19 @@ func (d *deliverer) Do(ctx context.Context, claim store.Claim, settlements []sto
 // Settled records a message that was given back.
 func (d *deliverer) Settled(m *store.Claimed, s *store.Settlement, state store.State) {
 	if s.Action == store.GiveBack && state != StateDead {
-		d.f.misfits.wait(misfitOf(m.Headers, nil), s.Delay)
+		d.f.misfits.Wait(outcome.MisfitOf(m.Headers, nil), s.Delay)
 	}
 }
 
 // resultOf converts an error of a custom destination to a settlement.
-func (f *forwarder) resultOf(m *Message, err error) (r result) {
+func (f *forwarder) resultOf(m *Message, err error) (r outcome.Result) {
 	defer func() {
 		if p := recover(); p != nil { // the queue's backoff panicked
 			f.logPanic("Backoff", p)
-			r = resultOf(m, &panicError{p, panicStack()}, defaultBackoff, f.misfits)
+			r = outcome.ResultOf(m.attempt(), outcome.NewPanic(p), defaultBackoff, f.misfits)
 		}
 	}()
-	return resultOf(m, err, f.cfg.Backoff, f.misfits)
+	return outcome.ResultOf(m.attempt(), err, f.cfg.Backoff, f.misfits)
 }
 
 func (f *forwarder) logPanic(in string, value any) {
@@ -343,7 +342,7 @@ func (f *forwarder) callCustom(ctx context.Context, msgs []*Message) []error {
 		defer func() {
 			if p := recover(); p != nil {
 				f.logPanic("Deliver", p)
-				errs = forEach(msgs, &panicError{p, panicStack()})
+				errs = forEach(msgs, outcome.NewPanic(p))
 			}
 			returned <- errs
 		}()

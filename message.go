@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/store"
 )
 
@@ -56,6 +57,11 @@ func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 		grouped:     c.Group != "",
 	}
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)
+}
+
+// attempt returns the part of the message on which the result of its handler depends.
+func (m *Message) attempt() outcome.Attempt {
+	return outcome.Attempt{Number: m.Attempt, Headers: m.Headers, SentAt: m.SentAt}
 }
 
 // Outgoing is a message to send. Only Payload is required, and it may be empty.

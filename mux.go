@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/kind"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/store"
 )
 
@@ -161,11 +162,11 @@ type dispatcher struct {
 	within  map[string]HandlerFunc // by the text before ".*"
 	every   HandlerFunc            // of "*", or nil
 	policy  UnknownPolicy
-	misfits *misfits
+	misfits *outcome.Misfits
 }
 
 // handler returns the handler of the queue of x.
-func (m *Mux) handler(x *misfits) (HandlerFunc, error) {
+func (m *Mux) handler(x *outcome.Misfits) (HandlerFunc, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.invalid != nil {
@@ -191,7 +192,7 @@ func (m *Mux) handler(x *misfits) (HandlerFunc, error) {
 			d.exact[pattern] = h
 		}
 	}
-	x.patterns = slices.Sorted(maps.Keys(m.handlers))
+	x.Patterns = slices.Sorted(maps.Keys(m.handlers))
 	return d.handle, nil
 }
 
@@ -254,18 +255,26 @@ const (
 
 // unknown returns the result of a message whose kind has no handler.
 func (d *dispatcher) unknown(m *Message) error {
-	err := &giveBack{unknown: true}
-	why := misfitOf(m.Headers, err)
-	err.err = unknownError(why.kind)
+	err := &outcome.GiveBack{Unknown: true}
+	why := outcome.MisfitOf(m.Headers, err)
+	err.Err = unknownError(why.Kind)
 	switch d.policy {
 	case UnknownFail:
-		d.misfits.seen(why, "their attempts fail", err, time.Now())
-		return err.err
+		d.misfits.Seen(why, "their attempts fail", err, time.Now())
+		return err.Err
 	case UnknownBury:
-		d.misfits.seen(why, "they are dead", err, time.Now())
-		return Bury(err.err)
+		d.misfits.Seen(why, "they are dead", err, time.Now())
+		return Bury(err.Err)
 	}
 	return err
+}
+
+// unknownError is the error of a message whose kind has no handler.
+func unknownError(name string) error {
+	if name == "" {
+		return fmt.Errorf("message has no kind (header %q), and no handler takes such messages", KindHeader)
+	}
+	return fmt.Errorf("kind %q has no handler", name)
 }
 
 // InvalidMiddleware returns a middleware in place of one with a configuration that is not allowed: Worker.Run returns

@@ -3,7 +3,6 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/laterq/later/internal/kind"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/memstore"
 )
@@ -55,7 +54,7 @@ func TestMuxCallsTheMostSpecificPattern(t *testing.T) {
 	for _, pattern := range []string{"*", "order.*", "order.item.*", "order.item", "order.cancel", "", "mail"} {
 		mux.Handle(pattern, func(context.Context, *Message) error { called = pattern; return nil })
 	}
-	h, err := mux.handler(newMisfits("q", 0, slog.Default()))
+	h, err := mux.handler(outcome.NewMisfits("q", 0, slog.Default()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +210,7 @@ func TestMuxGivesUnknownKindsBackForANewerVersion(t *testing.T) {
 			t.Errorf("the message was tried %d times in an hour; want about 80", n)
 		}
 		for i := 1; i < len(at); i++ {
-			if d := at[i] - at[i-1]; d < minGiveBack/2 || d > maxGiveBack {
+			if d := at[i] - at[i-1]; d < outcome.MinGiveBack/2 || d > outcome.MaxGiveBack {
 				t.Errorf("try %d came %v after the one before", i, d)
 			}
 		}
@@ -242,23 +241,6 @@ func TestMuxGivesUnknownKindsBackForANewerVersion(t *testing.T) {
 	})
 }
 
-func TestMuxUnknownKindOfASenderWhoseClockIsAheadDoesNotSpin(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		x := newMisfits("q", 0, c.log)
-		for sent, want := range map[time.Duration]time.Duration{
-			0: minGiveBack, -time.Hour: maxGiveBack, time.Hour: maxGiveBack, -20 * time.Second: 20 * time.Second,
-		} {
-			m := &Message{Headers: map[string]string{KindHeader: fmt.Sprint(sent)}}
-			x.resultOf(m, GiveBack(nil))
-			time.Sleep(maxGiveBack)
-			m.SentAt = time.Now().Add(sent)
-			if r := x.resultOf(m, GiveBack(nil)); r.delay < want/2 || r.delay > want {
-				t.Errorf("a message sent at %v is given back for %v, want half to all of %v", sent, r.delay, want)
-			}
-		}
-	})
-}
-
 func TestMuxUnknownFailAndBury(t *testing.T) {
 	for policy, want := range map[UnknownPolicy]DeadReason{UnknownFail: DeadFailed, UnknownBury: DeadBuried} {
 		inBubble(t, func(t *testing.T, c *Client) {
@@ -282,31 +264,6 @@ func TestMuxUnknownFailAndBury(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestMuxTellsABoundedNumberOfUnknownKindsApart(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		x := newMisfits("q", 0, c.log)
-		meet := func(name string) {
-			m := &Message{Headers: map[string]string{KindHeader: name}}
-			x.wait(misfitOf(m.Headers, nil), x.resultOf(m, GiveBack(nil)).delay)
-		}
-		for i := range 3 * maxMisfits {
-			meet(fmt.Sprint(i))
-		}
-		if len(x.counts) != maxMisfits {
-			t.Errorf("%d kinds are kept, want %d", len(x.counts), maxMisfits)
-		}
-		all := x.waiting()
-		if n := len(all); n != maxMisfits+1 || all[n-1].Messages != 2*maxMisfits || all[n-1].Kind != "" {
-			t.Errorf("%d kinds wait, the last is %+v; want all others together", n, all[n-1])
-		}
-		time.Sleep(time.Hour)
-		meet(strings.Repeat("ü", kind.Max))
-		if all := slices.Collect(maps.Keys(x.counts)); len(all) != 1 || len(all[0].kind) > kind.Max {
-			t.Errorf("kinds that no longer come are kept: %d, %.300v", len(all), all)
-		}
-	})
 }
 
 // A fleet is replaced: workers of the old and of the new version share a queue on Redis.

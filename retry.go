@@ -2,11 +2,11 @@ package later
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/store"
 )
 
@@ -17,7 +17,7 @@ import (
 //	return fmt.Errorf("mail server is busy: %w", later.RetryIn(time.Minute))
 //
 // A d below zero means at once. A d above store.MaxDelay means store.MaxDelay.
-func RetryIn(d time.Duration) error { return &retryIn{d} }
+func RetryIn(d time.Duration) error { return &outcome.RetryIn{Delay: d} }
 
 // Snooze returns an error for a handler that wants its message again after d, without counting an attempt. It works
 // wrapped or joined, and limits d, like RetryIn.
@@ -26,9 +26,9 @@ func RetryIn(d time.Duration) error { return &retryIn{d} }
 // attempts have failed, however far apart they are. Give ResetAttempts where a snooze ends a run that went well, as in
 // a handler that returns every hour for months.
 func Snooze(d time.Duration, opts ...SnoozeOption) error {
-	s := &snooze{delay: d}
+	s := &outcome.Snooze{Delay: d}
 	for _, opt := range opts {
-		s.reset = s.reset || opt == ResetAttempts
+		s.Reset = s.Reset || opt == ResetAttempts
 	}
 	return s
 }
@@ -41,57 +41,18 @@ const ResetAttempts SnoozeOption = 1
 
 // Bury returns an error for a handler that moves its message to dead, because a retry would not help. The text of err,
 // which may be nil, is kept as the reason. Bury works wrapped or joined.
-func Bury(err error) error { return &bury{err} }
+func Bury(err error) error { return &outcome.Bury{Err: err} }
 
-type retryIn struct{ delay time.Duration }
-
-func (e *retryIn) Error() string { return fmt.Sprintf("retry in %v", e.delay) }
-
-type snooze struct {
-	delay time.Duration
-	reset bool
-}
-
-func (e *snooze) Error() string { return fmt.Sprintf("snooze for %v", e.delay) }
-
-type bury struct{ err error }
-
-func (e *bury) Error() string {
-	if e.err == nil {
-		return "buried"
-	}
-	return e.err.Error()
-}
-
-func (e *bury) Unwrap() error { return e.err }
-
-// resultOf converts a handler's error to a settlement. Bury takes precedence over Snooze, Snooze over RetryIn, and
-// RetryIn over GiveBack.
-func resultOf(m *Message, err error, backoff Backoff, x *misfits) result {
-	if err == nil {
-		return result{action: store.Ack}
-	}
-	if _, ok := errors.AsType[*bury](err); ok {
-		return result{action: store.Bury, reason: store.CutReason(err.Error())}
-	}
-	if snoozed, ok := errors.AsType[*snooze](err); ok {
-		return result{action: store.Snooze, delay: clampDelay(snoozed.delay), reset: snoozed.reset}
-	}
-	r := result{action: store.Nack, reason: store.CutReason(err.Error())}
-	if retry, ok := errors.AsType[*retryIn](err); ok {
-		r.delay = clampDelay(retry.delay)
-		return r
-	}
-	if _, ok := errors.AsType[*giveBack](err); ok {
-		return x.resultOf(m, err)
-	}
-	r.delay = clampDelay(backoff(m.Attempt, err))
-	return r
-}
-
-func clampDelay(d time.Duration) time.Duration {
-	return min(max(d, 0), store.MaxDelay)
-}
+// GiveBack returns an error with which a handler gives its message back, because this version of the program cannot
+// handle it and another one may. Typed handlers, and the errors of Typed.Decode, do so for a payload that cannot be
+// decoded, and a Mux for a kind that it does not know. It works wrapped or joined; Bury, Snooze and RetryIn take
+// precedence.
+//
+// The message is delivered again after up to a second at first, and after up to a minute when this worker has met such
+// messages for longer. No attempt is counted. The text of err is kept as Info.LastError, and as a Failure of Attempt 0
+// whose Time is when the message was first given back; a Snooze ends that time. A message that has been given back for
+// WorkerConfig.GiveBackFor becomes dead as DeadUnreadable, by the store's clock, however many workers it met.
+func GiveBack(err error) error { return &outcome.GiveBack{Err: err} }
 
 // Backoff returns how long a message waits after an attempt failed with err. The first attempt is 1. A
 // result below zero means at once, and one above store.MaxDelay means store.MaxDelay. A Backoff must be
@@ -174,19 +135,19 @@ func OutcomeOf(err error) Outcome {
 	if err == nil || followUpsOf(err) != nil && followUpsOf(err).err == nil {
 		return Outcome{Kind: OutcomeAck}
 	}
-	if b, ok := errors.AsType[*bury](err); ok {
-		return Outcome{Kind: OutcomeBury, Err: reasonOf(err, b, b.err)}
+	if b, ok := errors.AsType[*outcome.Bury](err); ok {
+		return Outcome{Kind: OutcomeBury, Err: reasonOf(err, b, b.Err)}
 	}
-	if s, ok := errors.AsType[*snooze](err); ok {
+	if s, ok := errors.AsType[*outcome.Snooze](err); ok {
 		return Outcome{
-			Kind: OutcomeSnooze, Delay: clampDelay(s.delay), ResetAttempts: s.reset, Err: reasonOf(err, s, nil),
+			Kind: OutcomeSnooze, Delay: outcome.ClampDelay(s.Delay), ResetAttempts: s.Reset, Err: reasonOf(err, s, nil),
 		}
 	}
-	if r, ok := errors.AsType[*retryIn](err); ok {
-		return Outcome{Kind: OutcomeRetry, Delay: clampDelay(r.delay), Err: reasonOf(err, r, nil)}
+	if r, ok := errors.AsType[*outcome.RetryIn](err); ok {
+		return Outcome{Kind: OutcomeRetry, Delay: outcome.ClampDelay(r.Delay), Err: reasonOf(err, r, nil)}
 	}
-	if b, ok := errors.AsType[*giveBack](err); ok {
-		return Outcome{Kind: OutcomeGiveBack, Err: reasonOf(err, b, b.err)}
+	if b, ok := errors.AsType[*outcome.GiveBack](err); ok {
+		return Outcome{Kind: OutcomeGiveBack, Err: reasonOf(err, b, b.Err)}
 	}
 	return Outcome{Kind: OutcomeRetry, Backoff: true, Err: err}
 }

@@ -168,6 +168,9 @@ func (c WorkerConfig) queue(name string) QueueConfig {
 	return q
 }
 
+// defaultGiveBackFor is the default of WorkerConfig.GiveBackFor: longer than a rolling deploy takes.
+const defaultGiveBackFor = time.Hour
+
 // maxWeight bounds weights so that a queue of weight 1 does not wait for long.
 const maxWeight = 1000
 
@@ -221,6 +224,15 @@ func checkTimes(lease, timeout time.Duration) error {
 	}
 	if timeout < 0 || timeout > store.MaxTimeout {
 		return store.Invalid("Timeout is %v: give up to %v, or 0 for the default", timeout, store.MaxTimeout)
+	}
+	return nil
+}
+
+// checkGiveBackFor checks a GiveBackFor.
+func checkGiveBackFor(d time.Duration) error {
+	if d > store.MaxDelay {
+		return store.Invalid("GiveBackFor is %v: give up to %v, 0 for %v, or below zero to bury at once", d, store.MaxDelay,
+			defaultGiveBackFor)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -169,7 +170,7 @@ func (b *messageBatch) call(ctx context.Context) (errs []error) {
 		if p := recover(); p != nil { // otherwise it may be runtime.Goexit; handled by work
 			qw.run.log.Error("later: batch handler panicked", "queue", qw.queue.name, "messages", len(b.tasks),
 				"first", b.tasks[0].ID, "panic", p, "stack", string(debug.Stack()))
-			errs = b.all(&panicError{p, panicStack()})
+			errs = b.all(outcome.NewPanic(p))
 		}
 	}()
 	msgs := make([]*Message, len(b.tasks))
@@ -204,8 +205,8 @@ func (t *task) safeEndingOf(err error) (e ending) {
 		if p := recover(); p != nil {
 			t.lease.qw.run.log.Error("later: Backoff panicked",
 				"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
-			err := &panicError{p, panicStack()}
-			e = ending{result: t.resultOf(err, defaultBackoff), err: err}
+			err := outcome.NewPanic(p)
+			e = ending{Result: t.resultOf(err, defaultBackoff), err: err}
 		}
 	}()
 	return t.endingOf(err, t.lease.qw.cfg.Backoff)

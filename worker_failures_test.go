@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/slots"
@@ -223,29 +223,6 @@ func TestWorkerRetriesEachOutageSoon(t *testing.T) {
 	})
 }
 
-func TestDeadNotifierServesAQueueOnceForAllItsMessages(t *testing.T) {
-	qw := &queueWorker{}
-	n := &deadNotifier{run: &run{cfg: WorkerConfig{OnDead: func(context.Context, *Info) {}}}, working: true}
-	n.add(qw, "a")
-	n.add(qw, "b")
-	if got, ids, _ := n.take(); got != qw || !slices.Equal(ids, []string{"a", "b"}) || len(n.turns) != 0 {
-		t.Errorf("take returned %q and left %d turns", ids, len(n.turns))
-	}
-}
-
-func TestOnDeadIsNotCalledForAMessageThatIsLiveAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		mustSend(t, c.Queue("q"), "", WithID("live"))
-		r := &run{client: c, log: c.log, calling: t.Context()}
-		r.cfg.OnDead = func(_ context.Context, info *Info) {
-			t.Errorf("OnDead was called for a message that is %s", info.State)
-		}
-		n := &deadNotifier{run: r}
-		n.add(&queueWorker{queue: c.Queue("q")}, "live", "gone")
-		n.goroutine.Wait()
-	})
-}
-
 func TestAliveSeesTheCallsOfForwarders(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	w := NewWorker(c, WorkerConfig{})
@@ -256,7 +233,7 @@ func TestAliveSeesTheCallsOfForwarders(t *testing.T) {
 	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("Alive returned %v", err)
 	}
-	w.run.dead = &deadNotifier{run: w.run}
+	w.run.dead = new(outcome.Dead)
 	idle := w.run.idle()
 	done := w.run.beginClaim()
 	if !idle || w.run.idle() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/laterq/later/internal/outcome"
 )
 
 type giveBackOrder struct{ Number int }
@@ -77,7 +79,7 @@ func TestUndecodablePayloadIsGivenBackForAnHourAndThenDead(t *testing.T) {
 					!strings.Contains(info.LastError, "payload cannot be decoded into later.give") {
 					t.Errorf("after the hour: %+v, %v", info, err)
 				}
-				if age := info.DiedAt.Sub(begin); age < time.Hour || age > time.Hour+maxGiveBack {
+				if age := info.DiedAt.Sub(begin); age < time.Hour || age > time.Hour+outcome.MaxGiveBack {
 					t.Errorf("it died after %v", age)
 				}
 				wantCounts(t, q, 0, 0, 0, 1)
@@ -173,7 +175,7 @@ func TestUnknownKindIsShown(t *testing.T) {
 		if err := q.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * maxGiveBack)
+		time.Sleep(2 * outcome.MaxGiveBack)
 		wantWhy(WhyPaused, "paused")
 		if all, err := c.ReportWorkers(t.Context(), time.Second); err != nil || len(all) != 1 || len(all[0].GivenBack) != 0 {
 			t.Errorf("after the last of them fell due ReportWorkers returned %+v, %v", all, err)
@@ -225,31 +227,6 @@ func TestUnknownKindOutlivesTheTimeThatPayloadsHave(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		if stats, err := c.Queue("q").Stats(t.Context()); err != nil || stats.Dead != 0 || stats.Scheduled+stats.Leased != 1 {
 			t.Errorf("after three hours: %+v, %v", stats, err)
-		}
-	})
-}
-
-func TestMisfitsBeginAnewAfterAPauseAndLogOnlyNewMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logged lockedBuffer
-		x := newMisfits("q", time.Hour, logged.logger())
-		meet := func() time.Duration { return x.resultOf(&Message{}, GiveBack(errors.New("new"))).delay }
-		meet()
-		time.Sleep(giveBackLogPause)
-		for range 3 {
-			meet() // the first of them is logged
-		}
-		time.Sleep(giveBackLogPause)
-		if d := meet(); d < maxGiveBack/2 {
-			t.Errorf("the delay is %v after two minutes", d)
-		}
-		text := logged.String()
-		if a, b := strings.Count(text, "messages=1 "), strings.Count(text, "messages=3 "); a != 2 || b != 1 {
-			t.Errorf("log is %s", text)
-		}
-		time.Sleep(3 * maxGiveBack)
-		if d := meet(); d > minGiveBack {
-			t.Errorf("the first delay after a pause is %v", d)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
@@ -31,7 +32,7 @@ import (
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
 //	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_fetch.go)
-//	deadNotifier  calls OnDead (worker_dead_notifier.go)
+//	dead          logs dead messages and calls OnDead (internal/outcome)
 //	member        lists the worker and obeys commands (internal/fleet)
 type run struct {
 	client *Client
@@ -44,7 +45,7 @@ type run struct {
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
 	scheduler    *slots.Scheduler
 	leases       *hold.Keeper
-	dead         *deadNotifier
+	dead         *outcome.Dead
 	member       *fleet.Member // nil if the worker is unlisted
 	begun        time.Time
 	claimed      chan struct{} // closed after the first claim; see Worker.Claimed
@@ -76,7 +77,7 @@ type queueWorker struct {
 	leases  *hold.Queue
 	watch   pump.Watch // of claims
 	outage  *pump.Outage
-	misfits *misfits // messages that this version of the program does not handle
+	misfits *outcome.Misfits // messages that this version of the program does not handle
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -178,7 +179,13 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		}
 		r.forwarders = append(r.forwarders, f)
 	}
-	r.dead = &deadNotifier{run: r}
+	r.dead = &outcome.Dead{
+		Store: w.client.store, Log: r.log, Level: levelOf(r.cfg.DeathLevel, slog.LevelWarn), Calling: r.calling,
+		Changed: r.signalChange,
+	}
+	if call := r.cfg.OnDead; call != nil {
+		r.dead.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, newInfo(queue, *info)) }
+	}
 	queues := make([]*slots.Queue, len(r.queueWorkers))
 	for i, qw := range r.queueWorkers {
 		queues[i] = qw.slots
@@ -271,7 +278,7 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 	defer recoverRefusal(&err)
 	cfg := r.cfg.queue(name)
 	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
-		misfits: newMisfits(name, cfg.GiveBackFor, r.log)}
+		misfits: outcome.NewMisfits(name, cfg.GiveBackFor, r.log)}
 	qw.outage = &pump.Outage{
 		Log: r.log, Fails: "later: the store is failing; retrying", Works: "later: the store is back",
 		Attrs: []any{"queue", name},
@@ -329,10 +336,10 @@ func (r *run) drainError() error {
 		return fmt.Errorf("%d calls of Deliver ignored the end of their context and are still running", n)
 	}
 	r.scheduler.Wait()
-	if r.dead.busy() {
+	if r.dead.Busy() {
 		return errors.New("OnDead ignored the end of its context and is still running")
 	}
-	r.dead.goroutine.Wait()
+	r.dead.Wait()
 	n := r.leases.Unsettled()
 	for _, f := range r.forwarders {
 		n += int64(f.batch.Unsettled)
@@ -358,7 +365,7 @@ func (r *run) awaitIdle(limit time.Duration) bool {
 		close(fetched)
 	}()
 	for fetching := true; ; {
-		if !fetching && r.scheduler.Handlers() == 0 && r.leases.Unsettled() == 0 && !r.dead.busy() {
+		if !fetching && r.scheduler.Handlers() == 0 && r.leases.Unsettled() == 0 && !r.dead.Busy() {
 			return true
 		}
 		select {
@@ -438,7 +445,7 @@ func (w *Worker) WaitIdle(ctx context.Context) error {
 // idle reports whether the worker holds no message. A claim counts until its messages are counted as unsettled, and
 // unsettled messages until OnDead knows of them, so the order of the conditions matters.
 func (r *run) idle() bool {
-	return r.claiming.Load() == 0 && r.leases.Unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.busy()
+	return r.claiming.Load() == 0 && r.leases.Unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.Busy()
 }
 
 // beginClaim counts a claim, or a forwarded batch, until the function that it returns is called.

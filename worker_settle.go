@@ -9,6 +9,7 @@ import (
 	"github.com/laterq/later/internal/batch"
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/store"
 )
 
@@ -16,9 +17,8 @@ import (
 func (t *task) settle() {
 	t.lease.qw.slots.BeginSettle()
 	o := t.ending()
-	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason, Then: o.then,
-		ResetAttempts: o.reset,
-		Within:        o.within}
+	s := store.Settlement{Receipt: t.receipt(), Action: o.Action, Delay: o.Delay, Reason: o.Reason, Then: o.then,
+		ResetAttempts: o.Reset, Within: o.Within}
 	switch s.Action {
 	case store.Ack:
 		s.DedupWindow, s.Grouped = t.dedupWindow, t.grouped
@@ -53,7 +53,7 @@ func (t *task) Complete(result store.SettleResult, err error) {
 	case t.tryAgain(err):
 	default:
 		qw.run.log.Error("later: a message could not be settled and will be delivered again when its lease ends",
-			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.ending().action, "error", err)
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.ending().Action, "error", err)
 		t.event(EventUnsettled, err)
 		t.close()
 	}
@@ -63,17 +63,16 @@ func (t *task) settled(state State) {
 	qw := t.lease.qw
 	qw.outage.Over()
 	o := t.ending()
-	t.event(event.OfSettle(o.action, state), o.err)
+	t.event(event.OfSettle(o.Action, state), o.err)
 	qw.run.client.sentWithAck(t.ctx(), o.then)
 	switch {
 	case state == StateDead:
-		qw.run.logDeath(t.Queue, t.ID, t.Attempt, t.MaxAttempts, o.err)
 		t.event(EventDied, o.err)
-		qw.run.dead.add(qw, t.ID)
-	case o.action == store.Nack:
-		t.logFailure(o.delay, o.err)
-	case o.action == store.GiveBack:
-		qw.misfits.wait(misfitOf(t.Headers, o.err), o.delay)
+		qw.run.dead.Settled(t.Queue, t.ID, t.Attempt, t.MaxAttempts, o.err)
+	case o.Action == store.Nack:
+		t.logFailure(o.Delay, o.err)
+	case o.Action == store.GiveBack:
+		qw.misfits.Wait(outcome.MisfitOf(t.Headers, o.err), o.Delay)
 	}
 	t.close()
 }
@@ -114,23 +113,5 @@ func (t *task) logFailure(delay time.Duration, err error) {
 	if r.log.Enabled(context.Background(), level) {
 		r.log.Log(context.Background(), level, "later: an attempt failed",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "of", t.MaxAttempts, "again_in", delay, "error", err)
-	}
-}
-
-// logDeath logs that a message became dead because of how it was settled.
-func (r *run) logDeath(queue, id string, attempt, of int, err error) {
-	if of == 0 {
-		of = store.DefaultMaxAttempts
-	}
-	r.log.Log(context.Background(), levelOf(r.cfg.DeathLevel, slog.LevelWarn), "later: a message is dead",
-		"queue", queue, "id", id, "attempt", attempt, "of", of, "error", err)
-}
-
-// logDeaths logs that a claim found messages expired or out of attempts, with the id of the first.
-func (r *run) logDeaths(qw *queueWorker, ids []string) {
-	if len(ids) > 0 {
-		r.log.Log(context.Background(), levelOf(r.cfg.DeathLevel, slog.LevelWarn),
-			"later: messages are dead, expired or out of attempts",
-			"queue", qw.queue.name, "messages", len(ids), "first", ids[0])
 	}
 }

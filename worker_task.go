@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -34,13 +34,13 @@ type task struct {
 
 // ending is how a task ends. It is set by the goroutine that moved the task to over.
 type ending struct {
-	result
+	outcome.Result
 	then  []store.FollowUp
 	err   error        // the cause of the result
 	retry *settleRetry // nil until a settle fails
 }
 
-var plainAck = ending{result: result{action: store.Ack}}
+var plainAck = ending{Result: outcome.Result{Action: store.Ack}}
 
 // ending returns how the task ends. The result must not be modified.
 func (t *task) ending() *ending {
@@ -51,19 +51,10 @@ func (t *task) ending() *ending {
 }
 
 func (t *task) endWith(e ending) {
-	if e.result != plainAck.result || e.err != nil || e.then != nil {
+	if e.Result != plainAck.Result || e.err != nil || e.then != nil {
 		unusual := e // so that only this one is allocated
 		t.unusual = &unusual
 	}
-}
-
-// result is a settlement without the fields that the task already has.
-type result struct {
-	action store.Action
-	delay  time.Duration
-	reason string
-	reset  bool
-	within time.Duration // for GiveBack
 }
 
 // settleRetry is the retry state of a settle that failed, and may have taken effect.
@@ -112,7 +103,7 @@ func (t *task) Ran() time.Duration { return time.Duration(t.ran.Load()) }
 // Exited fails the task, and the other tasks of its batch, because the handler ended its goroutine.
 func (t *task) Exited() {
 	for _, exited := range t.together() {
-		exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff, nil), err: errGoexit})
+		exited.finish(ending{Result: exited.resultOf(errGoexit, defaultBackoff), err: errGoexit})
 	}
 }
 
@@ -154,13 +145,13 @@ func (t *task) call(limit time.Duration) (e ending) {
 		if p == nil {
 			return // runtime.Goexit; handled by work
 		}
-		err := &panicError{p, panicStack()}
+		err := outcome.NewPanic(p)
 		t.lease.qw.run.log.Error("later: handler panicked",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 		if returned {
 			backoff = defaultBackoff // the queue's backoff panicked
 		}
-		e = ending{result: t.resultOf(err, backoff), err: err}
+		e = ending{Result: t.resultOf(err, backoff), err: err}
 	}()
 	err := t.lease.qw.handler(t.ctx(), &t.Message)
 	returned = true
@@ -178,15 +169,15 @@ func (t *task) endingOf(err error, backoff Backoff) ending {
 	if f := followUpsOf(err); f != nil {
 		then, failed := f.after(t.ctx(), t.lease.qw.run.client, &t.Message)
 		if failed == nil {
-			return ending{result: plainAck.result, then: then}
+			return ending{Result: plainAck.Result, then: then}
 		}
 		err = failed
 	}
-	return ending{result: t.resultOf(err, backoff), err: err}
+	return ending{Result: t.resultOf(err, backoff), err: err}
 }
 
-func (t *task) resultOf(err error, backoff Backoff) result {
-	return resultOf(&t.Message, err, backoff, t.lease.qw.misfits)
+func (t *task) resultOf(err error, backoff Backoff) outcome.Result {
+	return outcome.ResultOf(t.attempt(), err, backoff, t.lease.qw.misfits)
 }
 
 // overtime returns the error of a handler that exceeded its time limit and returned err. A nil err and
@@ -215,7 +206,7 @@ func (t *task) finish(e ending) {
 func (t *task) release(cause error) {
 	if t.end() {
 		t.ctx().end(cause)
-		t.endWith(ending{result: result{action: store.Release}, err: cause})
+		t.endWith(ending{Result: outcome.Result{Action: store.Release}, err: cause})
 		t.settle()
 	}
 }
@@ -250,31 +241,4 @@ func (t *task) report(kind EventKind, err error) {
 		Err:      err,
 		Headers:  t.lease.qw.run.client.eventHeaders.Of(t.Headers),
 	})
-}
-
-// panicError is the error of a handler that panicked.
-type panicError struct {
-	value any
-	stack string
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.value, e.stack) }
-
-// Unwrap returns the panic's value if it was an error.
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
-
-// panicStack returns the stack from the panic on. The frames above it would only use up store.MaxReason.
-func panicStack() string {
-	stack := string(debug.Stack())
-	if _, rest, ok := strings.Cut(stack, "\npanic("); ok {
-		if _, rest, ok = strings.Cut(rest, "\n"); ok { // the arguments
-			if _, rest, ok = strings.Cut(rest, "\n"); ok { // the place in the runtime
-				return rest
-			}
-		}
-	}
-	return stack
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -230,8 +231,8 @@ func TestTaskThatIsAckedAllocatesNoEnding(t *testing.T) {
 		t.Errorf("%v allocations for the end of a task that is acked; want 0", n)
 	}
 	failed := &task{}
-	failed.endWith(ending{result: result{action: store.Nack}})
-	if failed.ending().action != store.Nack || acked.ending().action != store.Ack {
-		t.Errorf("the tasks end with %v and %v", failed.ending().action, acked.ending().action)
+	failed.endWith(ending{Result: outcome.Result{Action: store.Nack}})
+	if failed.ending().Action != store.Nack || acked.ending().Action != store.Ack {
+		t.Errorf("the tasks end with %v and %v", failed.ending().Action, acked.ending().Action)
 	}
 }

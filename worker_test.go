@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -223,15 +224,15 @@ func TestWorkerOnDeadThatIsTooSlowSkipsMessagesAndLogsHowMany(t *testing.T) {
 		start(t, w)
 		mustSend(t, q, "") // waits in OnDead
 		synctest.Wait()
-		backlog(t, q, maxDeadWaiting-10)
+		backlog(t, q, outcome.MaxDeadWaiting-10)
 		synctest.Wait()
 		backlog(t, c.Queue("other"), 17)
 		synctest.Wait()
-		wantCounts(t, q, 0, 0, 0, maxDeadWaiting-9) // nothing waits for OnDead but OnDead
+		wantCounts(t, q, 0, 0, 0, outcome.MaxDeadWaiting-9) // nothing waits for OnDead but OnDead
 		close(let)
 		synctest.Wait()
-		if n := called.Load(); n != 1+maxDeadWaiting {
-			t.Errorf("OnDead was called %d times, want %d", n, 1+maxDeadWaiting)
+		if n := called.Load(); n != 1+outcome.MaxDeadWaiting {
+			t.Errorf("OnDead was called %d times, want %d", n, 1+outcome.MaxDeadWaiting)
 		}
 		if !strings.Contains(text.String(), "was not called for some messages") ||
 			!strings.Contains(text.String(), "messages=7 ") {

@@ -241,6 +241,20 @@ func (r *run) held() (all []HeldMessage, n int) {
 	return all[:min(len(all), MaxHeldMessages)], len(all)
 }
 
+// givenBack returns the kinds that wait for another version of the program, most messages first.
+func (r *run) givenBack() (all []GivenBack) {
+	for _, qw := range r.queueWorkers {
+		all = append(all, qw.misfits.Waiting()...)
+	}
+	for _, f := range r.forwarders {
+		all = append(all, f.misfits.Waiting()...)
+	}
+	slices.SortFunc(all, func(a, b GivenBack) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all
+}
+
 // stuckAfter is how long a part of a worker may be late before it counts as stuck.
 const stuckAfter = 10 * time.Second
 
