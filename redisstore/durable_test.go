@@ -238,7 +238,7 @@ func TestCloseEndsDurableWait(t *testing.T) {
 	}
 }
 
-// The error states what to change, and nothing is written. After that change the send succeeds.
+// The error names the setting to change, and nothing is written. After that change the send succeeds.
 func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -525,7 +525,7 @@ func TestDroppedMessageLeavesGroup(t *testing.T) {
 	}
 }
 
-// When ids are listed without their messages, ids of another group whose name has the same number are left out.
+// When ids are listed without their messages, ids of another group with the same number are left out.
 func TestIDsOfGroupAreComparedByName(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

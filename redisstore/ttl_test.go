@@ -80,7 +80,7 @@ func TestKeysInUseDoNotExpire(t *testing.T) {
 	}
 }
 
-// Ids whose dedup windows are over are deleted from a queue that always has ready messages, some with each claim.
+// Ended dedup windows are deleted from a queue that always has ready messages, some with each claim.
 func TestEndedDedupWindowsAreDeletedFromBusyQueue(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

@@ -26,9 +26,9 @@ const (
 func registerOverview(s *Server) {
 	const path, tag = "/v1/overview", "overview"
 	const about = "Internal queues, which hold schedules and histories of topics, are left out unless they " +
-		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. Lateness and history " +
-		"are samples: the events of the last five minutes that this server has received since an overview was first " +
-		"requested."
+		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. " +
+		"Lateness and history are samples: the events of the last five minutes that this server has received since " +
+		"an overview was first requested."
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "getOverview",
@@ -41,9 +41,9 @@ func registerOverview(s *Server) {
 		Method:      http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
 		Description: "A stream of server-sent events (text/event-stream). An event overview has an overview as its " +
 			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
-			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with changed " +
-			"counts. An event problem has a problem as its data. It comes when the store cannot be read, and every 5 s " +
-			"until it can. All clients with the same parameters share one reading. " + about,
+			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with " +
+			"changed counts. An event problem has a problem as its data. It comes when the store cannot be read, and " +
+			"every 5 s until it can. All clients with the same parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},

@@ -56,8 +56,8 @@ func (s *shop) topic() *later.Topic            { return s.client.Topic(s.prefix 
 // messages returns the ids of the shop's messages that are in the store and not dead.
 func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	waiting := map[string]bool{}
-	// The states are read in the order in which messages pass through them. A message that changes meanwhile is not
-	// missed.
+	// The states are read in the order in which messages pass through them, so that a message that changes its state
+	// is not missed.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 		for _, name := range s.names {
 			for info, err := range s.client.Queue(name).All(ctx,
@@ -304,7 +304,7 @@ func (s *shop) remove(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// demoReport prints what happens in the shop, unless it is quiet, and counts messages and deliveries.
+// demoReport prints the events of the shop, unless it is quiet, and counts messages and deliveries.
 type demoReport struct {
 	main  *Main
 	quiet bool

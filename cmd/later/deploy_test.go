@@ -96,7 +96,7 @@ func TestContainerfileBuildsAndStartsTheProgram(t *testing.T) {
 			t.Errorf("no line %q", line)
 		}
 	}
-	// -n prints what the build would do, after it has found the packages.
+	// -n prints the commands of the build, after it has found the packages.
 	dry := exec.CommandContext(t.Context(), "go", append([]string{"build", "-n"}, strings.Fields(build[1])[1:]...)...)
 	dry.Dir, dry.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	output, err := dry.CombinedOutput()

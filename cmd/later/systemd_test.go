@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// manager receives what a service reports to systemd.
+// manager receives the reports of a service to systemd.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn

@@ -91,7 +91,7 @@ func TestSendSendsAllMessages(t *testing.T) {
 	}
 }
 
-// failing is a queue whose sends fail after a number of successes.
+// failing is a queue that refuses sends after a number of successes.
 type failing struct {
 	BatchQueue
 	sends atomic.Int64

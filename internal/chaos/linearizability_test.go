@@ -22,8 +22,8 @@ const (
 	dead
 )
 
-// model models one message according to the contract. A lease ends at its deadline. It may belong to a claim whose
-// reply was lost.
+// model models one message according to the contract. A lease ends at its deadline. It may belong to a claim
+// without a reply.
 type model struct {
 	phase    phase
 	failed   int64 // attempts
@@ -108,7 +108,7 @@ func (m model) claim(in input) []model {
 	case m.phase != waiting:
 		return nil
 	}
-	// Attempts may exceed what we know of, by claims of processes that died before they recorded them.
+	// Claims of processes that died before they recorded them count as attempts, too.
 	return when(in.attempt > failed, model{phase: held, failed: in.attempt - 1, lease: in.lease, deadline: in.deadline})
 }
 
