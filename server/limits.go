@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -134,7 +135,7 @@ func (s *Server) oneOfFewReads(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// readBody reads a body, so that its memory is known before huma decodes it.
+// readBody reads a body, so that its memory is known before it is decoded.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	body, give, err := s.readAll(w, r, ctx.Operation().MaxBodyBytes)
@@ -143,6 +144,12 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	defer give()
+	if t := contentType(ctx.Header("Content-Type")); len(body) > 0 && t != jsonType && t != "json" &&
+		!strings.HasSuffix(t, "+json") {
+		s.reply(w, r, 0, nil, field("header.Content-Type", &problem.Error{Status: http.StatusUnsupportedMediaType,
+			Err: store.Invalid("is %.80q: must be %s", t, jsonType)}))
+		return
+	}
 	c := ctx.(*requestContext)
 	giveDecoded, decoded, err := s.admitJSON(ctx.Context(), body, c.ready != nil)
 	if err != nil {
@@ -151,12 +158,18 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	}
 	defer giveDecoded()
 	defer decoded()
-	c.body, c.ctx = body, context.WithValue(c.ctx, decodedKey{}, decoded)
+	c.body, c.ctx = body, context.WithValue(c.ctx, readKey{}, &bodyRead{body, decoded})
 	next(ctx)
 }
 
-// decodedKey is the key of a function that a handler calls first, since its body is decoded then.
-type decodedKey struct{}
+// bodyRead is the body of a request, and a function to call when it is decoded.
+type bodyRead struct {
+	text    []byte
+	decoded func()
+}
+
+// readKey is the key of the bodyRead in a request's context.
+type readKey struct{}
 
 const (
 	// smallJSON is the length of JSON that does not count: even as values it takes little memory.

@@ -205,7 +205,7 @@ func TestContentTypeCountsAsAHeader(t *testing.T) {
 	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", "payload_text": "x", "headers": `+withHeaders(61)+`}`).
 		is(http.StatusOK)
 	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", "payload_text": "x", "headers": `+withHeaders(62)+`}`).
-		fails(http.StatusBadRequest, "invalid", "headers")
+		fails(http.StatusRequestEntityTooLarge, "too_large", "headers")
 }
 
 func TestExportKeepsTheBytesOfARawBody(t *testing.T) {

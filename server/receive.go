@@ -1,14 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,7 +16,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -38,17 +35,20 @@ func registerReceive(s *Server) {
 		OperationID: "receiveMessages",
 		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due", Description: description,
-		Middlewares: huma.Middlewares{receiveFast(s, func(ctx huma.Context) *receiveMessagesInput {
-			return &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
-		}, (*Server).receive)},
+		Middlewares: huma.Middlewares{receiveFast(s, true, func(ctx huma.Context) (*receiveMessagesInput, any) {
+			in := &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
+			return in, &in.Body
+		}, s.receive)},
 	}, s.receive)
 	route(s, access.Work, huma.Operation{
 		OperationID: "receiveFromQueues",
 		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due in several queues", Description: description + " A lease is of the messages " +
 			"of one queue. The reply may have fewer messages than there are, so that each queue has one lease.",
-		Middlewares: huma.Middlewares{receiveFast(s, func(huma.Context) *receiveFromQueuesInput { return &receiveFromQueuesInput{} },
-			(*Server).receiveMany)},
+		Middlewares: huma.Middlewares{receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
+			in := new(receiveFromQueuesInput)
+			return in, &in.Body
+		}, s.receiveMany)},
 	}, s.receiveMany)
 }
 
@@ -81,32 +81,26 @@ type ReceiveQueue struct {
 	Weight int    `json:"weight,omitempty" minimum:"1" maximum:"1000" doc:"Its share of the messages when several of the queues have some. Default: 1"`
 }
 
-// plainInput is a request with a body that jsonfields decodes.
-type plainInput interface{ body() any }
-
-func (in *receiveMessagesInput) body() any { return &in.Body }
-
-func (in *receiveFromQueuesInput) body() any { return &in.Body }
-
-// receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would
-// double the stack, which is most of what a request that waits takes.
-func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
-	receive func(*Server, context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
+// receiveFast answers requests to receive messages. Waiting on top of huma's calls would double the stack, which is most
+// of the memory that a request that waits takes.
+func receiveFast[I any](s *Server, optional bool, newInput func(huma.Context) (in I, body any),
+	receive func(context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		r, w := humago.Unwrap(ctx)
-		body, give, err := s.readAll(w, r, maxBody)
-		if err != nil {
-			s.reply(w, r, 0, nil, err)
-			return
-		}
-		give()
-		in := newInput(ctx)
-		if contentType(ctx.Header("Content-Type")) != jsonType || jsonfields.Decode(body, in.body()) != nil {
-			r.Body = io.NopCloser(bytes.NewReader(body))
+		if contentType(ctx.Header("Content-Type")) != jsonType {
 			next(ctx)
 			return
 		}
-		out, err := receive(s, ctx.Context(), in)
+		r, w := humago.Unwrap(ctx)
+		text, give, err := s.readAll(w, r, maxBody)
+		in, body := newInput(ctx)
+		if err == nil {
+			give()
+			err = decodeBody(text, optional, body)
+		}
+		var out *receivedMessagesOutput
+		if err == nil {
+			out, err = receive(ctx.Context(), in)
+		}
 		if err != nil {
 			s.reply(w, r, 0, nil, err)
 			return

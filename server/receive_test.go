@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/server/access"
 )
 
@@ -130,12 +129,12 @@ func TestCloseEndsRequestsThatWait(t *testing.T) {
 	a.do(http.MethodPost, receivePath, nil).fails(http.StatusServiceUnavailable, "closed", "")
 }
 
-func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
-	for body, usual := range map[string]bool{
+func TestReceivesAreDecodedAsTheDescriptionAllows(t *testing.T) {
+	for body, allowed := range map[string]bool{
 		`{}`: true,
 		`{"max": 500, "lease": "30s", "wait": "0s"}`: true,
 		` {"wait":"1m30s"} `:                         true,
-		``:                                           false, // and allowed
+		``:                                           true,
 		`[]`:                                         false,
 		`{"max": 0}`:                                 false,
 		`{"max": 501}`:                               false,
@@ -147,8 +146,8 @@ func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
 		`{"leases": "30s"}`:                          false,
 		`{"lease": "\ud800"}`:                        false,
 	} {
-		if err := jsonfields.Decode([]byte(body), new(receiveMessagesInput).body()); (err == nil) != usual {
-			t.Errorf("%s: %v, want %v", body, err, usual)
+		if err := decodeBody([]byte(body), true, new(ReceiveOptions)); (err == nil) != allowed {
+			t.Errorf("%s: %v, want %v", body, err, allowed)
 		}
 	}
 }
@@ -173,7 +172,7 @@ func TestReceiveFromSeveralQueues(t *testing.T) {
 	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "a{"}]}`).
 		fails(http.StatusBadRequest, "invalid", "queues[0].name")
 	a.do(http.MethodPost, "/v1/receive", `{"queues": [`+strings.Repeat(`{"name": "mail"}, `, 16)+`{"name": "q"}]}`).
-		fails(http.StatusBadRequest, "invalid", "queues", "<= 16")
+		fails(http.StatusBadRequest, "invalid", "queues", "the limit is 16")
 	worker := a.as(access.Identity{Name: "w", Role: access.RoleWork, Queues: []string{"mail"}})
 	worker.do(http.MethodPost, "/v1/receive", both).fails(http.StatusForbidden, "forbidden", "queues[1].name")
 	worker.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}]}`).is(http.StatusOK)

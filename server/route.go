@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/reserved"
@@ -48,26 +51,50 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
+	optional := body.Tag.Get("required") == "false"
 	if hasBody {
-		op.Middlewares = append(op.Middlewares, s.readBody)
+		op.Middlewares, op.SkipValidateBody = append(op.Middlewares, s.readBody), true
 	}
 	describeProblems(&op, hasBody || op.RequestBody != nil)
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
-		if decoded, ok := ctx.Value(decodedKey{}).(func()); ok {
-			decoded()
+		var err error
+		if read, ok := ctx.Value(readKey{}).(*bodyRead); ok {
+			err = decodeBody(read.text, optional, reflect.ValueOf(in).Elem().FieldByIndex(body.Index).Addr().Interface())
+			read.decoded()
 		}
-		out, err := do(ctx, in)
+		var out *O
+		if err == nil {
+			out, err = do(ctx, in)
+		}
 		if err != nil {
 			return nil, s.failure(ctx, err)
 		}
 		return out, nil
 	})
-	if hasBody && body.Tag.Get("required") == "false" {
+	if optional {
 		op.RequestBody.Required = false
 	}
+}
+
+// decodeBody decodes the JSON of a request into a struct. All bodies and lines are decoded by this. Errors name the field
+// or, if they are about another part, the body.
+func decodeBody(text []byte, optional bool, into any) error {
+	if len(text) == 0 && optional {
+		return nil
+	}
+	var err error
+	if own, ok := into.(json.Unmarshaler); ok {
+		err = own.UnmarshalJSON(text)
+	} else {
+		err = jsonfields.Decode(text, into)
+	}
+	if err != nil && store.FieldOf(err) == "" {
+		err = field("body", err)
+	}
+	return err
 }
 
 // queuesOfPath returns the queues that the path of a request is about.
@@ -314,9 +341,7 @@ func asProblem(ctx huma.Context, _ string, value any) (any, error) {
 	for i, detail := range model.Errors { // the first one first, all of them in short
 		text := detail.Message
 		location := strings.TrimPrefix(detail.Location, "body.")
-		if at, rest, ok := fieldIn(text); ok {
-			location, text = at, rest
-		} else if location != "" {
+		if location != "" {
 			text = location + ": " + text
 		}
 		if i == 0 {

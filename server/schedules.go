@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
@@ -67,6 +68,14 @@ type Schedule struct{ later.Schedule }
 // Schema returns the schema of the JSON that later.Schedule decodes.
 func (Schedule) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(typeOf[ScheduleFields](), true, "")
+}
+
+// UnmarshalJSON decodes a schedule as later.Schedule does, if its fields are as they are described.
+func (s *Schedule) UnmarshalJSON(text []byte) error {
+	if err := jsonfields.Decode(text, new(ScheduleFields)); err != nil {
+		return err
+	}
+	return s.Schedule.UnmarshalJSON(text)
 }
 
 // ScheduleInfo is a schedule in a reply.

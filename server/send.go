@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
-	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -36,7 +34,7 @@ func (s *Server) oneMessage(op huma.Operation) huma.Operation {
 		"its payload, and Later- headers say the rest: those below, and Later-Header-NAME for each header of the message."
 	op.Parameters = s.laterHeaders()
 	op.Errors = []int{http.StatusConflict, http.StatusUnprocessableEntity}
-	op.Middlewares, op.SkipValidateBody = huma.Middlewares{s.sendRaw}, true
+	op.Middlewares = huma.Middlewares{s.sendRaw}
 	op.RequestBody = rawOrJSON[Outgoing](s)
 	return op
 }
@@ -47,7 +45,7 @@ func (s *Server) manyMessages(op huma.Operation) huma.Operation {
 	op.Description = "All messages are checked before the first is sent. With the content type application/x-ndjson the " +
 		"body is one message a line, of any number, and the reply one result a line, written while messages arrive; a line " +
 		"that is wrong does not keep the others from being sent."
-	op.Middlewares, op.SkipValidateBody = huma.Middlewares{s.sendStream}, true
+	op.Middlewares = huma.Middlewares{s.sendStream}
 	op.Errors = []int{http.StatusUnprocessableEntity}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: orLines(s.schemaOf(typeOf[Batch]()))}
 	op.Responses = map[string]*huma.Response{"200": {Description: "The results",
@@ -115,31 +113,10 @@ type Outgoing struct {
 	Durable     *Durable         `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
 }
 
-// JSON is a body that describes a T. Its handler decodes it: huma would decode it twice.
-type JSON[T any] struct{ text []byte }
-
-// Schema returns the schema of a T.
-func (JSON[T]) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[T](), true, "") }
-
-// UnmarshalJSON keeps the text.
-func (b *JSON[T]) UnmarshalJSON(text []byte) error {
-	b.text = bytes.Clone(text)
-	return nil
-}
-
-// decodeAll decodes JSON into a struct. Errors name the field or, if it is another part, the body.
-func decodeAll(text []byte, into any) error {
-	err := jsonfields.Decode(text, into)
-	if err != nil && store.FieldOf(err) == "" {
-		err = field("body", err)
-	}
-	return err
-}
-
-// decodeOutgoing returns the message that JSON describes. All ways to send messages as JSON decode them by this.
+// decodeOutgoing returns the message that JSON describes.
 func decodeOutgoing(text []byte) (later.Outgoing, error) {
 	var o Outgoing
-	if err := decodeAll(text, &o); err != nil {
+	if err := decodeBody(text, false, &o); err != nil {
 		return later.Outgoing{}, err
 	}
 	return o.outgoing()
@@ -241,7 +218,7 @@ func when(in Duration, at *time.Time) (later.When, error) {
 type sendInput struct {
 	QueuePath
 	IdempotencyKey
-	Body JSON[Outgoing]
+	Body Outgoing
 }
 
 type sendOutput struct{ Body Sent }
@@ -250,8 +227,8 @@ func (s *Server) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
 	return s.sendBody(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
-func (s *Server) sendBody(ctx context.Context, to target, body *JSON[Outgoing], key IdempotencyKey) (*sendOutput, error) {
-	message, err := decodeOutgoing(body.text)
+func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key IdempotencyKey) (*sendOutput, error) {
+	message, err := body.outgoing()
 	if err != nil {
 		return nil, err
 	}

@@ -37,19 +37,19 @@ func FuzzOutgoing(f *testing.F) {
 	schema := registry.Schema(typeOf[Outgoing](), true, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var got, want Outgoing
-		if err := decodeAll(body, &got); err != nil {
+		if err := decodeBody(body, false, &got); err != nil {
 			if code := store.CodeOf(err); code != store.ErrInvalid.Code && code != store.ErrTooLarge.Code {
 				t.Fatalf("%q: %v", body, err)
 			}
 			return
 		}
 		var value any
-		if err := decodeJSON(body, &value); err != nil {
-			t.Fatalf("%q: %v", body, err)
+		if err := json.Unmarshal(body, &value); err != nil { // a payload has a number beyond those of a float64
+			return
 		}
 		var result huma.ValidateResult
 		huma.Validate(registry, schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, value, &result)
-		if err := decodeJSON(body, &want); err != nil {
+		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}
 		if o, err := got.outgoing(); len(result.Errors) > 0 && err == nil && o.Check() == nil {

@@ -30,7 +30,7 @@ const (
 type batchInput struct {
 	QueuePath
 	IdempotencyKey
-	Body JSON[Batch]
+	Body Batch
 }
 
 // Batch is several messages to send.
@@ -57,12 +57,8 @@ func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOu
 	return s.sendBodies(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
-func (s *Server) sendBodies(ctx context.Context, to target, body *JSON[Batch],
+func (s *Server) sendBodies(ctx context.Context, to target, batch *Batch,
 	key IdempotencyKey) (*batchResultsOutput, error) {
-	var batch Batch
-	if err := decodeAll(body.text, &batch); err != nil {
-		return nil, err
-	}
 	messages := make([]later.Outgoing, len(batch.Messages))
 	for i := range messages {
 		var err error

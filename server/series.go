@@ -73,7 +73,7 @@ func (m *Moment) policy() later.PastPolicy {
 
 type sendSeriesInput struct {
 	QueuePath
-	Body JSON[SendSeriesRequest]
+	Body SendSeriesRequest
 }
 
 // SendSeriesRequest is a series to send.
@@ -108,10 +108,7 @@ func (o Offset) parse() (time.Duration, error) {
 type sentSeriesOutput struct{ Body wire.SentSeries }
 
 func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeriesOutput, error) {
-	b := new(SendSeriesRequest)
-	if err := decodeAll(in.Body.text, b); err != nil {
-		return nil, err
-	}
+	b := &in.Body
 	body := Outgoing{ID: b.ID, Payload: b.Payload, Headers: b.Headers, Options: b.Options, Durable: b.Durable}
 	message, err := body.outgoing()
 	if err != nil {

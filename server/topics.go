@@ -208,7 +208,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicO
 type publishInput struct {
 	TopicPath
 	IdempotencyKey
-	Body JSON[Outgoing]
+	Body Outgoing
 }
 
 func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, error) {
@@ -218,7 +218,7 @@ func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, er
 type publishBatchInput struct {
 	TopicPath
 	IdempotencyKey
-	Body JSON[Batch]
+	Body Batch
 }
 
 func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {

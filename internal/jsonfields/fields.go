@@ -44,11 +44,16 @@ func (fs *fields) add(t reflect.Type, index []int) {
 		if name == "" || name == "-" {
 			continue
 		}
+		most := int64(math.MaxInt32)
+		if v.Type.Kind() == reflect.Int64 {
+			most = math.MaxInt64
+		}
 		f := &Field{
 			Name: name, Doc: v.Tag.Get("doc"), index: at, number: len(fs.all),
 			required: !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero"),
 			isNumber: v.Type.Kind() == reflect.Int, notEmpty: v.Tag.Get("minLength") != "",
-			min: number(v, "minimum", 0), max: number(v, "maximum", math.MaxInt32),
+			maxLength: int(number(v, "maxLength", math.MaxInt32)),
+			min:       number(v, "minimum", 0), max: number(v, "maximum", most),
 			minItems: int(number(v, "minItems", 0)),
 			maxItems: int(max(number(v, "maxItems", 0), number(v, "maxProperties", 0))),
 			isText:   isText(v.Type),

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
@@ -28,7 +29,7 @@ import (
 
 // Decode sets the fields of the struct that into points to, by the names in their tags, from a JSON object. The tags are
 // those of package huma, so that the OpenAPI description says what Decode accepts: minimum and maximum of numbers,
-// minLength of texts, minItems and maxItems of lists, and enum. A field without omitempty or omitzero is required.
+// minLength and maxLength of texts, minItems and maxItems of lists, and enum. A field without omitempty or omitzero is required.
 //
 // Decode returns an ErrInvalid, with its field, for everything that does not fit: a field that is unknown, missing,
 // given twice, null, of a wrong type or out of its limits, JSON that is nested deeper than jsontext.MaxDepth, and text
@@ -60,16 +61,17 @@ type Field struct {
 	Name string
 	Doc  string // of its doc tag
 
-	index    []int
-	required bool
-	isNumber bool
-	isText   bool
-	number   int // its position among the fields
-	min, max int64
-	minItems int
-	maxItems int
-	notEmpty bool
-	enum     []string
+	index     []int
+	required  bool
+	isNumber  bool
+	isText    bool
+	number    int // its position among the fields
+	min, max  int64
+	minItems  int
+	maxItems  int
+	notEmpty  bool
+	maxLength int // in characters
+	enum      []string
 }
 
 // Fields returns the fields of the struct that a pointer points to, fields of embedded structs included, in order.
@@ -180,7 +182,7 @@ func (f *Field) decode(to reflect.Value, value gjson.Result) error {
 		return f.decode(to.Elem(), value)
 	case reflect.String:
 		return f.text(to, value)
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		return f.whole(to, value)
 	case reflect.Struct:
 		return f.ofField(decodeObject(value, to))
@@ -196,6 +198,8 @@ func (f *Field) text(to reflect.Value, value gjson.Result) error {
 		return f.wrong(value, "a text, in quotes")
 	case text == "" && f.notEmpty:
 		return f.refuse("is empty: give a value, or leave it out")
+	case len(text) > f.maxLength && utf8.RuneCountInString(text) > f.maxLength:
+		return f.refuse("has more than %d characters: the limit is %d", f.maxLength, f.maxLength)
 	case f.enum != nil && !slices.Contains(f.enum, text):
 		return f.refuse("is %q: must be one of %s", nearest.Clip(text), strings.Join(f.enum, ", "))
 	}
@@ -262,8 +266,14 @@ func (f *Field) list(to reflect.Value, list gjson.Result) (err error) {
 
 // element sets an element of a list.
 func (f *Field) element(to reflect.Value, value gjson.Result) error {
-	if to.Kind() == reflect.Struct && !to.Addr().Type().Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
-		return decodeObject(value, to)
+	switch p := to.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+	case json.Unmarshaler:
+		return asInvalid(p.UnmarshalJSON([]byte(value.Raw)))
+	default:
+		if to.Kind() == reflect.Struct {
+			return decodeObject(value, to)
+		}
 	}
 	return f.decode(to, value)
 }
@@ -280,7 +290,7 @@ func (f *Field) ofField(err error) error {
 }
 
 func asInvalid(err error) error {
-	if store.CodeOf(err) != store.Internal {
+	if err == nil || store.CodeOf(err) != store.Internal {
 		return err
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -329,7 +339,7 @@ func wanted(t reflect.Type) string {
 		return "a list"
 	case reflect.Map, reflect.Struct:
 		return "an object with fields"
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		return "a whole number"
 	case reflect.Bool:
 		return "true or false"
