@@ -3,13 +3,11 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/laterq/later/internal/event"
-	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/receive"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -25,22 +23,16 @@ import (
 // Receipt returns a text with which another process can settle the message.
 type Delivery struct {
 	*Message
-	queue   *Queue
-	lease   *receivedLease
-	receipt store.Receipt
-
-	mu      sync.Mutex
-	settled store.Action // the settle that took effect; 0 before
-	unsure  store.Action // a settle whose outcome is unknown
+	queue *Queue
+	held  receive.Held
 }
 
-// receivedLease is shared by the deliveries of one Receive.
-type receivedLease struct {
-	mu       sync.Mutex
-	received time.Time // zero in another process
-	deadline time.Time // on this process's clock, and not later than the store's; zero in another process
-	until    time.Time // the deadline on the store's clock
-	lost     map[string]bool
+// newDelivery returns the Delivery of a message with its receipt.
+func newDelivery(q *Queue, m *Message, lease *receive.Lease, receipt store.Receipt) *Delivery {
+	return &Delivery{Message: m, queue: q, held: receive.Held{
+		Queue: q.name, Receipt: receipt, Attempt: m.Attempt, SentAt: m.SentAt, Lease: lease, Store: q.client.store,
+		SettleBy: q.settles.Do,
+	}}
 }
 
 // Ack removes the message: it is done.
@@ -100,83 +92,21 @@ func reasonText(reason error) string {
 }
 
 func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error) error {
-	if before := d.settledBy(); before != 0 {
-		return d.afterSettle(before, s.Action)
+	if done, err := d.held.Done(s.Action); done {
+		return err
 	}
-	s.Receipt = d.receipt
-	if !d.lease.received.IsZero() {
-		s.Duration = time.Since(d.lease.received)
-	}
-	s.Worker = fleet.DefaultName()
-	result, err := d.queue.settles.Do(ctx, s)
-	if err == nil {
-		err = result.Err
-	}
-	settledBefore := false
-	if errors.Is(err, ErrLeaseLost) && d.isUnsure(s.Action) {
-		var unknown error
-		if settledBefore, unknown = d.settledEarlier(ctx, s.Action); unknown != nil {
-			err = unknown
-		}
-	}
-	effect, err := d.recordSettle(s.Action, err, settledBefore)
+	effect, state, err := d.held.Settle(ctx, s)
 	switch {
 	case effect:
-		d.event(ctx, event.OfSettle(s.Action, result.State), reason)
+		d.event(ctx, event.OfSettle(s.Action, state), reason)
 		d.queue.client.sentWithAck(ctx, s.Then)
-		if result.State == StateDead {
+		if state == StateDead {
 			d.event(ctx, EventDied, reason)
 		}
 	case errors.Is(err, ErrLeaseLost):
 		d.event(ctx, EventLeaseLost, err)
 	}
 	return err
-}
-
-func (d *Delivery) settledBy() store.Action {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.settled
-}
-
-// isUnsure reports whether the same settle was made before, with an unknown outcome.
-func (d *Delivery) isUnsure(action store.Action) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.unsure == action
-}
-
-// recordSettle stores the outcome of a settle. settledBefore is set if an earlier call certainly took effect. It
-// reports whether the settle took effect, and returns the error for the caller.
-func (d *Delivery) recordSettle(action store.Action, err error, settledBefore bool) (effect bool, _ error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case err == nil || errors.Is(err, ErrNotDurable):
-		d.settled = action
-		return true, err
-	case !errors.Is(err, ErrLeaseLost):
-		d.unsure = action
-		return false, err
-	case d.settled != 0: // by another goroutine in the meantime
-		return false, d.afterSettle(d.settled, action)
-	case d.unsure == action && settledBefore:
-		d.settled = action
-		return true, nil
-	}
-	return false, d.errorOf(err)
-}
-
-// afterSettle returns the result of a settle that follows one that took effect.
-func (d *Delivery) afterSettle(settled, now store.Action) error {
-	if settled == store.Ack && now == store.Ack {
-		return nil
-	}
-	return fmt.Errorf("message %q of queue %q was already settled, by %v: %w", d.ID, d.Queue, settled, ErrLeaseLost)
-}
-
-func (d *Delivery) errorOf(err error) error {
-	return fmt.Errorf("message %q of queue %q: %w", d.ID, d.Queue, err)
 }
 
 // Extend moves the end of the lease to the given time from now, on the store's clock.
@@ -192,77 +122,7 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 		return err
 	}
 	defer d.queue.client.calls.Done()
-	asked := time.Now()
-	extension := store.Extension{Lease: d.receipt.Lease, For: lease}
-	results, err := d.queue.client.store.Extend(ctx, d.queue.name, []store.Extension{extension})
-	if err != nil {
-		return err
-	}
-	switch err := results[0].Err; {
-	case d.lease.extended(asked.Add(lease), results[0], d.ID):
-		return d.errorOf(ErrCancelled)
-	case err != nil:
-		return d.errorOf(err)
-	}
-	return nil
-}
-
-// extended records the outcome of an Extend and reports whether the message with that id was cancelled.
-func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if result.Err == nil {
-		l.deadline, l.until = deadline, result.Deadline
-	}
-	for _, r := range result.Lost { // the store may report it only once, to whichever message asked
-		if l.lost == nil {
-			l.lost = map[string]bool{}
-		}
-		l.lost[r.ID] = true
-	}
-	return l.lost[id]
-}
-
-// holdsLease reports whether the lease is certain to be held still. A Delivery from another process's receipt
-// knows only the deadline on the store's clock, and asks the store for the time.
-func (d *Delivery) holdsLease(ctx context.Context) (bool, error) {
-	d.lease.mu.Lock()
-	deadline, until := d.lease.deadline, d.lease.until
-	d.lease.mu.Unlock()
-	if !deadline.IsZero() {
-		return time.Now().Before(deadline.Add(-time.Millisecond)), nil // the store counts whole milliseconds
-	}
-	stats, err := d.queue.Stats(ctx)
-	return err == nil && stats.Now.Before(until), err
-}
-
-// settledEarlier reports whether an earlier call with an unknown outcome took effect, given that the same settle was
-// now refused. While the lease is held, either the earlier call settled the message or the message was cancelled.
-// Both remove the message if it was an Ack. After any other settle the message still exists, with its attempts.
-func (d *Delivery) settledEarlier(ctx context.Context, action store.Action) (bool, error) {
-	held, err := d.holdsLease(ctx)
-	if !held || err != nil || action == store.Ack {
-		return held, err
-	}
-	infos, err := d.queue.client.store.Get(ctx, d.Queue, []string{d.ID})
-	if err != nil || infos[0] == nil {
-		return false, err
-	}
-	attempts := d.Attempt
-	if action == store.Snooze || action == store.Release || action == store.GiveBack {
-		attempts--
-	}
-	// The id may have been sent again after a cancel.
-	_, sentAt := resolve(&infos[0].Message)
-	same := d.SentAt.IsZero() || sentAt.IsZero() || sentAt.UnixMilli() == d.SentAt.UnixMilli()
-	return same && infos[0].Attempts >= attempts, nil
-}
-
-// storeDeadline returns when the lease ends on the store's clock.
-func (l *receivedLease) storeDeadline() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until
+	return d.held.Extend(ctx, lease)
 }
 
 // event reports and counts an event of the message.
@@ -286,10 +146,10 @@ func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 func (d *Delivery) Receipt() string {
 	r := wire.Receipt{
 		Queue:       d.Queue,
-		Receipt:     d.receipt,
+		Receipt:     d.held.Receipt,
 		DedupWindow: d.dedupWindow,
 		Grouped:     d.grouped,
-		Deadline:    d.lease.storeDeadline(),
+		Deadline:    d.held.Lease.Until(),
 		Attempt:     d.Attempt,
 	}
 	return r.String()
@@ -316,5 +176,5 @@ func (q *Queue) Delivery(receipt string) (*Delivery, error) {
 		return nil, store.Invalid("receipt is of queue %q, not %q: use its queue", r.Queue, q.name)
 	}
 	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt, dedupWindow: r.DedupWindow, grouped: r.Grouped}
-	return &Delivery{Message: m, queue: q, lease: &receivedLease{until: r.Deadline}, receipt: r.Receipt}, nil
+	return newDelivery(q, m, receive.ForeignLease(r.Deadline), r.Receipt), nil
 }

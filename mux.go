@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -158,11 +157,9 @@ func (w *Worker) HandleMux(queue string, mux *Mux) {
 
 // dispatcher is the handler that a Mux makes for a queue.
 type dispatcher struct {
-	exact   map[string]HandlerFunc // by kind; "" is none
-	within  map[string]HandlerFunc // by the text before ".*"
-	every   HandlerFunc            // of "*", or nil
-	policy  UnknownPolicy
-	misfits *outcome.Misfits
+	handlers kind.Table[HandlerFunc]
+	policy   UnknownPolicy
+	misfits  *outcome.Misfits
 }
 
 // handler returns the handler of the queue of x.
@@ -175,7 +172,7 @@ func (m *Mux) handler(x *outcome.Misfits) (HandlerFunc, error) {
 	if len(m.handlers) == 0 {
 		return nil, store.Invalid("mux has no handler: call its Handle before Run")
 	}
-	d := &dispatcher{exact: map[string]HandlerFunc{}, within: map[string]HandlerFunc{}, policy: m.unknown, misfits: x}
+	d := &dispatcher{policy: m.unknown, misfits: x}
 	for pattern, registered := range m.handlers {
 		h := registered.handler
 		for i, wrap := range slices.Backward(slices.Concat(m.middleware, registered.middleware)) {
@@ -183,14 +180,7 @@ func (m *Mux) handler(x *outcome.Misfits) (HandlerFunc, error) {
 				return nil, store.Invalid("mux's middleware %d returned nil for %s: return a handler", i, patternText(pattern))
 			}
 		}
-		switch before, wild := strings.CutSuffix(pattern, ".*"); {
-		case pattern == "*":
-			d.every = h
-		case wild:
-			d.within[before] = h
-		default:
-			d.exact[pattern] = h
-		}
+		d.handlers.Add(pattern, h)
 	}
 	x.Patterns = slices.Sorted(maps.Keys(m.handlers))
 	return d.handle, nil
@@ -204,35 +194,10 @@ func (m *Mux) freeze(log *slog.Logger) {
 }
 
 func (d *dispatcher) handle(ctx context.Context, m *Message) error {
-	if h := d.find(m.Kind()); h != nil {
+	if h, found := d.handlers.Find(m.Kind()); found {
 		return h(ctx, m)
 	}
 	return d.unknown(m)
-}
-
-// find returns the handler of a kind, or nil.
-func (d *dispatcher) find(name string) HandlerFunc {
-	if h := d.exact[name]; h != nil || len(d.within) == 0 {
-		return orElse(h, d.every)
-	}
-	before := name[:min(len(name), kind.Max)] // no pattern is longer; a header may be
-	for {
-		dot := strings.LastIndexByte(before, '.')
-		if dot < 0 {
-			return d.every
-		}
-		before = before[:dot]
-		if h := d.within[before]; h != nil {
-			return h
-		}
-	}
-}
-
-func orElse(h, other HandlerFunc) HandlerFunc {
-	if h != nil {
-		return h
-	}
-	return other
 }
 
 // UnknownPolicy is how a Mux treats messages that no pattern matches, with or without a kind. For each kind, the

@@ -100,11 +100,11 @@ func (c *Client) receive(ctx context.Context, r *receive.Receiver) (got []*Deliv
 	claims, err := r.Receive(ctx)
 	for _, claim := range claims {
 		q := c.Queue(claim.Queue)
-		lease := &receivedLease{received: time.Now(), deadline: claim.Deadline, until: claim.Claim.Deadline}
+		lease := receive.NewLease(claim)
 		for i := range claim.Messages {
 			m := new(Message)
 			m.fill(q.name, &claim.Messages[i], claim.Now)
-			d := &Delivery{Message: m, queue: q, lease: lease, receipt: claim.Messages[i].Receipt}
+			d := newDelivery(q, m, lease, claim.Messages[i].Receipt)
 			d.event(ctx, EventClaimed, nil)
 			got = append(got, d)
 		}

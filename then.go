@@ -197,8 +197,8 @@ func (d *Delivery) AckThen(ctx context.Context, f *FollowUps) error {
 	if f == nil {
 		return d.Ack(ctx)
 	}
-	if before := d.settledBy(); before != 0 {
-		return d.afterSettle(before, store.Ack)
+	if done, err := d.held.Done(store.Ack); done {
+		return err
 	}
 	then, err := f.after(ctx, d.queue.client, d.Message)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 //	forwarder     moves the messages of a queue to a destination (forward.go)
 //	topics        distributes messages of topics to subscribed queues, and starts sendScheduled (internal/topic)
 //	sendScheduled  sends the runs of schedules (internal/schedule)
-//	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
+//	task          a claimed message (worker_task.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
 //	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_fetch.go)
 //	dead          logs dead messages and calls OnDead (internal/outcome)

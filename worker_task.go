@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/batch"
+	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
@@ -241,4 +246,248 @@ func (t *task) report(kind EventKind, err error) {
 		Err:      err,
 		Headers:  t.lease.qw.run.client.eventHeaders.Of(t.Headers),
 	})
+}
+
+// messageContext is a handler's context. A real context takes three allocations, so it is created only when
+// the handler first uses a method that needs one; most handlers never do. A messageContext is the task
+// itself, to save memory.
+type messageContext task
+
+// contextState is the part of a task that belongs to its messageContext.
+type contextState struct {
+	mu   sync.Mutex
+	live *liveContext // nil until needed
+}
+
+type liveContext struct {
+	context.Context
+	end   context.CancelCauseFunc
+	batch *messageBatch // nil unless a batch handler gets the message
+}
+
+// real returns the real context, and creates it if necessary. The lock is held.
+func (c *messageContext) real() *liveContext {
+	if c.live == nil {
+		ctx, end := context.WithCancelCause(c.lease.qw.run.handling)
+		c.live = &liveContext{Context: ctx, end: end}
+		if c.ended {
+			end(nil)
+		}
+	}
+	return c.live
+}
+
+// limit ends the context with ErrTimeout after d. The caller calls stop to free its timer.
+func (c *messageContext) limit(d time.Duration) (stop context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := c.real()
+	ctx, stop := context.WithTimeoutCause(live.Context, d, ErrTimeout)
+	c.live = &liveContext{Context: ctx, end: live.end}
+	return stop
+}
+
+// join adds the message to a batch, which then learns when its context ends. It reports false if it has ended.
+func (c *messageContext) join(b *messageBatch) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	own := c.live
+	if own == nil {
+		c.live = &b.liveContext
+		return true
+	}
+	// An observer has used the context.
+	end := func(cause error) {
+		own.end(cause)
+		b.left(cause)
+	}
+	c.live = &liveContext{Context: own.Context, end: end, batch: b}
+	return true
+}
+
+// end ends the context with a cause. A nil cause means context.Canceled.
+func (c *messageContext) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	if c.live != nil || cause != nil {
+		c.real().end(cause)
+	}
+	c.ended = true
+}
+
+// Deadline implements context.Context.
+func (c *messageContext) Deadline() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil {
+		return time.Time{}, false
+	}
+	return c.live.Deadline()
+}
+
+// Done implements context.Context.
+func (c *messageContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.real().Done()
+}
+
+// Err implements context.Context.
+func (c *messageContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil && !c.ended {
+		return nil
+	}
+	return c.real().Err()
+}
+
+// Value implements context.Context. Package context uses a key of its own to find the cause of a parent
+// context.
+func (c *messageContext) Value(key any) any {
+	switch key {
+	case messageKey{}:
+		return &c.Message
+	case concurrencyKey{}:
+		return c.lease.qw.run.cfg.Concurrency
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil && !c.ended {
+		return c.lease.qw.run.handling.Value(key)
+	}
+	return c.real().Value(key)
+}
+
+type (
+	messageKey     struct{}
+	concurrencyKey struct{}
+)
+
+// ConcurrencyFromContext returns the number of messages that the worker of a handler's context, or of an ancestor of
+// it, handles at a time, or 0. Middleware that makes handlers wait can use it to keep some of them free.
+func ConcurrencyFromContext(ctx context.Context) int {
+	n, _ := ctx.Value(concurrencyKey{}).(int)
+	return n
+}
+
+// ContextWithMessage returns a context from which MessageFromContext returns m, as in a handler. Use it in tests of
+// handlers and of the functions that they call.
+func ContextWithMessage(ctx context.Context, m *Message) context.Context {
+	return context.WithValue(ctx, messageKey{}, m)
+}
+
+// MessageFromContext returns the message of the handler whose context is ctx or an ancestor of it, or nil.
+func MessageFromContext(ctx context.Context) *Message {
+	m, _ := ctx.Value(messageKey{}).(*Message)
+	return m
+}
+
+// settle sends the task's settlement. Complete is called with the result.
+func (t *task) settle() {
+	t.lease.qw.slots.BeginSettle()
+	o := t.ending()
+	s := store.Settlement{Receipt: t.receipt(), Action: o.Action, Delay: o.Delay, Reason: o.Reason, Then: o.then,
+		ResetAttempts: o.Reset, Within: o.Within}
+	switch s.Action {
+	case store.Ack:
+		s.DedupWindow, s.Grouped = t.dedupWindow, t.grouped
+	case store.Nack, store.Bury, store.GiveBack:
+		s.Duration, s.Worker = time.Duration(t.ran.Load()), t.lease.qw.run.cfg.Name
+	}
+	var g *batch.Group
+	if o == &plainAck {
+		g = t.lease.acks
+	}
+	if err := t.lease.qw.queue.settles.Put(s, t, g); err != nil {
+		t.Complete(store.SettleResult{}, err)
+	}
+}
+
+// Complete handles the result of a settle. It does not block.
+func (t *task) Complete(result store.SettleResult, err error) {
+	qw := t.lease.qw
+	qw.run.scheduler.EndSettle(qw.slots)
+	if err == nil {
+		err = result.Err
+	}
+	switch {
+	case err == nil || errors.Is(err, ErrNotDurable):
+		t.settled(result.State)
+	case errors.Is(err, ErrLeaseLost) && t.ending().retry != nil && time.Now().Before(qw.run.leases.End(&t.lease.Lease)):
+		// The lease is still held, so our own earlier call settled the message and its reply was lost.
+		t.settled(result.State)
+	case errors.Is(err, ErrLeaseLost):
+		t.event(EventLeaseLost, err)
+		t.close()
+	case t.tryAgain(err):
+	default:
+		qw.run.log.Error("later: a message could not be settled and will be delivered again when its lease ends",
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.ending().Action, "error", err)
+		t.event(EventUnsettled, err)
+		t.close()
+	}
+}
+
+func (t *task) settled(state State) {
+	qw := t.lease.qw
+	qw.outage.Over()
+	o := t.ending()
+	t.event(event.OfSettle(o.Action, state), o.err)
+	qw.run.client.sentWithAck(t.ctx(), o.then)
+	switch {
+	case state == StateDead:
+		t.event(EventDied, o.err)
+		qw.run.dead.Settled(t.Queue, t.ID, t.Attempt, t.MaxAttempts, o.err)
+	case o.Action == store.Nack:
+		t.logFailure(o.Delay, o.err)
+	case o.Action == store.GiveBack:
+		qw.misfits.Wait(outcome.MisfitOf(t.Headers, o.err), o.Delay)
+	}
+	t.close()
+}
+
+// tryAgain schedules another settle with the same receipt, until the time at which the lease would have
+// ended when the settle first failed. It reports false when a retry has no point.
+func (t *task) tryAgain(err error) bool {
+	if calls.IsPermanent(err) {
+		return false
+	}
+	t.lease.qw.outage.Begin(err, "doing", "settle messages")
+	leases := t.lease.qw.run.leases
+	o := *t.ending()
+	if o.retry == nil {
+		o.retry = &settleRetry{giveUpAt: leases.End(&t.lease.Lease)}
+		t.unusual = &o
+	}
+	o.retry.at = time.Now().Add(calls.PauseAfter(o.retry.failures))
+	o.retry.failures++
+	return o.retry.at.Before(o.retry.giveUpAt) && leases.Retry(o.retry.at, t.settle)
+}
+
+// close ends the holding of the task.
+func (t *task) close() { t.lease.qw.run.leases.Close(&t.lease.Lease) }
+
+// levelOf returns the level that is configured, or else a default.
+func levelOf(configured slog.Leveler, otherwise slog.Level) slog.Level {
+	if configured == nil {
+		return otherwise
+	}
+	return configured.Level()
+}
+
+// logFailure logs a failed attempt after which the message is delivered again.
+func (t *task) logFailure(delay time.Duration, err error) {
+	r := t.lease.qw.run
+	level := levelOf(r.cfg.FailureLevel, slog.LevelDebug)
+	if r.log.Enabled(context.Background(), level) {
+		r.log.Log(context.Background(), level, "later: an attempt failed",
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "of", t.MaxAttempts, "again_in", delay, "error", err)
+	}
 }

@@ -1,5 +1,6 @@
-// Package receive claims messages for one call of Receive, from one queue or from several by weight. It imports packages
-// store, internal/calls and internal/fleet. Start reading at Receiver.Receive.
+// Package receive claims messages for one call of Receive, from one queue or from several by weight, and settles and
+// extends the messages. It imports packages store, internal/calls and internal/fleet. Start reading at Receiver.Receive;
+// held.go has a message until it is settled.
 package receive
 
 import (
