@@ -50,7 +50,7 @@ type Client struct {
 	mu      sync.RWMutex                   // guards the fields below, and adding to loops and calls
 	closing bool                           // no new loops
 	closed  bool                           // no new calls
-	queues  map[string]weak.Pointer[Queue] // those that somebody uses
+	queues  map[string]weak.Pointer[Queue] // the queues in use
 	watches map[*Watch]struct{}            // open ones
 
 	fleet     fleet.Directory
