@@ -3,6 +3,8 @@
 GO     ?= go
 TOOL    = $(GO) tool -modfile=internal/tools/go.mod
 TIMEOUT ?= 10m
+# Packages, and tests within one, that run at a time: most tests wait for servers, processes and time.
+AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
 # Systems that nothing is run on here: what users build is vetted for them. Before a release also for
 # SYSTEMS="darwin/arm64 linux/arm", which differ from these in nothing but the processor.
@@ -53,11 +55,11 @@ test: setup ## everything that a change must pass
 	@$(MAKE) --no-print-directory unit once modules
 
 unit: ## the tests, with the race detector
-	$(GO) test -race -vet=off -skip '$(PLAIN)' -timeout $(TIMEOUT) ./...
+	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) ./...
 
 once: ## each benchmark once, so that none of them rots, and the tests that run without the race detector
 	LATER_FAR_PENDING=10000 LATER_HISTOGRAM_PENDING=20000 \
-		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
+		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x $(AT_ONCE) -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
 
 extras: # what the other modules need: databases and a browser, where they may be installed
 	@internal/tools/setup.sh modules
@@ -66,7 +68,7 @@ modules: extras ## build, vet and test the other modules of this repository; ins
 	@set -e; for dir in $(MODULES); do \
 		echo "cd $$dir && $(GO) build, vet, test ./..."; \
 		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
-			$(GO) test -vet=off -timeout $(TIMEOUT) ./...); done
+			$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...); done
 
 long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...

@@ -283,7 +283,8 @@ func wrongProblem(w *httptest.ResponseRecorder) string {
 		return "the reply is no problem"
 	case p.Status != w.Code || p.Title != http.StatusText(w.Code) || !known:
 		return "the problem does not fit its status"
-	case p.Detail == "" || strings.HasPrefix(p.Detail, ":") || !utf8.ValidString(p.Detail):
+	case p.Detail == "" || !utf8.ValidString(p.Detail),
+		strings.HasPrefix(p.Detail, ":") && !strings.HasPrefix(p.Field, ":"):
 		return "the problem does not say what is wrong"
 	case w.Code >= 500 && w.Code != http.StatusServiceUnavailable && w.Code != http.StatusNotImplemented:
 		return "the server failed"
