@@ -31,13 +31,13 @@ func TestFullTmpfs(t *testing.T) {
 		return s
 	}
 	s := open()
-	if !s.reserve.exists() {
+	if !s.reserve.state().made {
 		t.Fatal("there is no reserve")
 	}
 	fillQueue(t, s, "q", 8_000)
 	filler := filepath.Join(mount, "filler")
 	acked := 0
-	for s.reserve.exists() && acked < 5_000 { // acks make room, which others take
+	for s.reserve.state().made && acked < 5_000 { // acks make room, which others take
 		f, err := os.OpenFile(filler, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		for err == nil {
 			_, err = f.Write(noise)
@@ -50,7 +50,7 @@ func TestFullTmpfs(t *testing.T) {
 			t.Fatalf("%d claims and acks went on, then %v", acked, err)
 		}
 	}
-	if s.reserve.exists() {
+	if s.reserve.state().made {
 		t.Fatal("the reserve was not needed")
 	}
 	some, err := ackSome(t, s, "q", 500)
@@ -72,7 +72,7 @@ func TestFullTmpfs(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for !s.reserve.exists() {
+	for !s.reserve.state().made {
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)

@@ -57,8 +57,16 @@ type reserve struct {
 	size    int64        // of the reserve; 0 for none
 	waiting atomic.Int64 // writes that found no room and wait for some
 
-	mu        sync.Mutex
-	changed   sync.Cond // of the fields below
+	mu      sync.Mutex
+	changed sync.Cond // of the state
+	reserveState
+
+	over   context.Context // ends with the store
+	cancel context.CancelFunc
+}
+
+// reserveState is how full the disk is, as far as it is known.
+type reserveState struct {
 	made      bool      // the reserve exists
 	freed     int       // how often it was freed
 	full      bool      // the disk was full when it was last written to, and no check has seen room since
@@ -71,14 +79,18 @@ type reserve struct {
 	looks     int       // how often a check looked for room
 	watched   bool      // there is a loop that checks for room
 	opened    bool
+}
 
-	over   context.Context // ends with the store
-	cancel context.CancelFunc
+// state returns the state of this moment.
+func (r *reserve) state() reserveState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reserveState
 }
 
 // newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
 func newReserve(s *Store) *reserve {
-	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, stalled: true}
+	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, reserveState: reserveState{stalled: true}}
 	r.over, r.cancel = context.WithCancel(context.Background())
 	r.changed.L = &r.mu
 	info, err := r.FS.Stat(r.path())
@@ -92,27 +104,6 @@ func (r *reserve) Unwrap() vfs.FS { return r.FS }
 // isFullError reports whether something failed for want of space.
 func isFullError(err error) bool {
 	return slices.ContainsFunc(fullErrors, func(full syscall.Errno) bool { return errors.Is(err, full) })
-}
-
-// isFull reports whether the disk was full and has not been seen with room since.
-func (r *reserve) isFull() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.full
-}
-
-// exists reports whether the reserve exists.
-func (r *reserve) exists() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.made
-}
-
-// frees returns how often the reserve was freed so far.
-func (r *reserve) frees() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.freed
 }
 
 // free is called when something found the disk full that began after so many frees. It reports whether to try again:
@@ -289,7 +280,7 @@ func (r *reserve) allocate(f vfs.File) error {
 
 // try does something that needs space, once more if that can help.
 func (r *reserve) try(f func() error) error {
-	frees := r.frees()
+	frees := r.state().freed
 	err := f()
 	if err != nil && isFullError(err) && r.free(err, frees) {
 		err = f()
@@ -350,13 +341,6 @@ func (r *reserve) setStalled(stalled bool) {
 	}
 }
 
-// canWait reports whether writing for a purpose leaves the reserve alone, and whether the disk is full.
-func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return category == forCompaction && !r.stalled, r.full
-}
-
 // ReuseForWrite is called for a log that is written over an older one.
 func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
 	err = r.insist(newname, func() error {
@@ -409,11 +393,12 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 		f.r.pace(f.resumed)
 		defer func() { f.resumed = time.Now() }()
 	}
-	canWait, full := f.r.canWait(f.category)
-	if canWait && full && !f.r.mayMerge() {
+	state := f.r.state()
+	canWait := f.category == forCompaction && !state.stalled // and leaves the reserve alone
+	if canWait && state.full && !f.r.mayMerge() {
 		return 0, syscall.ENOSPC // Pebble removes the output of the compaction so far
 	}
-	frees := f.r.frees()
+	frees := state.freed
 	var group uint64
 	if f.category == forLog {
 		group = f.r.s.written.tagged(p) // before the write, to which p belongs: Pebble's memory file system changes it
@@ -439,7 +424,7 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 				break
 			}
 		}
-		frees = f.r.frees()
+		frees = f.r.state().freed
 		var more int
 		more, err = f.write(p[n:])
 		n += more

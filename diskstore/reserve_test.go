@@ -128,7 +128,7 @@ func newQuota(t *testing.T, opts ...Option) (q *quotaFS, mem *vfs.MemFS, clock *
 	mem, clock = vfs.NewCrashableMem(), newManualClock()
 	q = &quotaFS{FS: mem, total: 1 << 30}
 	s = openOn(t, q, clock, append([]Option{withReserve(testReserve), withMemTable(256 << 10)}, opts...)...)
-	if !s.reserve.exists() {
+	if !s.reserve.state().made {
 		t.Fatal("there is no reserve")
 	}
 	return q, mem, clock, s
@@ -179,7 +179,7 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 			t.Fatalf("%d claims and acks went on, then %v", n+len(acked), err)
 		}
 	}
-	if s.reserve.exists() {
+	if s.reserve.state().made {
 		t.Error("the reserve was not needed: the disk was not full")
 	}
 	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}})
@@ -187,7 +187,7 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	for !s.reserve.exists() { // compactions take some of the room meanwhile
+	for !s.reserve.state().made { // compactions take some of the room meanwhile
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
@@ -213,14 +213,14 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	full := make(chan struct{})
 	go func() { // a compaction that finds no room says so
 		defer close(full)
-		for !s.reserve.isFull() {
+		for !s.reserve.state().full {
 			if _, err := s.Stats(t.Context(), "q"); err != nil {
 				return
 			}
 		}
 	}()
 	<-full
-	if !s.reserve.exists() {
+	if !s.reserve.state().made {
 		t.Error("a compaction used the reserve up")
 	}
 	if acked, err := ackSome(t, s, "q", 200); err != nil || len(acked) != 200 {
@@ -231,7 +231,7 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	if err := <-compacted; err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
 	}
-	for s.reserve.isFull() {
+	for s.reserve.state().full {
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
@@ -300,7 +300,7 @@ func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
 		t.Errorf("get gives %v, %v, want the message", infos, err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	for s.reserve.isFull() { // compactions take some of the room meanwhile
+	for s.reserve.state().full { // compactions take some of the room meanwhile
 		clock.Advance(checkFull)
 		if _, err := s.Stats(ctx, "q"); err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if got := live(t, s, "q"); len(got) > 0 {
 		t.Errorf("%d messages are left", len(got))
 	}
-	for s.reserve.isFull() { // others keep what they have
+	for s.reserve.state().full { // others keep what they have
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)

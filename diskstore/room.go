@@ -75,7 +75,7 @@ func (t *tx) checkRoom() error {
 	switch {
 	case err != nil && !t.s.isOwned(): // that is why
 		t.full = t.s.failure
-	case t.s.reserve.isFull():
+	case t.s.reserve.state().full:
 		t.full = fmt.Errorf(
 			"%w: the disk of %s was full a moment ago, and its room is kept for claims and acks: free some space",
 			store.ErrFull, t.s.dir)
@@ -166,7 +166,8 @@ const (
 // checkChange refuses a change when the disk is full and the reserve nearly used up.
 func (t *tx) checkChange(c change) error {
 	r := t.s.reserve
-	if !r.isFull() || r.exists() {
+	state := r.state()
+	if !state.full || state.made {
 		return nil
 	}
 	need := r.floor(c) + uint64(2*t.batch.Len())
@@ -180,7 +181,7 @@ func (t *tx) checkChange(c change) error {
 	if c == makesRoom {
 		most = purgeSublevels
 	}
-	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= most && r.cannotMerge() {
+	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= most && state.gaveUp {
 		return t.s.fullError()
 	}
 	return nil
@@ -209,13 +210,6 @@ func (r *reserve) isUsedUp() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.isWaiting() || r.tableless
-}
-
-// cannotMerge reports whether a table found no room since the disk is full.
-func (r *reserve) cannotMerge() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.gaveUp
 }
 
 // isWaiting reports whether the log, or another file that Pebble cannot do without, waits for room. No call can be
