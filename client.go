@@ -306,8 +306,8 @@ func (c *Client) queuesPage(ctx context.Context, cursor string) (names []string,
 // closes the store if Open opened it.
 //
 // A handler should not call Close, which waits for it: the worker drains until its ShutdownTimeout has passed, leaves
-// the handler running and releases its message, and then Close returns. End the context of Worker.Run instead, and close
-// the client when Run has returned.
+// the handler running and releases its message, and then Close returns. End the context of Worker.Run instead, and
+// close the client when Run has returned.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		c.mu.Lock()
@@ -380,8 +380,8 @@ func (c *Client) Backup(ctx context.Context, dir string) error {
 	defer c.calls.Done()
 	b, ok := c.store.(store.Backuper)
 	if !ok {
-		return fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to a file with "+
-			"later export, or use the backups of the server", ErrUnsupported)
+		return fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to a file "+
+			"with later export, or use the backups of the server", ErrUnsupported)
 	}
 	return b.Backup(ctx, dir)
 }

@@ -52,8 +52,8 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	return result.ID, err
 }
 
-// SendMessage is Send with a message in place of a payload and options. It returns the id and what the send did, and the
-// errors of Send; SendResult.Err is not set.
+// SendMessage is Send with a message in place of a payload and options. It returns the id and the effect of the send,
+// and the errors of Send; SendResult.Err is not set.
 func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error) {
 	if err := q.checkSend(); err != nil {
 		return SendResult{}, err

@@ -17,8 +17,8 @@ const (
 	readDeadTimeout = 5 * time.Second
 )
 
-// Dead logs the messages that became dead in a worker, and calls OnDead for them, one at a time. Its goroutine ends when
-// there are no more. Beyond MaxDeadWaiting it skips messages, and logs how many.
+// Dead logs the messages that became dead in a worker, and calls OnDead for them, one at a time. Its goroutine ends
+// when there are no more. Beyond MaxDeadWaiting it skips messages, and logs how many.
 type Dead struct {
 	Store   store.Store
 	Log     *slog.Logger

@@ -16,8 +16,8 @@ import (
 
 const (
 	// MinGiveBack and MaxGiveBack limit the delay of a message that is given back. Between them it is as long as this
-	// worker has met such messages, or as the message is old if that is shorter, so that a program that is being replaced
-	// leaves messages to its successor soon, and one that is not does not spin.
+	// worker has met such messages, or as the message is old if that is shorter, so that a program that is being
+	// replaced leaves messages to its successor soon, and another one does not spin.
 	MinGiveBack = time.Second
 	MaxGiveBack = time.Minute
 	// giveBackLogPause is the pause between log messages for a kind.

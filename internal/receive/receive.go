@@ -1,6 +1,6 @@
 // Package receive claims messages for one call of Receive, from one queue or from several by weight, and settles and
-// extends the messages. It imports packages store, internal/calls and internal/fleet. Start reading at Receiver.Receive;
-// held.go has a message until it is settled.
+// extends the messages. It imports packages store, internal/calls and internal/fleet. Start reading at
+// Receiver.Receive; held.go has a message until it is settled.
 package receive
 
 import (
@@ -45,8 +45,8 @@ type Receiver struct {
 	fails chan error    // has the error of a Wait that failed
 }
 
-// Receive claims up to Max messages. It blocks until a queue has one, unless NoWait is set, or ctx ends: then it returns
-// the cause of ctx and holds nothing.
+// Receive claims up to Max messages. It blocks until a queue has one, unless NoWait is set, or ctx ends: then it
+// returns the cause of ctx and holds nothing.
 func (r *Receiver) Receive(ctx context.Context) ([]Claim, error) {
 	r.woken, r.gone, r.fails = make(chan int), make(chan struct{}), make(chan error, 1)
 	defer close(r.gone)
@@ -134,8 +134,8 @@ func (r *Receiver) next(ctx context.Context, others []int) (look []int, err erro
 	}
 }
 
-// claim claims messages of some of the queues, at most once of each. again is the queues that may have messages although
-// none were claimed.
+// claim claims messages of some of the queues, at most once of each. again is the queues that may have messages
+// although none were claimed.
 func (r *Receiver) claim(ctx context.Context, from []int) (got []Claim, again []int, err error) {
 	todo := slices.Clone(from)
 	rand.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
