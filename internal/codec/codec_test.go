@@ -130,14 +130,15 @@ func TestErrorsKeepTheirTextAndAllTheirKinds(t *testing.T) {
 	for _, err := range []error{
 		store.ErrLeaseLost, store.Invalid("id %q is empty", "x"), store.ErrCancelled,
 		fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrFull), errors.New("of no kind"),
-		errors.Join(store.ErrClosed),
+		errors.Join(store.ErrClosed), store.Field("messages[3]", store.Field("timeout", store.Invalid("is too long"))),
+		store.Field("id", store.ErrInvalid),
 	} {
 		var got error
 		if err := codec.Decode(codec.Append(nil, &err), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Error() != err.Error() || store.CodeOf(got) != store.CodeOf(err) {
-			t.Errorf("%v (%s) became %v (%s)", err, store.CodeOf(err), got, store.CodeOf(got))
+		if got.Error() != err.Error() || store.CodeOf(got) != store.CodeOf(err) || store.FieldOf(got) != store.FieldOf(err) {
+			t.Errorf("%v (%s) became %v (%s, %s)", err, store.CodeOf(err), got, store.CodeOf(got), store.FieldOf(got))
 		}
 		for _, kind := range store.Kinds() {
 			if errors.Is(got, kind) != errors.Is(err, kind) {

@@ -7,14 +7,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// encodedError is an encoded error: its text, and the codes of all its kinds, first the code that store.CodeOf returns.
+// encodedError is an encoded error: its text, the codes of all its kinds, first the code that store.CodeOf returns, and
+// its field.
 type encodedError struct {
 	Text  string
 	Codes []store.Code
+	Field string
 }
 
 // Error is an error that was decoded. It has the text of the encoded one and the same kinds, for errors.Is and
-// store.CodeOf.
+// store.CodeOf. In store.Field it also keeps the field.
 type Error struct {
 	text  string
 	kinds []error
@@ -36,7 +38,7 @@ func errorForm() *form { return formOf(reflect.TypeFor[encodedError]()) }
 func appendError(b []byte, v reflect.Value) []byte {
 	var e encodedError
 	if err, _ := v.Interface().(error); err != nil {
-		e = encodedError{err.Error(), []store.Code{store.CodeOf(err)}}
+		e = encodedError{err.Error(), []store.Code{store.CodeOf(err)}, store.FieldOf(err)}
 		for _, kind := range store.Kinds() {
 			if kind.Code != e.Codes[0] && errors.Is(err, kind) {
 				e.Codes = append(e.Codes, kind.Code)
@@ -53,7 +55,11 @@ func (d *decoder) error(v reflect.Value) {
 		v.SetZero()
 		return
 	}
-	v.Set(reflect.ValueOf(e.decoded()))
+	err := e.decoded()
+	if e.Field != "" {
+		err = store.Field(e.Field, err)
+	}
+	v.Set(reflect.ValueOf(err))
 }
 
 func (e *encodedError) decoded() error {
