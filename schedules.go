@@ -211,10 +211,9 @@ func runMessage(r *schedule.Record, run Run) Outgoing {
 
 // outgoingOf returns the message of a run to be sent.
 func outgoingOf(m store.Outgoing) Outgoing {
-	return Outgoing{
-		ID: m.ID, Payload: m.Payload, Headers: m.Headers, When: At(m.Due.At), MaxAttempts: m.MaxAttempts,
-		Timeout: m.Timeout, ExpireAfter: m.ExpireAfter, DedupWindow: m.DedupWindow, Group: m.Group, run: true,
-	}
+	o := OutgoingOf(m.Message)
+	o.When, o.run = At(m.Due.At), true
+	return o
 }
 
 // Backfilled is the result of a Backfill.
