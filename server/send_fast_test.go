@@ -47,6 +47,9 @@ func FuzzOutgoing(f *testing.F) {
 		if err := json.Unmarshal(body, &value); err != nil { // a payload has a number beyond those of a float64
 			return
 		}
+		if fields, ok := value.(map[string]any); ok && fields["payload_base64"] == "" {
+			delete(fields, "payload_base64") // base64 of no bytes, which huma does not take for base64
+		}
 		var result huma.ValidateResult
 		huma.Validate(registry, schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, value, &result)
 		if err := json.Unmarshal(body, &want); err != nil {
