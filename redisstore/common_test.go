@@ -279,7 +279,7 @@ func TestCommonCaseEqualsEveryCase(t *testing.T) {
 				s := newFrozenClock(t, rdb, Prefix(fmt.Sprintf("%s%x:", prefix, crc32.ChecksumIEEE([]byte(test.name)))))
 				s.sessions.name = "session"
 				x := &commonQueue{T: t, s: s, rdb: rdb}
-				x.ok(rdb.Set(t.Context(), x.key("clock"), 1_900_000_000_000_003, 0).Err())
+				x.ok(rdb.Set(t.Context(), x.key("clock"), int64(1_900_000_000_000_003), 0).Err())
 				uses := &s.keys.of(commonName).common
 				never := func() {
 					for of := range uses {
@@ -340,7 +340,7 @@ func TestCommonCaseChangesNothingWithAWrongKey(t *testing.T) {
 		for _, key := range commonScripts[test.of].keys {
 			s := newFrozenClock(t, rdb, Prefix(fmt.Sprintf("wrong%d-%s:", i, key)))
 			x := &commonQueue{T: t, s: s, rdb: rdb}
-			x.ok(rdb.Set(t.Context(), x.key("clock"), 1_900_000_000_000_003, 0).Err())
+			x.ok(rdb.Set(t.Context(), x.key("clock"), int64(1_900_000_000_000_003), 0).Err())
 			test.before(x)
 			x.ok(rdb.Del(t.Context(), x.key(key)).Err())
 			x.ok(rdb.SetArgs(t.Context(), x.key(key), "wrong", redis.SetArgs{}).Err())

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +28,8 @@ func newEmbedded(t *testing.T) (c *cli, dir string) {
 // change calls f with the database of a store that is not open.
 func change(t *testing.T, dir string, f func(db *pebble.DB)) {
 	t.Helper()
-	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silent{}})
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silent{},
+		Merger: &pebble.Merger{Name: "later", Merge: merge}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +37,29 @@ func change(t *testing.T, dir string, f func(db *pebble.DB)) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// merge merges values as package diskstore does: it adds up counts by due time, and appends to other values.
+func merge(key, value []byte) (pebble.ValueMerger, error) {
+	if len(key) < 5 || key[4] != 'c' {
+		return pebble.DefaultMerger.Merge(key, value)
+	}
+	n := new(count)
+	return n, n.MergeNewer(value)
+}
+
+type count int64
+
+func (n *count) MergeNewer(value []byte) error {
+	more, _ := binary.Varint(value)
+	*n += count(more)
+	return nil
+}
+
+func (n *count) MergeOlder(value []byte) error { return n.MergeNewer(value) }
+
+func (n *count) Finish(bool) ([]byte, io.Closer, error) {
+	return binary.AppendVarint(nil, int64(*n)), nil, nil
 }
 
 type silent struct{}

@@ -26,7 +26,7 @@ type Common struct {
 	MaxAttempts int      `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
 	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one run of a handler. Default: the worker's"`
 	ExpireAfter Duration `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-	DedupWindow Duration `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack; of a message with an id. Default: none, and 24h for schedules and series"`
+	DedupWindow Duration `json:"dedup_window,omitempty" doc:"Refuse the id this long after its ack. Default: none; 24h in schedules and series"`
 	Group       string   `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"Messages of a group can be listed, cancelled and rescheduled together"`
 }
 
