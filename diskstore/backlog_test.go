@@ -158,7 +158,7 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Fatal(err)
 	}
-	const most = 6 * maxGroupBytes / store.MaxPayload // two groups, and what was under way before
+	const most = 6 * maxGroupBytes / store.MaxPayload // two groups, and the messages that were under way before
 	for _, what := range []string{"small", "small to the same queue", "heartbeat"} {
 		if at := slices.Index(order, what); at > most {
 			t.Errorf("%s was done after %d large messages, want %d at most", what, at, most)

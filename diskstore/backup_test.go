@@ -50,7 +50,7 @@ func TestBackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	}
 	var before [backups][]*ledger
 	for i := range backups {
-		for range 50 { // calls on one more queue are the clock by which backups are made
+		for range 50 { // calls on one more queue, which time the backups
 			if err := s.SetPaused(t.Context(), "beside", true); err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +159,7 @@ func TestBackupGoesToANewPlaceOnly(t *testing.T) {
 func TestBackupThatFailsLeavesNothing(t *testing.T) {
 	broken := errors.New("broken")
 	var fails atomic.Int64    // the backup's operation at which the disk fails, counted down
-	var verifying atomic.Bool // TestBackupOfALogThatIsWrittenToIsMadeAgain has the copy fail
+	var verifying atomic.Bool // set when TestBackupOfALogThatIsWrittenToIsMadeAgain makes the copy fail
 	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if strings.Contains(op.Path, holderFile) {
 			verifying.Store(true)
@@ -251,7 +251,7 @@ func TestBackupNeedsRoom(t *testing.T) {
 	noBackup(t, disk, "backup")
 }
 
-// torn damages the first logs that are copied into a backup, as a log can be that is written to meanwhile.
+// torn damages the first logs that are copied into a backup, like writes during the copy can.
 type torn struct {
 	vfs.FS
 	left int

@@ -124,7 +124,7 @@ func drain(b *testing.B, s *Store, batch, ack int) int {
 	return max(1, len(c.Messages))
 }
 
-// BenchmarkPending measures what a full queue costs: b.N messages pending, due within the hour.
+// BenchmarkPending measures the cost of a full queue: b.N messages pending, due within the hour.
 // Run it with -benchtime 10000000x.
 func BenchmarkPending(b *testing.B) {
 	dir := b.TempDir()
@@ -180,7 +180,7 @@ func BenchmarkPending(b *testing.B) {
 	b.ReportMetric(residentMiB(b), "MiB-open")
 }
 
-// residentMiB is what of the process is in memory, by /proc.
+// residentMiB returns the resident memory of the process in MiB, as /proc shows it.
 func residentMiB(b *testing.B) float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -190,9 +190,9 @@ func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error
 	return !later, err
 }
 
-// dropMessages purges all messages of a queue that holds none, whatever their number, when sends find no room. It
-// writes next to nothing, and Pebble removes tables at once that lie in a removed range. To purge them one by one it
-// would have to merge tables before it can remove any, and there is no room for that.
+// dropMessages purges all messages of a queue without leased messages, however many, when sends find no room. It
+// writes next to nothing, and Pebble at once removes tables that lie in a removed range. If the messages were purged
+// one by one, Pebble would have to merge tables before it could remove any, and there is not enough room for that.
 func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) {
 	if err != nil {
 		return store.Bulk{}, err

@@ -166,7 +166,7 @@ func (d *directory) recoverAdvice() string {
 		d.url())
 }
 
-// recovered is deferred around calls of Pebble on damaged files, which may panic.
+// recovered turns a panic into an error. It is deferred around calls of Pebble that may panic on damaged files.
 func recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%v", r)

@@ -281,7 +281,7 @@ func (c *scan) compare() {
 	counter("dead", c.stored.dead, c.meta.dead)
 	counter("in groups", c.stored.grouped, c.meta.grouped)
 	counter("remembered", c.stored.remembered, c.have[kindForget].n)
-	if c.meta.due > 0 { // else there is no earliest
+	if c.meta.due > 0 { // an empty queue has no earliest due time
 		counter("earliest due time", max(c.stored.head, c.meta.head), c.meta.head)
 	}
 	if len(wrong) > 0 {

@@ -21,7 +21,7 @@ type found struct {
 	message store.Message
 	length  int              // bytes that were read of it
 	death   store.DeadReason // set for one that is not delivered but dies
-	gone    bool             // there is no such message
+	gone    bool             // the message does not exist
 }
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {

@@ -64,7 +64,7 @@ func (c *manualClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	}
 }
 
-// openMemory opens a store on a file system in memory, whose clock the tests move.
+// openMemory opens a store on a file system in memory, with a clock that the tests move.
 func openMemory(t *testing.T) storetest.Harness {
 	clock := newManualClock()
 	s, err := Open("later", WithClock(clock), withFS(vfs.NewMem()))

@@ -45,8 +45,8 @@ func newCrashPoints(mem *vfs.MemFS) *crashPoints {
 	return c
 }
 
-// ReuseForWrite keeps others from copying the disk meanwhile: MemFS locks itself twice for it, and a copy that waits
-// between the two would never begin.
+// ReuseForWrite keeps the disk from being copied while it runs: MemFS locks itself twice for it, and a copy that waits
+// between the two locks would never begin.
 func (c *crashPoints) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	c.point(fmt.Sprint(errorfs.OpReuseForWrite, " ", from))
 	c.mu.Lock()
@@ -110,7 +110,7 @@ func TestOpenAfterACrashAtAnyPointOfTheFirstOpen(t *testing.T) {
 }
 
 // TestOpenAfterACrashAtAnyPointOfACloseAndOpen has messages in tables, in the log and, with a sync an hour away, not
-// synced. What was synced is there; of the others the latest may be missing.
+// synced. Every synced message is there; of the others the latest may be missing.
 func TestOpenAfterACrashAtAnyPointOfACloseAndOpen(t *testing.T) {
 	for _, every := range []time.Duration{0, time.Hour} {
 		for _, unsynced := range []bool{false, true} {
@@ -174,9 +174,9 @@ func TestOpenAfterACrashAtAnyPointOfACloseAndOpen(t *testing.T) {
 }
 
 // TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens cuts the power at any write while the log is not synced before
-// replies. What is missing are the latest calls only, and nothing that was synced. Of the two copies of each point one
-// lost all that was not synced, and the other one may have lost a part of the log and kept a later one. Stores are
-// opened with and without SyncEvery.
+// replies. Only the latest calls may be missing, and none that was synced. The test takes two copies of the disk at
+// each point: one has lost all unsynced data, the other may have lost a part of the log and kept a later part. Stores
+// are opened with and without SyncEvery.
 func TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens(t *testing.T) {
 	clock := newManualClock()
 	c := newCrashPoints(vfs.NewCrashableMem())
@@ -245,7 +245,8 @@ func (h *countingHandler) Handle(_ context.Context, r slog.Record) error {
 func (h *countingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h *countingHandler) WithGroup(string) slog.Handler      { return h }
 
-// TestLogOfASyncedStoreIsNotCut makes a hole in the log of a store that syncs before every reply, which is damage.
+// TestLogOfASyncedStoreIsNotCut makes a hole in the log of a store that syncs before every reply. There a hole is
+// damage, and not the trace of a power failure.
 func TestLogOfASyncedStoreIsNotCut(t *testing.T) {
 	clock := newManualClock()
 	for name, relaxed := range map[string]bool{"synced": false, "relaxed, then synced": true} {

@@ -20,12 +20,12 @@ import (
 // swapped is a store that is replaced after each crash.
 type swapped struct{ store.Store }
 
-// crash returns a file system as a power failure leaves it: some of what was not synced is there.
+// crash returns a file system as a power failure leaves it, with a part of the unsynced data.
 func crash(fs *vfs.MemFS, seed uint64) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(seed, seed))})
 }
 
-// openCrashing opens a store whose machine dies, and comes back, at some of the moments at which the clock moves.
+// openCrashing opens a store on a machine that dies and comes back at some of the moves of the clock.
 func openCrashing(t *testing.T) storetest.Harness {
 	clock := newManualClock()
 	fs := vfs.NewCrashableMem()
@@ -57,7 +57,7 @@ func openOn(t testing.TB, fs vfs.FS, clock Clock, opts ...Option) *Store {
 }
 
 func TestStateMachineSurvivesCrashes(t *testing.T) {
-	checks := "12" // few, since each crash opens the store anew
+	checks := "12" // few, since the store is opened again after each crash
 	if os.Getenv("LATER_LONG") != "" {
 		checks = "500"
 	}
@@ -67,7 +67,7 @@ func TestStateMachineSurvivesCrashes(t *testing.T) {
 	storetest.RunStateMachine(t, openCrashing)
 }
 
-// ledger records what a workload asked for and what was acknowledged. Between a call and its answer either outcome is
+// ledger records the calls of a workload and the answers to them. Between a call and its answer either outcome is
 // right.
 type ledger struct {
 	mu    sync.Mutex
@@ -100,7 +100,7 @@ func (l *ledger) copied() (c *ledger) {
 	return c
 }
 
-// work sends messages, and settles what it claims, until it is stopped.
+// work sends messages, and settles the messages that it claims, until it is stopped.
 func (l *ledger) work(t *testing.T, s *Store, name string, stop <-chan struct{}) {
 	for i := 0; ; i++ {
 		select {
@@ -153,7 +153,8 @@ func (l *ledger) step(ctx context.Context, s *Store, name string, i int) error {
 	return nil
 }
 
-// check compares what a crash left with what was acknowledged before it, and asked for up to some time after it.
+// check checks a store after a crash: it must show all calls that were acknowledged in l, which was copied before the
+// crash, and may show further calls that were made in after, which was read later.
 func (l *ledger) check(t *testing.T, s *Store, name string, after *ledger) {
 	t.Helper()
 	counted := map[store.State]int64{}
@@ -190,7 +191,7 @@ func (l *ledger) check(t *testing.T, s *Store, name string, after *ledger) {
 	}
 }
 
-// listed returns the ids of all messages in a state, each of which must be live in that state.
+// listed returns the ids of all messages in a state, and checks that each of them is live in that state.
 func listed(t *testing.T, s *Store, name string, state store.State) []string {
 	t.Helper()
 	var ids []string
@@ -212,8 +213,8 @@ func listed(t *testing.T, s *Store, name string, state store.State) []string {
 	}
 }
 
-// look reads all the time, so that reads share groups with changes. What a read showed is durable: it notes the sends
-// that it saw.
+// look reads all the time, so that reads share groups with changes. It notes the messages that it saw: a message that a
+// read has shown is durable.
 func (l *ledger) look(t *testing.T, s *Store, name string, stop <-chan struct{}) {
 	for {
 		select {
@@ -262,7 +263,7 @@ func TestNothingAcknowledgedIsLostInACrash(t *testing.T) {
 			group.Go(func() { l.work(t, s, fmt.Sprint("q", w), stop) })
 			group.Go(func() { l.look(t, s, fmt.Sprint("q", w), stop) })
 		}
-		for range 10 + 20*round { // calls on one more queue are the clock by which the crash comes
+		for range 10 + 20*round { // calls on one more queue, which time the crash
 			if err := s.SetPaused(t.Context(), "beside", true); err != nil {
 				t.Fatal(err)
 			}

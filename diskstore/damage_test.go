@@ -137,7 +137,7 @@ func TestOpenCutsATornTailOfTheLog(t *testing.T) {
 		append(make([]byte, len(after)-before-1), 1),           // zeros, and an end
 		append(slices.Clone(after[before:len(after)-7]), 0xee), // its end is wrong
 		nil,
-		make([]byte, 100_000), // what was allocated ahead
+		make([]byte, 100_000), // space that was allocated ahead
 	} {
 		fs := same(crashed)
 		writeAll(t, fs, path, append(slices.Clone(after[:before]), tail...))
@@ -154,7 +154,7 @@ func TestOpenCutsATornTailOfTheLog(t *testing.T) {
 
 func TestOpenRefusesADamagedLog(t *testing.T) {
 	fs := vfs.NewCrashableMem()
-	openOn(t, fs, newManualClock()).Close() // Pebble's first log does not say what was synced
+	openOn(t, fs, newManualClock()).Close() // Pebble's first log does not tell how much was synced
 	s := openOn(t, fs, newManualClock())
 	numbered(t, s, 0, 1000) // some blocks
 	path := lastFile(t, fs, ".log")
@@ -163,7 +163,7 @@ func TestOpenRefusesADamagedLog(t *testing.T) {
 	s.Close()
 	wantMessages(t, same(crashed), 1000)
 	name := fs.PathBase(path)
-	last := (len(whole) - 1) / logBlock * logBlock // in the last block nothing says what was synced
+	last := (len(whole) - 1) / logBlock * logBlock // the last block does not tell how much was synced
 	for at := 3; at < last; at += 3997 {
 		fs := same(crashed)
 		b := slices.Clone(whole)
@@ -219,7 +219,7 @@ func TestOpenRefusesADamagedLogOfAStoreThatWasClosed(t *testing.T) {
 	}
 }
 
-// twoLogs returns the disk of a store of which no log is in tables yet, and the names of its logs.
+// twoLogs returns the disk of a store with two logs that are not in tables yet, and the names of the logs.
 func twoLogs(t *testing.T) (fs *vfs.MemFS, logs []string) {
 	t.Helper()
 	fs = vfs.NewCrashableMem()

@@ -25,7 +25,7 @@ import (
 // lockFile is locked while a process has the directory open.
 const lockFile = "LOCK"
 
-// socketFile is the socket at which the process that has the directory open serves others; see share.go.
+// socketFile is the socket of the holder, which serves the directory to other processes; see share.go.
 const socketFile = "SOCKET"
 
 // newSuffix is of a file that is being written, until it takes the name without it.
@@ -157,8 +157,8 @@ func (d *directory) lockInto(o *ownership) (err error) {
 	return err
 }
 
-// isHeld reports whether a lock is held by someone else. It is false when the lock file cannot be opened or the file
-// system has no locks.
+// isHeld reports whether a lock is held by another process. It is false when the lock file cannot be opened or the file
+// system does not support locks.
 func isHeld(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return false
@@ -249,8 +249,8 @@ func isPermission(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
-// checkTarget refuses a directory in which nothing new can be created, and resolves its name. Nothing is created in the
-// directory of another store, nor around it.
+// checkTarget resolves the name of a new directory. It refuses a directory that is not empty, that is inside the
+// directory of the other store, or that contains it.
 func (d *directory) checkTarget(other string) error {
 	if d.dir == "" {
 		return store.Invalid("the name of the new directory is empty: name one that does not exist yet")
@@ -371,7 +371,7 @@ func describeUser(uid int) string {
 	return fmt.Sprintf("user %d", uid)
 }
 
-// userName names a user for chown: "shop", or "1000" where that has no name.
+// userName names a user for chown: "shop", or "1000" if the user's name is unknown.
 func userName(uid int) string {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {

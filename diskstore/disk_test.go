@@ -19,7 +19,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// smallDisk is a file system whose free space a test sets.
+// smallDisk is a file system that reports the free space that a test sets.
 type smallDisk struct {
 	vfs.FS
 	left atomic.Uint64
@@ -92,7 +92,7 @@ func isLogSync(op errorfs.Op) bool {
 	return syncs && strings.HasSuffix(op.Path, ".log")
 }
 
-// failing returns a file system on which writing to and syncing the log fails once broken is set.
+// failing returns a file system that fails to write and sync the log once broken is set.
 func failing(fs vfs.FS, broken *atomic.Bool, cause error) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && (isLogSync(op) || op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log")) {
@@ -272,7 +272,7 @@ func TestOpenOnABrokenDiskIsAnError(t *testing.T) {
 	}
 }
 
-// kept is what the child of a test says when all is well.
+// kept is printed by the child of a test when all is well.
 const kept = "nothing is lost"
 
 // inChild runs the test in a child process, and is true there; Pebble's goroutines do not end in it.
@@ -289,7 +289,7 @@ func inChild(t *testing.T) bool {
 	return false
 }
 
-// withoutManifest is a file system whose manifest cannot be written once broken is set. Pebble then stops.
+// withoutManifest returns a file system that fails to write the manifest once broken is set. Pebble then stops.
 func withoutManifest(fs vfs.FS, broken *atomic.Bool) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
@@ -330,8 +330,8 @@ func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
 	}
 }
 
-// looking is a context that calls look once, the third time that somebody asks whether it has ended: a call does so
-// when it begins, when it goes to the writer, and after each 10,000 messages that it counts.
+// looking is a context that calls look once, the third time that it is asked whether it has ended. A call asks when it
+// begins, when it goes to the writer, and after each 10,000 messages that it counts.
 type looking struct {
 	context.Context
 	asked atomic.Int64

@@ -14,20 +14,22 @@
 // # One writer
 //
 // One goroutine owns all state and executes all changes, one after the other, in groups: one write to the log each
-// (writer.go). So a call is one atomic step without any lock. Short calls on which leases and due times depend come
-// first, and queues take turns (request.go), so that a flood of messages to one queue delays others by two groups at
-// most. A second goroutine waits for the fsyncs and lets the callers go. Both are started by Open and ended by Close.
+// (writer.go). So a call is one atomic step without any lock. Short calls go first when leases and due times depend on
+// them, and queues take turns (request.go), so that a flood of messages to one queue delays others by two groups at
+// most. A second goroutine waits for the fsyncs and lets the callers go. Open starts both goroutines, and Close ends
+// them.
 //
 // # Reads
 //
 // Get, List, Queues, Histogram and the counting for Stats read snapshots while the writer goes on (reader.go). Removed
-// entries leave tombstones, over which a scan steps one by one; the indexes learn where nothing is and scans skip it
-// (index.go).
+// entries leave tombstones, and a scan has to step over each of them; the indexes learn which ranges are empty, and
+// scans skip them (index.go).
 //
 // # Memory
 //
-// Of each queue some counters and the leases. Everything else is read when it is needed, so the disk bounds the number
-// of pending messages. How many messages fall due when is stored (counts.go).
+// The memory holds some counters and the leases of each queue. Everything else is read when it is needed, so the disk
+// bounds the number of pending messages. The numbers of messages that fall due in each part of the time are stored
+// (counts.go).
 //
 // # Damage
 //

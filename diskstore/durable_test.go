@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestDurableSendOutlivesTheMachineWhateverTheSync: with a sync an hour away, the machine's death undoes plain
-// sends, but no durable one, none before it, and none of which a durable repetition found it there.
+// TestDurableSendOutlivesTheMachineWhateverTheSync: with a sync an hour away, the machine's death undoes plain sends.
+// It does not undo a durable send, a send before that, or a send that was repeated as a durable one.
 func TestDurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	s := openOn(t, fs, newManualClock(), SyncEvery(time.Hour))
@@ -24,7 +24,7 @@ func TestDurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
 		}
 		return r[0].Duplicate
 	}
-	// left returns what a machine finds that loses power now and comes back.
+	// left returns the number of messages that are ready after the machine has lost power now and come back.
 	left := func() (ready int64) {
 		t.Helper()
 		after := openOn(t, fs.CrashClone(vfs.CrashCloneCfg{}), newManualClock())

@@ -39,7 +39,7 @@ func (v *volume) used() (sum uint64) {
 	return sum
 }
 
-// Acks write next to nothing, so Pebble must be told to look what they have removed.
+// Acks write next to nothing, so Pebble does not free the space of acked messages until the store asks it to.
 func TestAcksMakeRoomOnAFullDisk(t *testing.T) {
 	disk := &volume{FS: vfs.NewMem()}
 	s := openOn(t, disk, newManualClock())

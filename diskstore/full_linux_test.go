@@ -61,7 +61,7 @@ func TestFullTmpfs(t *testing.T) {
 		store.ErrFull) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
-	if err := s.Close(); err != nil { // a full disk is no hindrance to that
+	if err := s.Close(); err != nil { // works on a full disk
 		t.Fatal(err)
 	}
 	s = open()

@@ -36,7 +36,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzStored decodes values of keys. They are refused as corrupt, or decoded into what is encoded as the same again.
+// FuzzStored decodes values of keys. A value is refused as corrupt, or it decodes and encodes to the same value again.
 func FuzzStored(f *testing.F) {
 	f.Add(appendMeta(nil, meta{paused: true, due: 3}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))

@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// harmed is a store that has messages in tables and some in its log only, and what it holds.
+// harmed is a store with messages in tables and messages in its log only, and a list of all its messages.
 type harmed struct {
 	fs     *vfs.MemFS
 	clock  *manualClock
@@ -267,7 +267,7 @@ func (b *tableBlock) add(key, value []byte) {
 
 // messages returns the messages among keys.
 func messages(keys []string) map[string]bool {
-	names := map[uint32]string{2: "a", 3: "b", 4: "c", 5: "d"} // in the order in which they were created
+	names := map[uint32]string{2: "a", 3: "b", 4: "c", 5: "d"} // in order of creation
 	all := map[string]bool{}
 	for _, key := range keys {
 		if number, kind, _ := splitKey([]byte(key)); kind == kindMessage {
@@ -277,7 +277,7 @@ func messages(keys []string) map[string]bool {
 	return all
 }
 
-// renamed returns queues whose names were lost under their old names.
+// renamed puts queues that lost their names back under their old names.
 func renamed(got map[string]map[string]store.State, lost map[uint32]string) map[string]map[string]store.State {
 	for number, name := range lost {
 		if messages, ok := got[fmt.Sprintf("recovered-%d", number)]; ok {

@@ -50,7 +50,7 @@ func same(fs *vfs.MemFS) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 }
 
-// synced returns a copy of a file system as a power failure leaves it in which nothing that was not synced survives.
+// synced returns a copy of a file system as a power failure leaves it that destroys all unsynced data.
 func synced(fs *vfs.MemFS) *vfs.MemFS { return fs.CrashClone(vfs.CrashCloneCfg{}) }
 
 // wantSound checks a store by Check.

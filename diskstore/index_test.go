@@ -13,7 +13,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// What was removed is walked over once, and not again and again. Steps are those of iterators; a tombstone takes two.
+// A scan steps over removed entries once, and later scans skip them. The tests count the steps of iterators; a
+// tombstone takes two.
 
 const manyMessages = 8 * store.MaxBatch
 
@@ -234,7 +235,7 @@ func TestListLearnsWhereNothingIs(t *testing.T) {
 					if got := listed(t, s, "q", c.state); !slices.Equal(got, kept) {
 						t.Fatalf("listed %v, want %v", got, kept)
 					}
-					id := fmt.Sprintf("%08d-%d", manyMessages*9/10, i) // in what is empty, found in the next round
+					id := fmt.Sprintf("%08d-%d", manyMessages*9/10, i) // in an empty range, found in the next round
 					if c.bury {
 						continue
 					}
@@ -284,7 +285,7 @@ func TestForgettingWalksOverAnIDOnce(t *testing.T) {
 	})
 }
 
-// A gap is never believed beyond what is known: every message is found whatever was added and removed around it.
+// A gap covers only the range that was seen empty: every message is found, whatever was added and removed around it.
 func TestWhatIsAddedInAGapIsFound(t *testing.T) {
 	clock := newManualClock()
 	s := openOn(t, vfs.NewMem(), clock)

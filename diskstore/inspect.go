@@ -20,8 +20,8 @@ import (
 
 // Inspect checks the files of a store that is not open, or that cannot be opened because they are damaged. It changes
 // nothing, and reports all damaged files where Open stops at the first. Damage is not an error but an issue. Errors:
-// ErrUnavailable when the directory is open, as a HeldError, or cannot be read; ErrUnsupported when it is no store; the
-// cause of ctx.
+// ErrUnavailable when the directory is open, as a HeldError, or cannot be read; ErrUnsupported when the directory does
+// not contain a store; the cause of ctx.
 func Inspect(ctx context.Context, dir string, report func(store.CheckResult)) error {
 	return inspect(ctx, directory{dir, defaultFS}, report)
 }

@@ -24,10 +24,10 @@ import (
 //	kindActivity    -           → counts of events         see events.go; as they were at the last close
 //	kindCount       level, slot → how many are due         see counts.go
 //	kindMessage     id          → due as sent, envelope    every live message, written once
-//	kindRecord      id          → record                   only of what is not as it was sent, see record
+//	kindRecord      id          → record                   only of messages that changed since the send, see record
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
 //	kindDead        death, id   → nothing                  dead messages, which all have a record
-//	kindLease       lease id    → what it holds            see lease.go
+//	kindLease       lease id    → the held messages        see lease.go
 //	kindOriginal    id          → due, attempts, envelope  a held message with a successor, see lease.go
 //	kindGroup       group, id   → nothing                  messages in a group, by its number; see look.go
 //	kindRemembered  id          → until when               acked ids that are refused, and sends by key; see send.go
@@ -274,8 +274,8 @@ func expired(now int64, r *record, m *store.Message) bool {
 // meta is the stored counters and settings of a queue. It is written with every change of the queue.
 type meta struct {
 	paused     bool
-	maxAge     int64 // of dead messages in ms; 0 is no limit
-	maxCount   int64 // of dead messages; 0 is no limit
+	maxAge     int64 // of dead messages in ms; 0 means unlimited
+	maxCount   int64 // of dead messages; 0 means unlimited
 	dropped    int64 // dead messages removed because of these
 	due        int64 // number of scheduled and ready messages
 	dead       int64

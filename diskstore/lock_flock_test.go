@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A copy of the descriptor is what a process that is being started holds for a moment.
+// A process that is being started holds a copy of the descriptor for a moment.
 func TestLockEndsWhileACopyOfItsDescriptorIsOpen(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	held, err := diskFS{}.Lock(name)

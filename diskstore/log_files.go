@@ -137,7 +137,7 @@ const relaxedFile = "RELAXED"
 const relaxedText = "The log was written with SyncEvery. After a power failure it ends at its first hole.\n"
 
 // cutTornLog cuts the last log at its first hole, if it was written with SyncEvery. Nothing behind the hole was synced.
-// Earlier logs have no hole, since a log is synced when the next one begins.
+// Earlier logs are whole, since a log is synced when the next one begins.
 func (d *directory) cutTornLog(logger *slog.Logger) error {
 	if relaxed, err := d.isRelaxed(); !relaxed || err != nil {
 		return err

@@ -49,7 +49,7 @@ func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.In
 	})
 }
 
-// info describes a message at a place; nil when there is no message.
+// info describes a message at a place. It returns nil when the message does not exist.
 func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info, error) {
 	text, whole, ok, err := r.envelope(queue, id)
 	if !ok || err != nil {
@@ -105,7 +105,7 @@ type page struct {
 	end   string // cursor behind the last message
 }
 
-// add puts a message on the page. It reports false when the message has no room and belongs to the next page.
+// add puts a message on the page. It returns false when the page is full and the message belongs to the next page.
 func (p *page) add(info *store.Info, cursor string) bool {
 	p.size += info.Size()
 	if n := len(p.Messages); n == p.limit || n > 0 && p.size > store.MaxBatchBytes {

@@ -53,7 +53,7 @@ func TestSendWithAKeyIsRememberedAfterAReopenAndInABackup(t *testing.T) {
 		t.Error("a day later the request is a repetition")
 	}
 	clock.Advance(store.OnceWindow + time.Millisecond)
-	send(t, s, "other") // which forgets what is over
+	send(t, s, "other") // makes the store forget ids after their windows
 	execute(t, s, func(*tx) {
 		if n := s.queues["q"].forget.n; n != 0 {
 			t.Errorf("%d are remembered after all have ended", n)

@@ -14,7 +14,7 @@ type identity struct{}
 
 func identify(string) (identity, error) { return identity{}, nil }
 
-// ownerOf returns false: users are no numbers here.
+// ownerOf returns false: this system does not number its users.
 func ownerOf(string) (uid int, ok bool) { return 0, false }
 
 var (

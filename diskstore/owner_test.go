@@ -22,7 +22,7 @@ import (
 // ownerMode in the environment makes the test binary a process that opens and uses a directory: alone or shared.
 const ownerMode = "LATER_DISKSTORE_OWNER"
 
-// TestOwnerChild is not a test but that process. It is told what to do line by line, and answers each line with one.
+// TestOwnerChild is not a test but that process. It reads one command from each line, and answers each with one line.
 func TestOwnerChild(t *testing.T) {
 	mode := os.Getenv(ownerMode)
 	if mode == "" {
@@ -91,7 +91,7 @@ func startOwner(t *testing.T, mode string) *owner {
 	return o
 }
 
-// end ends the process, which may have ended.
+// end kills the process, unless it has ended.
 func (o *owner) end() {
 	o.in.Close()
 	o.process.Process.Kill()
@@ -120,7 +120,7 @@ func (o *owner) want(what ...string) {
 	}
 }
 
-// wantStopped checks that a process no longer takes messages, and says what happened and what to do.
+// wantStopped checks that a process no longer takes messages, and that its error names the cause and the remedy.
 func (o *owner) wantStopped() {
 	o.t.Helper()
 	answer := o.tell("send", "refused")
@@ -144,7 +144,8 @@ func (o *owner) openWithin(dir string, limit time.Duration) {
 	}
 }
 
-// wantKept checks that a directory has what was acknowledged. What was refused may be there too, as its error says.
+// wantKept checks that a directory has the acknowledged messages. The refused message may be there too, as its error
+// says.
 func wantKept(t *testing.T, dir string, want []string) {
 	t.Helper()
 	s, err := Open(dir)
@@ -153,14 +154,14 @@ func wantKept(t *testing.T, dir string, want []string) {
 	}
 	defer s.Close()
 	got := slices.DeleteFunc(listed(t, s, "q", store.StateReady), func(id string) bool { return id == "refused" })
-	slices.Sort(got) // those of one millisecond are
+	slices.Sort(got) // messages of one millisecond are in order of their ids
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("%s has the messages %v, want %v", dir, got, want)
 	}
 }
 
-// disturbances are what people do to the directory of a store that is open.
+// disturbances are changes that people make to the directory of a store that is open.
 var disturbances = map[string]struct {
 	disturb func(t *testing.T, dir, backup string)
 	kept    []string // messages that are in the directory afterwards

@@ -279,7 +279,7 @@ func (q *queue) firstDeadline() int64 {
 	return never
 }
 
-// next returns the time from which a claim returns something or has leases to end, which it does on a paused queue too.
+// next returns the time from which a claim returns messages or ends leases. A claim ends leases on a paused queue too.
 func (t *tx) next(q *queue) (int64, error) {
 	if q.paused {
 		return q.firstDeadline(), nil

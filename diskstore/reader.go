@@ -73,7 +73,7 @@ func (r *reader) sentDue(queue uint32, id string) (due int64, ok bool, err error
 	return due, ok, err
 }
 
-// envelope returns the bytes of a message; whole is false when they are cut so short that there is no due time.
+// envelope returns the bytes of a message. whole is false when they are too short to contain the due time.
 func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool, err error) {
 	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
 		m, bad := parseMessage(value)
@@ -85,7 +85,7 @@ func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool,
 	return text, whole, ok, err
 }
 
-// dedupWindow returns the dedup window of a message; 0 when it has none or cannot be read.
+// dedupWindow returns the dedup window of a message: 0 when it does not have one or cannot be read.
 func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
 	text, whole, ok, err := r.envelope(queue, id)
 	if err != nil || !ok || !whole {
@@ -93,7 +93,7 @@ func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
 	}
 	var m store.Message
 	if envelope.Decode(text, &m) != nil {
-		return 0, nil // unreadable messages have no options
+		return 0, nil // the options of an unreadable message are unknown
 	}
 	return m.DedupWindow, nil
 }
@@ -127,7 +127,7 @@ type view struct {
 	reader
 	snapshot *pebble.Snapshot
 	queue    string
-	number   uint32 // 0 when there is no such queue
+	number   uint32 // 0 when the queue does not exist
 	now      int64
 	due      *indexView
 	dead     *indexView
@@ -199,7 +199,7 @@ func (v *view) each(x *indexView, from entry, last int64, f func(e entry, value 
 	return v.scan(v.number, x, from, last, func(g gap) { x.found = append(x.found, g) }, f)
 }
 
-// read calls f with a view. It returns early if Pebble fails for good meanwhile.
+// read calls f with a view. It returns early if Pebble fails for good before f returns.
 func read[T any](ctx context.Context, s *Store, name string, prepare func(t *tx, q *queue),
 	f func(v *view) (T, error)) (T, error) {
 	var none T

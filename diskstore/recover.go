@@ -32,14 +32,14 @@ import (
 //
 //   - messages that were leased are due again, and the attempt is not counted;
 //   - a message that cannot be read goes to dead as unreadable, with its bytes;
-//   - a message whose record cannot be read is due as it was sent, and its attempts begin anew;
-//   - a queue whose settings are lost is paused;
-//   - a queue whose name is lost is called recovered-N.
+//   - a message with an unreadable record is due as it was sent, and its attempts are counted from 0 again;
+//   - a queue with lost settings is paused;
+//   - a queue with a lost name is called recovered-N.
 //
 // The new store is made in target+".recovering", with two copies of all that is read, and renamed when it is complete.
 //
-// Damage is no error. Errors: ErrInvalid for an unsuitable target; ErrUnavailable when dir is open, as a HeldError, or
-// reading or writing fails; ErrUnsupported when dir is no store; the cause of ctx.
+// Damage is not an error. Errors: ErrInvalid for an unsuitable target; ErrUnavailable when dir is open, as a HeldError,
+// or reading or writing fails; ErrUnsupported when dir does not contain a store; the cause of ctx.
 func Recover(ctx context.Context, dir, target string, report func(store.CheckResult)) error {
 	return recoverStore(ctx, directory{dir, defaultFS}, directory{target, defaultFS}, report)
 }
@@ -171,7 +171,7 @@ func (w *writes) add(sequence uint64, kind pebble.InternalKeyKind, key, value []
 	}
 }
 
-// apply writes a batch, which is empty then.
+// apply writes a batch and empties it.
 func (w *writes) apply(db *pebble.DB, batch *pebble.Batch) error {
 	if err := context.Cause(w.ctx); err != nil {
 		return err

@@ -191,7 +191,7 @@ func TestRecoverReadsTheLogBehindDamage(t *testing.T) {
 	whole := readAll(t, base.fs, base.log)
 	records := logRecords(t, whole, logNumberOf(base.log))
 	for _, damage := range []struct{ at, end int }{{100, 101}, {5000, 5400}, {30_000, 34_000}, {20_000, 60_000}} {
-		resumes := (damage.end-1)/logBlock*logBlock + logBlock // what begins in the same block is lost too
+		resumes := (damage.end-1)/logBlock*logBlock + logBlock // records that begin in the same block are lost too
 		var lost tableBlock
 		lost.names = map[uint32]string{}
 		for _, r := range records {

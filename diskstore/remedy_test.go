@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// unreachable returns a file system on which files with a suffix cannot be opened.
+// unreachable returns a file system that fails to open files with a suffix.
 func unreachable(fs vfs.FS, suffix string, cause error) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpOpen && strings.HasSuffix(op.Path, suffix) {
@@ -28,7 +28,7 @@ func unreachable(fs vfs.FS, suffix string, cause error) vfs.FS {
 	}))
 }
 
-// wantRemedy checks an error of a file that cannot be reached: nothing is damaged, and it says what to do.
+// wantRemedy checks the error for a file that cannot be opened: it does not report damage, and it names a remedy.
 func wantRemedy(t *testing.T, what string, err error, remedy string) {
 	t.Helper()
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrCorrupt) ||

@@ -35,7 +35,7 @@ func TestDedupWindowHoldsAndEndsAfterAReopen(t *testing.T) {
 		t.Errorf("within its dedup window the id is accepted: %v, %v", r, err)
 	}
 	clock.Advance(window + time.Millisecond)
-	send(t, s, "other") // which forgets what is over
+	send(t, s, "other") // makes the store forget ids after their windows
 	execute(t, s, func(tx *tx) {
 		q := s.queues["q"]
 		if err := tx.flush(); err != nil {

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// request is one call that the writer executes. Its caller may stop waiting: before execution that has no effect on the
-// store; during execution the caller stays, because its arguments are still read; after it the outcome is unknown until
-// the fsync.
+// request is one call that the writer executes. Its caller may stop waiting. If it does so before the execution, the
+// call has no effect on the store. During the execution the caller stays, because its arguments are still read. After
+// the execution the outcome is unknown until the fsync.
 type request struct {
 	queue  string // "" for the store itself
 	urgent bool
@@ -221,7 +221,7 @@ func (l *lane) next() (r *request) {
 	return r
 }
 
-// shift removes the first element, which the array forgets.
+// shift removes the first element, and clears its place in the array so that it can be collected.
 func shift[T any](all []*T) (first *T, rest []*T) {
 	first, all[0] = all[0], nil
 	return first, all[1:]

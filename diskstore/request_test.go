@@ -14,8 +14,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hanging is a file system on which syncs of the log hang while on is set, until free is closed. hangs receives for
-// each.
+// hanging is a file system that blocks syncs of the log while on is set, until free is closed. hangs receives a token
+// for each blocked sync.
 type hanging struct {
 	vfs.FS
 	on    atomic.Bool
@@ -94,7 +94,7 @@ func TestContextEndsEveryCallWhileTheDiskHangs(t *testing.T) {
 	}
 }
 
-// What a call was passed belongs to its caller again when it returns, so the writer must be out of it.
+// The arguments of a call belong to its caller again when the call returns, so the writer must not use them any more.
 func TestCallIsNotLeftWhileTheWriterIsInIt(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
@@ -146,7 +146,8 @@ func TestEveryCloseWaitsForTheFirst(t *testing.T) {
 	<-first
 }
 
-// A call that reads splits its group: what came before it is written without waiting, and must be synced all the same.
+// A read splits its group: the earlier changes are written without a wait for the sync. They must be synced all the
+// same.
 func TestSendThatSharesAGroupWithAReadIsDurable(t *testing.T) {
 	fs, clock := vfs.NewCrashableMem(), newManualClock()
 	s := openOn(t, fs, clock)

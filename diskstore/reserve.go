@@ -330,8 +330,8 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	return r.newFile(name, f, category), nil
 }
 
-// setStalled is called by Pebble when the writer has to wait until tables are merged, and when that ends. Meanwhile
-// compactions are as urgent as the log.
+// setStalled is called by Pebble when the writer has to wait until tables are merged, and when that wait ends. During
+// the wait compactions are as urgent as the log.
 func (r *reserve) setStalled(stalled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -401,7 +401,7 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	frees := state.freed
 	var group uint64
 	if f.category == forLog {
-		group = f.r.s.written.tagged(p) // before the write, to which p belongs: Pebble's memory file system changes it
+		group = f.r.s.written.tagged(p) // before the write, which owns p: Pebble's memory file system changes it
 	}
 	n, err = f.write(p)
 	if err == nil && group > 0 && f.r.s.isOwned() {

@@ -20,10 +20,10 @@ type quotaFS struct {
 	vfs.FS
 	mu    sync.Mutex
 	total int64
-	other int64 // what others have written
+	other int64 // bytes that others have written
 }
 
-// used returns what the files take. The caller holds the lock.
+// used returns the bytes that the files take. The caller holds the lock.
 func (q *quotaFS) used() int64 {
 	used := q.other
 	names, err := q.FS.List("later")
@@ -45,10 +45,10 @@ func (q *quotaFS) fill(left int64) {
 	q.other += q.total - q.used() - left
 }
 
-// fillUnlessFreed lets others write until nothing is left, unless the reserve was freed: what that gives is the store's. It
-// reports whether the reserve exists.
+// fillUnlessFreed lets others write until nothing is left, unless the reserve was freed, because its space belongs to
+// the store. It reports whether the reserve exists.
 func (q *quotaFS) fillUnlessFreed(s *Store) (exists bool) {
-	s.reserve.mu.Lock() // so that the reserve is not freed meanwhile
+	s.reserve.mu.Lock() // so that the reserve is not freed during the fill
 	defer s.reserve.mu.Unlock()
 	if s.reserve.made {
 		q.fill(0)
@@ -187,7 +187,7 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	for !s.reserve.state().made { // compactions take some of the room meanwhile
+	for !s.reserve.state().made { // compactions take some of the room for a while
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
@@ -245,7 +245,7 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 // belowFloors is so little room that every change is refused.
 const belowFloors = testReserve / purgeFloor / 2
 
-// useUp claims and acks until the reserve is used up, since others take what it gives. It returns what was acked.
+// useUp claims and acks until the reserve is used up, since others take the freed space. It returns the acked ids.
 func useUp(t *testing.T, q *quotaFS, s *Store) (acked []string) {
 	t.Helper()
 	for {
@@ -300,7 +300,7 @@ func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
 		t.Errorf("get gives %v, %v, want the message", infos, err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	for s.reserve.state().full { // compactions take some of the room meanwhile
+	for s.reserve.state().full { // compactions take some of the room for a while
 		clock.Advance(checkFull)
 		if _, err := s.Stats(ctx, "q"); err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if got := live(t, s, "q"); len(got) > 0 {
 		t.Errorf("%d messages are left", len(got))
 	}
-	for s.reserve.state().full { // others keep what they have
+	for s.reserve.state().full { // others keep their space
 		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)

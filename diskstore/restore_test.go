@@ -42,7 +42,7 @@ func TestFullDiskRefusesARestoreAndNotARemoval(t *testing.T) {
 	}
 }
 
-// What Restore and Remove have answered is so after the machine's death too.
+// Changes that Restore and Remove have confirmed survive the machine's death.
 func TestRestoredAndRemovedMessagesSurviveACrash(t *testing.T) {
 	for seed := range uint64(10) {
 		fs := vfs.NewCrashableMem()

@@ -165,7 +165,7 @@ type place struct {
 }
 
 // place finds a live message in the flushed changes; it does not find messages that this call has removed since. It
-// does not read the message, which may be long. If the place cannot be read it returns a formatError.
+// does not read the message itself, because that may be long. If the place cannot be read it returns a formatError.
 func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 	if _, ok := q.unread[id]; ok {
 		return p, false, nil

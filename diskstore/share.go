@@ -125,7 +125,8 @@ func (s *sharing) find(f *search) {
 	s.found = s.found || f.err == nil
 }
 
-// connect returns the process that has the directory open, or opens it, in which case it returns a holding too.
+// connect returns the target of calls. That is the holder, or this process if none has the directory open: connect then
+// opens it, and returns a holding too.
 func (s *sharing) connect(within time.Duration) (*remote.Target, *holding, error) {
 	until := time.Now().Add(within)
 	for pause := minOpenPause; ; pause = min(2*pause, maxOpenPause) {

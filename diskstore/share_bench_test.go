@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkCallThroughTheSocket measures what the way to the holder costs: a call that finds nothing.
+// BenchmarkCallThroughTheSocket measures the cost of the way to the holder, with a call that finds nothing.
 func BenchmarkCallThroughTheSocket(b *testing.B) {
 	dir := b.TempDir()
 	holder, other := share(b, dir), share(b, dir)

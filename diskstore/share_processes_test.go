@@ -31,9 +31,9 @@ const sharedURL = "LATER_SHARED_URL"
 // sharedPatience limits every wait of the test. It is generous, because a busy machine must not fail a test.
 const sharedPatience = time.Minute
 
-// TestSharingProcess is not a test but one of the processes that TestKilledHoldersLoseNothing kills. It says what it
-// does in lines of a verb and an id, for a send also when that began. It stops to send at the line "quiet" of its
-// input, and ends at "quit".
+// TestSharingProcess is not a test but one of the processes that TestKilledHoldersLoseNothing kills. It prints a line
+// for each step: a verb and an id, and for a send the time at which it began. It stops sending at the line "quiet" of
+// its input, and ends at "quit".
 func TestSharingProcess(t *testing.T) {
 	url := os.Getenv(sharedURL)
 	if url == "" {
@@ -99,7 +99,7 @@ type said struct {
 	at       time.Time
 }
 
-// sharers are the processes of a test and what they said.
+// sharers are the processes of a test and the lines that they printed.
 type sharers struct {
 	t       *testing.T
 	url     string
@@ -138,7 +138,7 @@ func (s *sharers) start() {
 	})
 }
 
-// hear notes what is said until enough returns true. It asks after each line, and now and then with none.
+// hear notes printed lines until enough returns true. It calls enough after each line, and now and then without one.
 func (s *sharers) hear(what string, enough func(line said) bool) {
 	s.t.Helper()
 	limit, tick := time.After(sharedPatience), time.NewTicker(100*time.Millisecond)

@@ -21,7 +21,7 @@ import (
 )
 
 // stoppedDir in the environment makes the test binary a process that shares a directory and is stopped by a test, and
-// stoppedGets has it get large messages meanwhile.
+// stoppedGets makes the process get large messages all the time.
 const (
 	stoppedDir  = "LATER_STOPPED_DIR"
 	stoppedGets = "LATER_STOPPED_GETS"

@@ -62,8 +62,8 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 }
 
 // Send implements store.Store. It is refused with ErrFull while the disk has too little room left for claims and acks;
-// see room.go. A durable one is fsynced before it returns, with SyncEvery too; there are no replicas, so asking for
-// one is ErrUnsupported.
+// see room.go. A durable send is fsynced before Send returns, with SyncEvery too. The store does not have replicas, so
+// a send that asks for one returns ErrUnsupported.
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
 	if durable && msgs[0].Durable.Replicas > 0 {

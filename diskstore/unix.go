@@ -26,7 +26,7 @@ func identify(path string) (identity, error) {
 	}
 }
 
-// ownerOf returns the id of the user to whom a file belongs, and false where that is unknown.
+// ownerOf returns the id of the user who owns a file. ok is false when the owner is unknown.
 func ownerOf(path string) (uid int, ok bool) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)

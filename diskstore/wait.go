@@ -27,7 +27,7 @@ const (
 type notifier struct {
 	line list.List // of *waiter
 	next int64     // when a claim may return something, as of the last call: never too late
-	// woken is the time at which a waiter was last woken; 0 when nothing is ready or none was.
+	// woken is when a waiter was last woken; 0 when nothing is ready, or before the first wake-up.
 	woken int64
 }
 

@@ -36,7 +36,7 @@ func (c *steppedClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	return c.passing.Alarm(c.passing.Now().Add(t.Sub(c.Now())))
 }
 
-// pass lets time pass, which both see.
+// pass moves both clocks by a duration.
 func (c *steppedClock) pass(d time.Duration) {
 	c.manualClock.Advance(d)
 	c.passing.Advance(d)
@@ -150,7 +150,7 @@ func TestOneMessageWakesOneOfManyWaiters(t *testing.T) {
 	all.Wait()
 }
 
-// The clock stands still, so that looking at it helps nobody, and who leaves does not come back to claim.
+// The clock stands still, so that its regular checks wake no waiter, and a waiter that leaves does not claim later.
 func TestNoWakeUpIsLostWithAWaiterThatLeaves(t *testing.T) {
 	const leaving, rounds = 3, 500
 	s := openOn(t, vfs.NewMem(), newManualClock())

@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The writer executes requests in groups, each of which is one write to the log and shares one fsync. A group ends when
-// nothing more waits, or at one of these limits, so that an urgent request never waits for more than about two groups.
+// The writer executes requests in groups. A group is one write to the log and shares one fsync. It ends when no request
+// waits any more, or at one of these limits, so that an urgent request never waits for more than about two groups.
 const (
 	maxGroupRequests = 1000
 	maxGroupBytes    = 1 << 20 // of changes, before the last request
@@ -30,8 +30,8 @@ type group struct {
 	durable  bool          // has to be fsynced, whatever syncEvery says
 }
 
-// tx is the context in which the writer executes a group. Changes go to the batch; reads come from the database, so
-// flush comes before reading keys that the batch may have changed.
+// tx is the state of the group that the writer executes. Changes go to the batch and reads come from the database, so
+// call flush before a read of keys that the batch may have changed.
 type tx struct {
 	reader
 	batch    *pebble.Batch
@@ -245,7 +245,7 @@ func (t *tx) gather() error {
 // apply writes the batch to the log and makes it readable. Pebble panics when its log is broken.
 func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 	if t.s.hasFailed() {
-		return t.s.failure // callers were told, and may have reused what they passed
+		return t.s.failure // the callers have an error already, and may have reused their arguments
 	}
 	defer func() {
 		if r := recover(); r != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// gatedFS is a file system whose logs are written and synced only while a gate is open.
+// gatedFS is a file system that writes and syncs logs only while their gates are open.
 type gatedFS struct {
 	vfs.FS
 	write, sync gate
@@ -21,10 +21,11 @@ type gatedFS struct {
 // gate is something that can be held up.
 type gate struct {
 	mu      sync.RWMutex
-	waiting chan struct{} // has a token when somebody has come to a gate; made by shut
+	waiting chan struct{} // has a token when a call has come to the gate; made by shut
 }
 
-// shut holds up whoever comes from now on. It returns a channel that says so, and a function that opens the gate.
+// shut holds up all calls from now on. It returns a channel that receives when one arrives, and a function that opens
+// the gate.
 func (g *gate) shut() (arrived <-chan struct{}, open func()) {
 	g.mu.Lock()
 	g.waiting = make(chan struct{}, 1)

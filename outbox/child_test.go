@@ -25,7 +25,7 @@ type child struct {
 	Dialect     Dialect
 	Redis       string
 	Batch       int
-	StopAt      string // the point at which it stops for ever, "" for none
+	StopAt      string // the point of a round where it stops for ever; "" to run on
 	Skip        int    // how often it passes that point before
 }
 

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// maxHeld is the number of held queues from which a relay reads no rows. A query can leave out only so many.
+// maxHeld is the number of held queues at which a relay stops reading rows. A query can leave out only so many queues.
 const maxHeld = 100
 
-// queueError is the failure of the sends to a queue, after which the other queues go on.
+// queueError is the failure of the sends to one queue. The other queues go on.
 type queueError struct {
 	queue string
 	err   error
@@ -29,7 +29,7 @@ func (h hold) longer() hold {
 	return hold{time.Now().Add(backoff), backoff}
 }
 
-// heldQueues returns the queues whose rows have to wait, as arguments of a query.
+// heldQueues returns the queues with rows that have to wait, as arguments of a query.
 func (m *mover) heldQueues(now time.Time) (queues []any) {
 	for queue, h := range m.held {
 		if now.Before(h.until) {
@@ -39,8 +39,8 @@ func (m *mover) heldQueues(now time.Time) (queues []any) {
 	return queues
 }
 
-// dropHolds forgets the queues that need not wait. It is called when the table has no rows for them, because others
-// have moved them.
+// dropHolds forgets the queues that need not wait any longer. It is called when the table has no rows of these queues,
+// because other relays have moved them.
 func (m *mover) dropHolds(now time.Time) {
 	for queue, h := range m.held {
 		if !now.Before(h.until) {

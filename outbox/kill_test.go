@@ -78,8 +78,8 @@ func (r *received) verify(t *testing.T, q *later.Queue, payloads []string) {
 	}
 }
 
-// write writes n rows in transactions of up to five, of which every third is rolled back, and returns the payloads that
-// were committed.
+// write writes n rows in transactions of up to five rows, and rolls back every third transaction. It returns the
+// committed payloads.
 func write(t *testing.T, box *Outbox, db *sql.DB, name string, n int) (committed []string) {
 	t.Helper()
 	rolledBack := errors.New("rolled back")
@@ -109,8 +109,8 @@ func write(t *testing.T, box *Outbox, db *sql.DB, name string, n int) (committed
 	return committed
 }
 
-// TestKilledRelaySendsEachRowOnce kills relays with SIGKILL at each point of a round. What a killed relay has sent is
-// received and acked before the next one sends it again.
+// TestKilledRelaySendsEachRowOnce kills relays with SIGKILL at each point of a round. The messages of a relay that is
+// killed after its send are received and acked before the next relay sends them again.
 func TestKilledRelaySendsEachRowOnce(t *testing.T) {
 	server := redistest.Start(t)
 	eachKind(t, func(t *testing.T, k *kind) {
@@ -233,7 +233,7 @@ func rowCount(t *testing.T, box *Outbox, db *sql.DB) (n int) {
 	return n
 }
 
-// redisDatabase returns the URL of the server, whose database is emptied when the test ends.
+// redisDatabase returns the URL of the server, and empties the server's database when the test ends.
 func redisDatabase(t *testing.T, s *redistest.Server) string {
 	t.Helper()
 	rdb := s.Client(t)

@@ -149,7 +149,7 @@ func receive(t testing.TB, q *later.Queue, n int) (payloads []string) {
 	return payloads
 }
 
-// wantNone checks that a queue has no live message.
+// wantNone checks that a queue does not have live messages.
 func wantNone(t testing.TB, q *later.Queue) {
 	t.Helper()
 	s, err := q.Stats(bounded(t))
@@ -180,7 +180,7 @@ func numbered(n int) (msgs []later.Outgoing) {
 	return msgs
 }
 
-// records keeps what is logged, one line each.
+// records keeps the log, one line for each record.
 type records struct {
 	mu   sync.Mutex
 	text bytes.Buffer

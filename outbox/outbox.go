@@ -53,7 +53,8 @@ func (d Dialect) quote(table string) string {
 	return mark + strings.ReplaceAll(table, ".", mark+"."+mark) + mark
 }
 
-// values appends n placeholders in parentheses, of which the first is number first, counted from 1.
+// values appends n placeholders in parentheses. They are numbered from first, and the first parameter of a statement is
+// number 1.
 func (d Dialect) values(sql *strings.Builder, first, n int) {
 	sql.WriteByte('(')
 	for i := range n {
@@ -91,25 +92,25 @@ type Option func(*Outbox)
 const DefaultTable = "later_outbox"
 
 // Table sets the name of the table, which may begin with the name of a schema and a dot. Each part has 1 to 48 letters,
-// digits and underscores, of which the first is no digit. Capital letters count. A second table with "_migrations" at
+// digits and underscores, and does not begin with a digit. Capital letters count. A second table with "_migrations" at
 // the end of its name keeps the version of the first. Default: DefaultTable.
 func Table(name string) Option {
 	return func(o *Outbox) { o.table = name }
 }
 
-// Clock sets the clock on which the delay of later.In counts, for tests: with that of latertest, a message in the
-// outbox is due when the test has moved the clock by its delay. Default: time.Now.
+// Clock sets the clock on which the delay of later.In counts, for tests. With the clock of latertest, a message in the
+// outbox is due when the test has moved the clock by the delay of the message. Default: time.Now.
 func Clock(now func() time.Time) Option {
 	return func(o *Outbox) { o.now = now }
 }
 
 // WithSendMiddleware adds functions that are called, in order, for each message before it is written to the outbox,
-// with the context of Send or SendBatch. They may change the message, whose Queue is set and whose Headers is never
-// nil, for example to add the headers of a trace. Everything is checked after. An error is that of the send, which then
-// writes nothing.
+// with the context of Send or SendBatch. They may change the message, for example to add the headers of a trace: Queue
+// is set, and Headers is never nil. The message is checked after the last function. If a function returns an error, the
+// send returns it and writes nothing.
 //
 // A relay sends the message in another context, and then the middleware of its client sees it too (see
-// later.WithSendMiddleware). A function that is in both must therefore leave alone what it has done before.
+// later.WithSendMiddleware). A function that is in both must therefore keep changes that it has made before.
 func WithSendMiddleware(middleware ...func(ctx context.Context, o *later.Outgoing) error) Option {
 	return func(o *Outbox) { o.middleware = append(o.middleware, middleware...) }
 }

@@ -36,9 +36,9 @@ type RelayConfig struct {
 	// Poll is how long the relay waits before it looks for rows again when there were none, at least MinPoll. Wake
 	// ends the wait. Default: DefaultPoll.
 	Poll time.Duration
-	// DedupWindow is how long an id is remembered after its message was acked, up to store.MaxDelay; a message whose
-	// own window is longer keeps that. A relay that was stopped between sending a message and removing its row sends
-	// it again, and within this time the store refuses it. Default: DefaultDedupWindow.
+	// DedupWindow is how long an id is remembered after its message was acked, up to store.MaxDelay. A longer window of
+	// the message itself is kept. A relay that was stopped between sending a message and removing its row sends the
+	// message again, and within this time the store refuses it. Default: DefaultDedupWindow.
 	DedupWindow time.Duration
 	// Logger receives a warning when moving begins to fail, a note when it works again, and an error for each row
 	// that is set aside. Default: slog.Default().
@@ -74,9 +74,9 @@ func (c RelayConfig) validate() error {
 	return nil
 }
 
-// RelayStats counts what a relay has done since it was created.
+// RelayStats counts the rows and rounds of a relay since it was created.
 type RelayStats struct {
-	// Sent is the number of messages that were sent and whose rows were removed.
+	// Sent is the number of messages that were sent and removed from the outbox.
 	Sent int64
 	// Duplicates is the number of rows that were removed because their ids were live or remembered.
 	Duplicates int64
@@ -148,9 +148,9 @@ func (r *Relay) Stats() RelayStats {
 // ErrClosed if the client is closed.
 //
 // Each committed row is sent once for as long as its id is remembered, whenever the process is killed, and a row that
-// is rolled back is never sent. One relay sends the rows of a queue in the order in which Send wrote them, of those
-// that are committed. With several relays, the order holds within a round, and due times decide between messages of
-// different times.
+// is rolled back is never sent. One relay sends the committed rows of a queue in the order in which Send wrote them.
+// With several relays, this order holds only within a round. Messages with different due times are delivered in order
+// of their due times.
 //
 // While the store or the database fails, the rows wait, and Run tries again after 100 ms to 10 s. If the store fails
 // for some queues only, the rows of others go on. A row that the store refuses with ErrInvalid or ErrTooLarge is set
@@ -214,8 +214,8 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// Flush moves all rows that it finds and returns when it finds none. It returns the first error, after which the rows
-// that were not moved are still there. It is for tests, and for programs that run now and then.
+// Flush moves rows until the outbox has none to move, or until an error, which it returns. After an error the other
+// rows are still in the outbox. Flush is for tests, and for programs that run now and then.
 func (r *Relay) Flush(ctx context.Context) error {
 	if r.invalid != nil {
 		return r.invalid

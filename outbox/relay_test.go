@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// faulty is a store whose sends fail as sendError says.
+// faulty is a store that fails sends with the error that sendError returns.
 type faulty struct {
 	store.Store
 	sendError atomic.Pointer[func(queue string) error]

@@ -16,14 +16,14 @@ import (
 const (
 	// maxRoundBytes is how many bytes of rows a round reads before it moves them.
 	maxRoundBytes = store.MaxBatchBytes
-	// sendLimit limits the sending of a round, so that the transaction that holds its rows ends. What was sent by
-	// then is removed.
+	// sendLimit limits the sending of a round, so that the transaction that holds its rows ends. The rows of messages
+	// that were sent by then are removed.
 	sendLimit = 30 * time.Second
 	// roundLimit limits a round, so that a database that does not answer does not stop a relay.
 	roundLimit = sendLimit + time.Minute
 )
 
-// The points between the steps of a round, at which tests kill the process.
+// The points between the steps of a round. Tests kill the process there.
 const (
 	atClaimed   = "claimed"   // the rows are read and locked
 	atSent      = "sent"      // the store has the messages
@@ -35,14 +35,14 @@ const (
 type mover struct {
 	*Relay
 	limit int             // rows of the next round; less than cfg.Batch after large ones
-	held  map[string]hold // by queue; of those whose last send failed
+	held  map[string]hold // by queue: the queues where the last send failed
 }
 
 func (r *Relay) newMover() *mover {
 	return &mover{Relay: r, limit: r.cfg.Batch, held: map[string]hold{}}
 }
 
-// claimedRow is a row of a round with what became of it.
+// claimedRow is a row of a round with its message and its outcome.
 type claimedRow struct {
 	row
 	msg       later.Outgoing
@@ -51,7 +51,7 @@ type claimedRow struct {
 	refused   error // why the store will never accept it
 }
 
-// database is what a round needs of a transaction or, for SQLite, of the database.
+// database is the part of a transaction that a round needs. For SQLite it is the database itself.
 type database interface {
 	Execer
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -59,9 +59,9 @@ type database interface {
 
 // round moves some rows and reports whether there may be more.
 //
-// PostgreSQL and MySQL lock the rows in a transaction, in which they are removed when the messages are sent. Rows whose
-// sender has not committed are not seen, or are locked and passed over. The relay remembers no position, because a row
-// with a lower seq may be committed later.
+// PostgreSQL and MySQL lock the rows in a transaction, which also removes them after the messages are sent. Rows of
+// uncommitted transactions are invisible, or are locked and passed over. The relay does not remember a position,
+// because a row with a lower seq may be committed later.
 //
 // SQLite has one lock for the whole file. Holding it while messages are sent would block the program's own
 // transactions, so the rows are read and later removed, and ids alone keep relays from sending twice.
@@ -71,7 +71,7 @@ func (m *mover) round(ctx context.Context) (more bool, err error) {
 	var on database = m.db
 	commit := func() error { return nil }
 	if m.box.dialect != SQLite {
-		// MySQL's default isolation would lock the gaps between rows too, and so block those who write to the outbox.
+		// MySQL's default isolation would lock the gaps between rows too, and so block inserts into the outbox.
 		tx, err := m.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err != nil {
 			return false, err
@@ -98,7 +98,7 @@ func (m *mover) round(ctx context.Context) (more bool, err error) {
 	return more, sendErr
 }
 
-// claim reads the first rows that no other relay holds, without those of held queues, and reports whether there may be
+// claim reads the first rows that no other relay holds, except rows of held queues. It reports whether there may be
 // more.
 func (m *mover) claim(ctx context.Context, on database) (rows []claimedRow, more bool, err error) {
 	now := time.Now()
@@ -149,8 +149,8 @@ func (m *mover) claim(ctx context.Context, on database) (rows []claimedRow, more
 	return rows, more, nil
 }
 
-// send sends the messages of rows, queue by queue in order, and sets what became of each. A queue whose send fails is
-// held, and the others go on.
+// send sends the messages of rows, queue by queue in order, and sets the outcome of each row. When a send fails, its
+// queue is held and the other queues go on.
 func (m *mover) send(ctx context.Context, rows []claimedRow) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendLimit)
 	defer cancel()
@@ -181,7 +181,7 @@ func (m *mover) send(ctx context.Context, rows []claimedRow) (err error) {
 }
 
 // sendQueue sends the messages of one queue. If the store refuses one of them for good, it sends each alone, so that
-// only those that are refused stay.
+// only the refused rows stay.
 func (m *mover) sendQueue(ctx context.Context, q *later.Queue, rows []*claimedRow) error {
 	msgs := make([]later.Outgoing, len(rows))
 	for i, c := range rows {
@@ -216,7 +216,7 @@ func isRefusal(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
 }
 
-// finish removes the rows that were sent and marks those that were refused.
+// finish removes the sent rows and marks the refused rows.
 func (m *mover) finish(ctx context.Context, on database, rows []claimedRow) error {
 	var sent []any
 	for i := range rows {
@@ -248,7 +248,7 @@ func (m *mover) finish(ctx context.Context, on database, rows []claimedRow) erro
 //
 // With IN, MySQL and MariaDB scan the table if they believe that it has few rows, and wait for the rows of other
 // relays, which wait for theirs in turn: a deadlock. A join in a given order looks up each row. The numbers are in the
-// statement, because MySQL takes a parameter there for a text, for which it does not use the index.
+// statement, because MySQL would treat a parameter there as a text, and then not use the index.
 func (o *Outbox) deletion(seqs []any) (query string, args []any) {
 	var sql strings.Builder
 	if o.dialect != MySQL {
@@ -264,7 +264,7 @@ func (o *Outbox) deletion(seqs []any) (query string, args []any) {
 	return sql.String(), nil
 }
 
-// count counts the rows of a round that is done, and logs those that were set aside.
+// count counts the rows of a round that is done, and logs rows that were set aside.
 func (m *mover) count(ctx context.Context, rows []claimedRow) {
 	for i := range rows {
 		switch c := &rows[i]; {

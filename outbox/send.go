@@ -17,18 +17,18 @@ const (
 )
 
 // Send writes a message for a queue to the outbox, in the transaction tx, and returns the message's id. A relay sends
-// the message after the transaction has committed. If it is rolled back, there is no message.
+// the message after the transaction has committed. If the transaction is rolled back, the message is never sent.
 //
 // The message is checked first, as Queue.Send does, and Send returns ErrInvalid or ErrTooLarge if it is not allowed;
-// nothing is written then. Without an id, one is made that sorts by time. Other errors are those of the database, and
-// most databases can then only roll the transaction back.
+// nothing is written then. A message without an id gets one that sorts by time. All other errors come from the
+// database, and after them most databases can only roll the transaction back.
 //
 // A delay set with later.In counts from this call, on this process's clock or that of the option Clock. Without a due
 // time the message is due when the relay sends it, and an ExpireAfter counts from then. The message's Durability must
-// not be set: it is the relay's matter. SentAt of the delivered message is the time at which the relay sent it.
+// not be set, because the relay sends the message. SentAt of the delivered message is the time of that send.
 //
 // The id is remembered for at least the DedupWindow of the relay after the message was acked. Choose an id of your own
-// only for what must not be sent again within that time.
+// only for a message that must not be sent again within that time.
 func (o *Outbox) Send(ctx context.Context, tx Execer, queue string, msg later.Outgoing) (string, error) {
 	ids, err := o.send(ctx, tx, queue, msg)
 	if err != nil {

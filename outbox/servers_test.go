@@ -277,7 +277,7 @@ func eachKind(t *testing.T, f func(t *testing.T, k *kind)) {
 	}
 }
 
-// TestServersAreAsInstalled makes visible what was tested.
+// TestServersAreAsInstalled logs the versions of the tested databases.
 func TestServersAreAsInstalled(t *testing.T) {
 	eachKind(t, func(t *testing.T, k *kind) {
 		db, query := k.open(t, k.newDSN(t)), "SELECT version()"
