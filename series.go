@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/store"
 )
 
@@ -26,33 +26,21 @@ type Series struct {
 }
 
 // PastPolicy is the treatment of a message of a series when its time has passed on the store's clock.
-type PastPolicy uint8
+type PastPolicy = series.Past
 
 const (
 	// SkipPast leaves the message out.
-	SkipPast PastPolicy = iota
+	SkipPast = series.Skip
 	// SendPast makes the message due at once.
-	SendPast
+	SendPast = series.Send
 )
 
 const (
 	// MaxSeriesID is the maximum length of the id of a series, in bytes. Its messages have longer ids.
-	MaxSeriesID = 96
+	MaxSeriesID = series.MaxID
 
 	// SeriesGroupPrefix and the id of a series are the Group of its messages.
-	SeriesGroupPrefix = "series:"
-
-	// seriesWindow is the dedup window of a message of a series, unless its sender set one.
-	seriesWindow = 24 * time.Hour
-)
-
-// The headers of a message of a series; see SeriesOf.
-const (
-	seriesHeader       = "series"
-	seriesUntilHeader  = "series-until"
-	seriesOffsetHeader = "series-offset"
-	seriesIndexHeader  = "series-index"
-	seriesCountHeader  = "series-count"
+	SeriesGroupPrefix = series.GroupPrefix
 )
 
 // SeriesResult is the result of a SendSeries.
@@ -125,12 +113,6 @@ func (q *Queue) SendSeriesMessage(ctx context.Context, common Outgoing, s Series
 // check returns an error for a series, or for options of its messages, that are not allowed.
 func (s *Series) check(common *Outgoing) error {
 	switch {
-	case s.Until.IsZero():
-		return store.Invalid("the moment of the series is the zero time: give a time in Until")
-	case len(s.Offsets) == 0:
-		return store.Invalid("the series has no offsets: give 1 to %d", store.MaxBatch)
-	case len(s.Offsets) > store.MaxBatch:
-		return store.TooLarge("the series has %d offsets: the limit is %d", len(s.Offsets), store.MaxBatch)
 	case common.When.kind != 0:
 		return store.Invalid("the series has a due time: leave it out; each message is due at the moment plus its offset")
 	case common.OnDuplicate != DuplicateMode{}:
@@ -141,69 +123,17 @@ func (s *Series) check(common *Outgoing) error {
 		return store.Invalid("the series has the group %q: leave it out; its messages are in a group of their own",
 			common.Group)
 	}
-	seen := map[time.Duration]bool{}
-	for _, d := range s.Offsets {
-		switch {
-		case d.Abs() > store.MaxDelay:
-			return store.Invalid("offset %v: the limit is %v before or after the moment", d, store.MaxDelay)
-		case d%time.Millisecond != 0:
-			return store.Invalid("offset %v: give whole milliseconds", d)
-		case seen[d]:
-			return store.Invalid("offset %v is given twice: give it once", d)
-		}
-		seen[d] = true
-	}
-	if err := s.Past.check(); err != nil {
-		return err
-	}
-	if common.ID == "" {
-		return nil
-	}
-	return cmp.Or(checkSeriesID(common.ID), store.CheckNew("id of the series", common.ID))
-}
-
-func (p PastPolicy) check() error {
-	if p > SendPast {
-		return store.Invalid("past is %d: give SkipPast or SendPast", p)
-	}
-	return nil
-}
-
-func checkSeriesID(id string) error {
-	switch {
-	case id == "":
-		return store.Field("id", store.Invalid("id of the series is empty: give the one that it was sent with"))
-	case len(id) > MaxSeriesID:
-		return store.Field("id", store.Invalid("id of the series is %d bytes long: the limit is %d", len(id), MaxSeriesID))
-	}
-	return store.CheckID(id)
+	return (*series.Series)(s).Check(common.ID)
 }
 
 // messages returns the messages of a series that are to be sent at now.
-func (s *Series) messages(common Outgoing, now time.Time) ([]Outgoing, error) {
-	if common.DedupWindow == 0 {
-		common.DedupWindow = seriesWindow
-	}
-	offsets := slices.Sorted(slices.Values(s.Offsets))
-	until := store.Time(store.UnixMillis(s.Until))
-	var msgs []Outgoing
-	for i, d := range offsets {
-		due := until.Add(d)
-		if s.Past == SkipPast && !due.After(now) {
-			continue
-		}
+func (s *Series) messages(common Outgoing, now time.Time) (msgs []Outgoing, err error) {
+	common.Group = SeriesGroupPrefix + common.ID
+	common.DedupWindow = cmp.Or(common.DedupWindow, series.Window)
+	for _, m := range (*series.Series)(s).Messages(common.ID, now) {
 		o := common
-		o.ID = common.ID + "/" + offsetText(d)
-		o.Group = SeriesGroupPrefix + common.ID
-		o.When = At(due)
-		o.Headers = maps.Clone(common.Headers)
-		for _, h := range [...][2]string{
-			{seriesHeader, common.ID},
-			{seriesUntilHeader, until.UTC().Format(time.RFC3339Nano)},
-			{seriesOffsetHeader, offsetText(d)},
-			{seriesIndexHeader, strconv.Itoa(i + 1)},
-			{seriesCountHeader, strconv.Itoa(len(offsets))},
-		} {
+		o.ID, o.When, o.Headers = m.ID, At(m.Due), maps.Clone(common.Headers)
+		for _, h := range m.Headers {
 			if err := o.addHeader(h[0], h[1]); err != nil {
 				return nil, fmt.Errorf("a series sets this header itself: %w", err)
 			}
@@ -211,14 +141,6 @@ func (s *Series) messages(common Outgoing, now time.Time) ([]Outgoing, error) {
 		msgs = append(msgs, o)
 	}
 	return msgs, nil
-}
-
-// offsetText returns an offset with its sign, as time.ParseDuration reads it.
-func offsetText(d time.Duration) string {
-	if d < 0 {
-		return d.String()
-	}
-	return "+" + d.String()
 }
 
 // SendSeries sends a series of messages with a value, like Queue.SendSeries. It returns ErrInvalid for a value that
@@ -248,28 +170,8 @@ type SeriesPart struct {
 // has the headers series (the id), series-until (the moment that the series was sent with), series-offset, such as
 // -24h0m0s, series-index and series-count, which other programs can read.
 func SeriesOf(m *Message) (SeriesPart, bool) {
-	return seriesPart(m.Headers, m.Due, m.Attempt-1)
-}
-
-// seriesPart returns the part that the headers describe, for a message with that due time and number of failed
-// attempts.
-func seriesPart(headers map[string]string, due time.Time, failed int) (SeriesPart, bool) {
-	p := SeriesPart{ID: headers[seriesHeader]}
-	if p.ID == "" {
-		return SeriesPart{}, false
-	}
-	var errs [4]error
-	p.Until, errs[0] = time.Parse(time.RFC3339Nano, headers[seriesUntilHeader])
-	p.Offset, errs[1] = time.ParseDuration(headers[seriesOffsetHeader])
-	p.Index, errs[2] = strconv.Atoi(headers[seriesIndexHeader])
-	p.Count, errs[3] = strconv.Atoi(headers[seriesCountHeader])
-	if errors.Join(errs[:]...) != nil {
-		return SeriesPart{}, false
-	}
-	if failed == 0 && !due.IsZero() {
-		p.Until = due.Add(-p.Offset).In(p.Until.Location())
-	}
-	return p, true
+	part, ok := series.PartOf(m.Headers, m.Due, m.Attempt-1)
+	return SeriesPart(part), ok
 }
 
 // SeriesMessage is a live message of a series.
@@ -281,7 +183,7 @@ type SeriesMessage struct {
 // ListSeries returns the messages of a series that remain: all that were not acked, in any state and in order of
 // their offsets. There are none if all were acked or cancelled, or if there is no such series.
 func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, error) {
-	if err := checkSeriesID(id); err != nil {
+	if err := series.CheckID(id); err != nil {
 		return nil, err
 	}
 	var remaining []SeriesMessage
@@ -290,8 +192,8 @@ func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, err
 			return nil, err
 		}
 		// Others can be in the group too: anyone may name it.
-		if part, ok := seriesPart(info.Headers, info.Due, info.Attempts); ok && part.ID == id {
-			remaining = append(remaining, SeriesMessage{info, part})
+		if part, ok := series.PartOf(info.Headers, info.Due, info.Attempts); ok && part.ID == id {
+			remaining = append(remaining, SeriesMessage{info, SeriesPart(part)})
 		}
 	}
 	slices.SortFunc(remaining, func(a, b SeriesMessage) int { return cmp.Compare(a.Part.Offset, b.Part.Offset) })
@@ -305,7 +207,7 @@ func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, err
 // A cancelled series may be sent again at once, except for its messages that were acked within their dedup window. With
 // KeepID no message of it can be for the dedup window.
 func (q *Queue) CancelSeries(ctx context.Context, id string, opts ...CancelOption) (GroupCancel, error) {
-	if err := checkSeriesID(id); err != nil {
+	if err := series.CheckID(id); err != nil {
 		return GroupCancel{}, err
 	}
 	return q.CancelGroup(ctx, SeriesGroupPrefix+id, opts...)
@@ -333,7 +235,7 @@ func (q *Queue) MoveSeries(ctx context.Context, id string, until time.Time, past
 	if err := At(until).check(); err != nil {
 		return count, err
 	}
-	if err := past.check(); err != nil {
+	if err := past.Check(); err != nil {
 		return count, err
 	}
 	remaining, err := q.ListSeries(ctx, id)

@@ -66,7 +66,7 @@ func TestListSeriesLeavesOutOthersOfItsGroup(t *testing.T) {
 		all, err := q.ListSeries(t.Context(), "a")
 		wantNoError(t, err)
 		headers := all[0].Headers
-		headers[seriesHeader] = "b"
+		headers["series"] = "b"
 		mustSend(t, q, "x", Headers(headers), Group(SeriesGroupPrefix+"a"), In(time.Hour))
 		wantRemaining(t, q, "0s scheduled 1h0m0s")
 	})
