@@ -150,9 +150,11 @@ func (t *Topic) Unsubscribe(ctx context.Context, queue string) error {
 		return err
 	}
 	if state.Subscribed(queue) == nil {
-		// An earlier call may have failed halfway.
-		return cmp.Or(t.link(ctx, queue, ""),
-			fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.Name, store.ErrNotFound))
+		properties, err := t.Store.Properties(ctx, queue)
+		if _, linked := properties[t.Queue]; linked && err == nil { // an earlier call has failed halfway
+			err = t.link(ctx, queue, "")
+		}
+		return cmp.Or(err, fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.Name, store.ErrNotFound))
 	}
 	if err := t.change(ctx, subscriptionPrefix+queue, "", nil); err != nil {
 		return err
