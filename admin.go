@@ -204,9 +204,9 @@ func (o ListOptions) request() (store.ListRequest, error) {
 }
 
 // List returns a page of the messages in one state or in one group. Scheduled and ready messages are ordered by due
-// time, dead ones by time of death, leased ones by lease, and those of a group by id. A message that stays in the state
-// or group during the listing appears exactly once (listed as leased, at least once); other messages may or may not
-// appear.
+// time, dead messages by time of death, leased messages by lease, and the messages of a group by id. A message that
+// stays in the state or group during the listing appears exactly once (listed as leased, at least once); other messages
+// may or may not appear.
 func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	req, err := o.request()
 	if err != nil {
@@ -300,10 +300,9 @@ func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 	})
 }
 
-// Purge removes all messages in the given states (scheduled, ready or dead) and returns their number.
-// Without states it removes all messages of the queue. That includes leased ones, whose holders are treated
-// as if they had lost their lease. Messages that arrive after it began may remain. Like Replay, it works in
-// many small steps.
+// Purge removes all messages in the given states (scheduled, ready or dead) and returns their number. Without states it
+// removes all messages of the queue, leased messages included: their holders lose their leases. Messages that arrive
+// after it began may remain. Like Replay, it works in many small steps.
 func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	if err := q.checkChange(); err != nil {
 		return 0, err
@@ -409,8 +408,8 @@ func (q *Queue) Activity(ctx context.Context) (Activity, error) {
 }
 
 // SetDeadRetention limits the dead messages that the queue keeps, by age and by number; it replaces both limits. The
-// zero Retention keeps all for ever, which is the default. It creates the queue if necessary. Stats returns what is
-// set, and how many messages were removed because of it.
+// zero Retention keeps all for ever, which is the default. It creates the queue if necessary. Stats returns the limits
+// and the number of messages that were removed because of them.
 //
 // Claims of workers and Receive remove messages beyond the limits, the oldest first, 500 messages at a time, also
 // on a paused queue. They report each as EventDropped. A queue without claims keeps its dead messages.

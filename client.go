@@ -90,9 +90,9 @@ func WithLogger(l *slog.Logger) Option {
 	return option(func(o *options) { o.logger = l })
 }
 
-// WithObserver adds a function that is called for every Event, for example to record metrics. It is called
-// from many goroutines at once and blocks the caller's work, so it must be fast. Without an observer there
-// is no overhead. Several observers are called in the order of the options; nil adds none.
+// WithObserver adds a function that is called for every Event, for example to record metrics. It is called from many
+// goroutines at once and blocks the caller's work, so it must be fast. A client without an observer has no overhead.
+// Several observers are called in the order of the options; nil adds none.
 func WithObserver(f func(Event)) Option {
 	return option(func(o *options) {
 		before := o.observer
@@ -109,9 +109,9 @@ func WithObserver(f func(Event)) Option {
 	})
 }
 
-// WithEventHeaders has events carry headers of their messages, for this client's observer and for the watchers of all
-// processes: those with the given names, or all without names. By default events carry none, because watchers receive
-// a bounded number of bytes.
+// WithEventHeaders adds headers of messages to their events, for this client's observer and for the watchers of all
+// processes: the headers with the given names, or all headers without names. By default events carry no headers,
+// because watchers receive a bounded number of bytes.
 func WithEventHeaders(names ...string) Option {
 	return option(func(o *options) { o.eventHeaders = &event.Headers{Names: slices.Clone(names)} })
 }

@@ -20,7 +20,7 @@ import (
 // error the outcome is unknown, and the settle can safely be repeated: it returns nil if it took effect,
 // and ErrLeaseLost if it did not or if the message has since been removed. Methods are safe for concurrent
 // use.
-// Receipt returns a text with which another process can settle the message.
+// Receipt returns a text that lets another process settle the message.
 type Delivery struct {
 	*Message
 	queue *Queue

@@ -80,9 +80,8 @@
 // read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
 //
 // A wrong configuration is an error of the configured call: nothing panics, nothing is ignored, and nothing fails
-// later. Two calls that have no result report to the next one: a Queue with a name that is not allowed returns
-// ErrInvalid from every method, and Worker.Run returns the errors of NewWorker, Handle and a Mux before it does
-// anything.
+// later. Two calls without a result report to the next one: a Queue with a name that is not allowed returns ErrInvalid
+// from every method, and Worker.Run returns the errors of NewWorker, Handle and a Mux before it does anything.
 //
 // # Performance
 //

@@ -26,7 +26,7 @@ var docsImports = map[string]string{
 	"syscall": "syscall", "testing": "testing", "time": "time",
 }
 
-// docsPrelude declares what fragments of code in the pages use without declaring it.
+// docsPrelude declares the names that fragments of code in the pages use without declaring them.
 const docsPrelude = `package main
 
 import (
@@ -76,7 +76,7 @@ func main()                                                   {}
 `
 
 // TestDocsCodeCompiles compiles the Go code of the pages: whole programs, declarations, and fragments of functions. A
-// fragment may leave values unused and take what docsPrelude declares.
+// fragment may leave values unused and may use the names of docsPrelude.
 func TestDocsCodeCompiles(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -176,7 +176,7 @@ func TestDocsCookbookQuotesItsExamples(t *testing.T) {
 	}
 }
 
-// compile reports the errors of a program, except that a fragment does not use what it declares.
+// compile reports the errors of a program, except for unused declarations of a fragment.
 func compile(t *testing.T, page string, files []string) {
 	t.Helper()
 	args := append([]string{"build", "-gcflags=-e", "-o", os.DevNull}, files...)

@@ -50,7 +50,7 @@ func TestDocsLinkToExistingFiles(t *testing.T) {
 	}
 }
 
-// anchors returns the names by which the headings of a page are linked to.
+// anchors returns the link targets of the headings of a page.
 func anchors(t *testing.T, page string) (all []string) {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestModeForDuplicatesCanBeADefaultOfAQueue(t *testing.T) {
 	}
 }
 
-// Concurrent sends travel together, those that replace apart from the others.
+// Concurrent sends travel together, but sends that replace travel apart from other sends.
 func TestConcurrentSendsOfEveryModeLeaveOneMessage(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")

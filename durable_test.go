@@ -17,8 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// confirming is a store in memory that accepts every Durability. It returns the error of reached, if set,
-// and records what each call asked for.
+// confirming is a store in memory that accepts every Durability. It returns the error of reached, if set, and records
+// the Durability of each call.
 type confirming struct {
 	store.Store
 	reached func(ctx context.Context, d store.Durability) error
@@ -167,8 +167,8 @@ func TestDurableSendWithoutConfirmationIsSentAndARetryWaitsAgain(t *testing.T) {
 	}
 }
 
-// Sends do not wait for the confirmation of sends with another Durability; those with the same one are
-// batched meanwhile.
+// Sends do not wait for the confirmation of sends with another Durability. Sends with the same Durability are batched
+// while they wait.
 func TestDurableSendsAreBatchedSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		confirm := make(chan struct{})

@@ -22,7 +22,7 @@ func TestEditChangesAMessageInPlace(t *testing.T) {
 	}
 	calls := 0
 	err = q.Edit(ctx, "a", func(m *Outgoing) error {
-		if calls++; calls == 1 { // somebody else changes it meanwhile
+		if calls++; calls == 1 { // another Edit changes it in between
 			if err := q.Edit(ctx, "a", func(m *Outgoing) error {
 				m.Headers = map[string]string{"h": "2"}
 				return nil

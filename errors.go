@@ -34,8 +34,7 @@ var (
 	// ErrCancelled is the cause of a handler's context when its message was cancelled. It is also an
 	// ErrLeaseLost.
 	ErrCancelled error = store.ErrCancelled
-	// ErrFull is returned when the store has no room for more. Nothing was changed; deliveries and settles
-	// continue.
+	// ErrFull is returned when the store is full. Nothing was changed; deliveries and settles continue.
 	ErrFull error = store.ErrFull
 	// ErrNotDurable is returned when a write was made but not confirmed as durable as requested.
 	ErrNotDurable error = store.ErrNotDurable

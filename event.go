@@ -10,16 +10,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Event reports to an observer what happened to one message, or to a queue. See WithObserver, and Client.Watch for the
-// events of all processes.
+// Event reports to an observer a change of one message or of a queue. See WithObserver, and Client.Watch for the events
+// of all processes.
 type Event struct {
 	Kind  EventKind
 	Queue string
 	ID    string // "" for EventPaused, EventResumed, EventReplayed and EventPurged
-	// Context has the values of the call that caused the event, for example of a trace: of Send or SendBatch for
-	// EventSent and EventDuplicate, of Receive or of the settle for the events of a Delivery, of the handler for
-	// those of a worker, and of the call, such as Cancel, for the others. It is never nil. It may have ended, and is
-	// not for calls or for keeping: it holds its message in memory.
+	// Context has the values of the call that caused the event, for example of a trace. The call is Send or SendBatch
+	// for EventSent and EventDuplicate, Receive or the settle for events of a Delivery, the handler for events of a
+	// worker, and the method itself, such as Cancel, for all other events. It is never nil. It may have ended. Do not
+	// make calls with it or keep it: it holds its message in memory.
 	Context context.Context
 	// Time is when the event happened, on this process's clock.
 	Time time.Time
@@ -67,19 +67,20 @@ const (
 	// EventDied is a move to dead, for any reason. It follows EventNacked, EventBuried or EventExpired, and
 	// comes alone when the last lease expired or the stored bytes cannot be read.
 	EventDied = event.Died
-	// EventDropped is the end of a dead message that exceeded the queue's Retention. The worker or Receive whose
-	// claim removed it reports it, like an EventDied of an expired lease.
+	// EventDropped is the removal of a dead message that exceeded the queue's Retention. The worker or Receive that
+	// removed it with a claim reports it, like an EventDied of an expired lease.
 	EventDropped = event.Dropped
 
 	EventCancelled   = event.Cancelled   // removed by id
 	EventRescheduled = event.Rescheduled // given a new due time, also by RunNow
 	EventEdited      = event.Edited      // changed by Edit
-	EventPaused      = event.Paused      // the queue; there is no id
+	EventPaused      = event.Paused      // the queue; ID is empty
 	EventResumed     = event.Resumed     // the queue
 	EventReplayed    = event.Replayed    // Count dead messages are live again
 	EventPurged      = event.Purged      // Count messages were removed
-	// EventRunMissed and EventRunSkipped are Count runs of a schedule, whose name is the ID, that were not sent to the
-	// queue: because no worker was there in time, or because the run before was unfinished. See Schedule.
+	// EventRunMissed and EventRunSkipped report Count runs of a schedule that were not sent to the queue: because no
+	// worker was there in time, or because the run before was unfinished. The ID is the name of the schedule. See
+	// Schedule.
 	EventRunMissed  = event.RunMissed
 	EventRunSkipped = event.RunSkipped
 	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
@@ -119,19 +120,21 @@ type Watch struct {
 	watch  *report.Watch
 }
 
-// Watch starts to watch queues, which need not exist, or all queues if none is given, also those that are created later:
-// with the message that creates them, or within a few seconds in a Redis Cluster and for a Redis user who may not listen
-// to the pattern of all channels. When it returns, the Watch receives what happens from then on, in every process whose client is not
-// created WithoutActivity: all kinds of events but EventStarted.
+// Watch starts to watch queues, which need not exist, or all queues if none is given. A watch of all queues includes
+// queues that are created later, from the message that creates them on. In a Redis Cluster, and for a Redis user who
+// may not listen to the pattern of all channels, it includes them within a few seconds. When Watch returns, the Watch
+// receives all later events except EventStarted, from every process with a client that was not created WithoutActivity.
 //
 // A client notices a new watcher with its next report: at once if the queue was idle for a second or the Watch is its
 // own, else within a second. From then on events arrive about 10 ms after they happened. Watching never slows the
-// queue: a process sends up to 100 to 125 events of a queue every 10 ms, and what is more, or what this Watch does not
-// read in time, is dropped and counted in an EventMissed. Events are best effort. Those of one process and queue arrive
-// in the order in which its goroutines reported them, so the claim of a message can precede its EventSent.
+// queue: a process sends up to 100 to 125 events of a queue every 10 ms. Further events, and events that this Watch
+// does not read in time, are dropped and counted in an EventMissed. Events are best effort. The events of one process
+// and queue arrive in the order in which its goroutines reported them, so the claim of a message can precede its
+// EventSent.
 //
-// ctx limits the call and not the Watch. Watch returns ErrInvalid for a name that is not allowed, and ErrUnsupported if the server does not allow this program to listen to channels. The
-// embedded store has the events of this process, and mem:// the events of the store of that name.
+// ctx limits the call and not the Watch. Watch returns ErrInvalid for a name that is not allowed, and ErrUnsupported if
+// the server does not allow this program to listen to channels. The embedded store has the events of this process, and
+// mem:// the events of the store of that name.
 func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -191,8 +194,8 @@ func (w *Watch) Next(ctx context.Context) (WatchEvent, error) {
 	return WatchEvent(e), err
 }
 
-// Close ends the Watch. It leaves nothing in the store. A Watch whose process dies leaves nothing there either, once
-// the store notices that its connection is gone: at the latest when it cannot pass on the next events.
+// Close ends the Watch. It leaves nothing in the store. If the process of a Watch dies, nothing remains there either,
+// once the store notices that its connection is gone: at the latest when it cannot pass on the next events.
 func (w *Watch) Close() error {
 	c := w.client
 	c.mu.Lock()

@@ -68,7 +68,7 @@ func ExampleReplace() {
 	// on Friday at 9, room 2, in 68h0m0s
 }
 
-// A report is rebuilt once more after the run that is under way, however often its data changes meanwhile.
+// A report is rebuilt once more after the run that is under way, however often its data changes during the run.
 func ExampleFollow() {
 	ctx := context.Background()
 	client, err := later.Open(ctx, "mem://")

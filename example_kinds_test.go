@@ -167,8 +167,8 @@ func ExampleQueueConfig_priority() {
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
-	// A handler that becomes free takes what is urgent first. This worker does not know yet what is due when it begins,
-	// so that here either can be first.
+	// A handler that becomes free takes the urgent message first. When the worker starts, it does not know yet which
+	// messages are due, so here either message can be first.
 
 	// Unordered output:
 	// urgent: alarm

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/recurrence"
 )
 
-// A report each night in Berlin, whose clock is set forward on 31 March 2030.
+// A report each night in Berlin, where the clock is set forward on 31 March 2030.
 func ExampleSchedule_Next() {
 	nightly := later.Schedule{
 		Name:  "nightly-report",

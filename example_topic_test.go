@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// Each subscribed queue receives a message when it is due. The queue "audit" wants those of Europe only.
+// Each subscribed queue receives a message when it is due. The queue "audit" receives only messages of Europe.
 func ExampleTopic() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -65,7 +65,7 @@ func ExampleQueue_Activity() {
 			log.Fatal(err)
 		}
 	}
-	if err := shop.Close(); err != nil { // which reports what it did, as it does once a second
+	if err := shop.Close(); err != nil { // Close reports its events, as the client does once a second
 		log.Fatal(err)
 	}
 

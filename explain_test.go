@@ -135,7 +135,7 @@ func TestExplainNamesTheWorker(t *testing.T) {
 			mustSend(t, q, "", WithID(fmt.Sprint(i)), At(time.Now().Add(time.Duration(i)*time.Second)))
 		}
 		stop := start(t, w)
-		time.Sleep(30 * time.Second) // until a heartbeat has reported what is held
+		time.Sleep(30 * time.Second) // until a heartbeat has reported the held messages
 		synctest.Wait()
 		if e := explained(t, q, "0", WhyLeased); e.Text(time.UTC) != "worker w has held it for 30 s" {
 			t.Errorf("%s: %+v", e.Text(time.UTC), e)

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-// race sends numbered messages of one id with Follow, all at once, and returns what happened to them.
+// race sends numbered messages of one id with Follow, all at once, and returns the number of sends by outcome.
 func race(t *testing.T, q *Queue, n int) map[SendOutcome]int {
 	t.Helper()
 	var all sync.WaitGroup
@@ -153,7 +153,7 @@ func TestSuccessorKeepsItsDueTimeUnlessASendHasOne(t *testing.T) {
 	})
 }
 
-// The first successor is a further message. What replaces it is not.
+// The first successor is a further message. A message that replaces the successor is not.
 func TestObserverSeesASuccessorAsSent(t *testing.T) {
 	var log []string
 	c := newClientOn(t, memstore.New(), WithObserver(func(e Event) { log = append(log, string(e.Kind)) }))

@@ -32,7 +32,7 @@ type Deliverer interface {
 	// It gets up to store.MaxBatch messages, earliest due first, and is called by one goroutine at a time. An error
 	// settles its message as a handler's does: it is a failed attempt that is retried after the queue's Backoff, and
 	// RetryIn, Snooze and Bury select their own settlement. An ErrUnavailable or ErrFull says that the destination
-	// takes nothing now: those messages stay in the queue without counting an attempt, and the worker waits before it
+	// takes nothing now. Its message stays in the queue without counting an attempt, and the worker waits before it
 	// tries again. A panic is a failed attempt of all.
 	//
 	// ctx ends when the worker has lost the messages or its ShutdownTimeout is over. A message that was delivered
@@ -41,7 +41,7 @@ type Deliverer interface {
 }
 
 // ToQueue returns another queue as a destination. Messages keep their ids, due times and everything else, and start
-// there without failed attempts. One whose id is live there or within its dedup window is dropped.
+// there without failed attempts. A message with an id that is live there, or within its dedup window, is dropped.
 func ToQueue(name string) Destination {
 	return newDestination(store.Target{Kind: store.TargetQueue, Name: name})
 }
@@ -67,7 +67,7 @@ func ToChannel(name string) Destination {
 	return newDestination(store.Target{Kind: store.TargetChannel, Name: name})
 }
 
-// To returns a custom destination, to which messages are delivered at least once.
+// To returns a custom destination. Messages are delivered to it at least once.
 func To(d Deliverer) Destination {
 	if d == nil {
 		return Destination{invalid: store.Invalid("destination is nil: give a Deliverer")}

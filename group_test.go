@@ -267,7 +267,7 @@ func TestEveryAckTellsWhetherTheMessageIsInAGroup(t *testing.T) {
 	})
 }
 
-// groupIDs returns the ids of the messages of a queue that are in the group g, of which there must be one.
+// groupIDs returns the ids of the messages in the group g of a queue. There must be at least one.
 func groupIDs(t *testing.T, q *Queue) (ids []string) {
 	t.Helper()
 	for info, err := range q.All(t.Context(), ListOptions{State: StateReady}) {
@@ -314,7 +314,7 @@ func TestGroupCallsGoOnBehindShortPages(t *testing.T) {
 	}
 }
 
-// partial is a store whose cancels and reschedules of some messages have results of their own.
+// partial is a store that returns results of its own for cancels and reschedules of some messages.
 type partial struct {
 	store.Store
 	results map[string]error
@@ -359,7 +359,7 @@ func TestGroupCallsCountOnlyWhatSucceededAndReturnTheFirstOtherError(t *testing.
 		results map[string]error
 		want    error
 	}{
-		{map[string]error{"b": store.ErrNotFound}, nil}, // it has gone meanwhile
+		{map[string]error{"b": store.ErrNotFound}, nil}, // removed during the call
 		{map[string]error{"b": store.ErrCorrupt}, ErrCorrupt},
 	} {
 		p := &partial{Store: memstore.New(), results: c.results, empty: true}

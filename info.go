@@ -51,8 +51,8 @@ type Info struct {
 	// DeadReason and DiedAt are set for a dead message.
 	DeadReason DeadReason
 	DiedAt     time.Time
-	// Raw has the bytes of a message that the store cannot read. Payload, Headers and what its sender set are then
-	// unknown.
+	// Raw has the bytes of a message that the store cannot read. Payload, Headers and the options of its sender are
+	// then unknown.
 	Raw []byte
 }
 

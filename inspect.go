@@ -21,7 +21,7 @@ type Filter struct {
 	ErrorPattern string
 	// Headers are headers that the message has, with these values.
 	Headers map[string]string
-	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts is no limit.
+	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts means no limit.
 	MinAttempts, MaxAttempts int
 	// JSON compares a value in a payload that is JSON.
 	JSON *JSONCondition
@@ -57,8 +57,8 @@ type SearchOptions struct {
 	Limit int
 	// Look is how many messages to look at before the page ends, however few matched. Default: 10,000.
 	Look int
-	// Bytes ends a page before a message with which the page has more bytes than this as JSON, about. A page has one
-	// message at least if any matches. Default: no limit.
+	// Bytes ends a page before a message that would make the page longer than this as JSON, about. A page has at least
+	// one message if any matches. Default: no limit.
 	Bytes int
 	// Cursor is SearchPage.Next of the page before. Default: the first page.
 	Cursor string
@@ -74,8 +74,8 @@ type SearchPage struct {
 }
 
 // Search returns a page of the messages that match a filter, in the order of List. It looks at a bounded number of
-// messages, so a page may be empty although a later one is not: go on with Next. What List guarantees for messages that
-// change between pages hold for Search.
+// messages, so a page may be empty although a later one is not: go on with Next. The guarantees of List for messages
+// that change between pages hold for Search.
 func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPage, error) {
 	found, err := inspect.Search(ctx, q.list, inspect.Filter(f), inspect.Options(o))
 	page := SearchPage{Looked: found.Looked, Next: found.Next, Truncated: found.Truncated}
@@ -89,7 +89,7 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 // more. So errors that differ in these only have the same pattern. That of the empty text is "no error".
 func ErrorPattern(text string) string { return inspect.Pattern(text) }
 
-// DeadErrors are dead messages whose last errors have the same pattern.
+// DeadErrors are dead messages with last errors of the same pattern.
 type DeadErrors struct {
 	// Pattern is the ErrorPattern of their last errors; see Filter.ErrorPattern.
 	Pattern string
@@ -112,7 +112,7 @@ type DeadErrorsOptions struct {
 
 // DeadErrorsPage is the groups of the messages that one call of Queue.DeadErrors looked at.
 type DeadErrorsPage struct {
-	Groups []DeadErrors // largest first, and those of the same size by pattern
+	Groups []DeadErrors // largest first; groups of the same size by pattern
 	Looked int          // how many messages were looked at
 	Next   string       // Cursor of the next page; "" when all were looked at
 }
@@ -156,9 +156,8 @@ type Explanation struct {
 	Paused    bool      // its queue is paused
 	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting.
 	Before int64
-	// Workers is the number of live workers that may claim the message, and Running that of the ones that are neither
-	// paused nor draining. Programs that use Receive are not among them, but those of
-	// ReceiveFor are.
+	// Workers is the number of live workers that may claim the message, and Running the number of these that are
+	// neither paused nor draining. Programs that use ReceiveFor count as workers; programs that use Receive do not.
 	Workers, Running int
 	// Worker is the name of the worker that holds the message, or the one that it follows, and HeldSince when its
 	// handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
@@ -193,5 +192,5 @@ func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
 }
 
 // Text returns the reason as one sentence, without a capital or a full stop, such as "due tomorrow at 09:00". Times of
-// day are those of a location.
+// day are in the given location.
 func (e Explanation) Text(in *time.Location) string { return inspect.Explanation(e).Text(in) }

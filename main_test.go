@@ -67,7 +67,7 @@ func start(t *testing.T, w *Worker) (stop func() error) {
 	return stop
 }
 
-// faulty is a store whose calls can fail, before or after they take effect.
+// faulty is a store with calls that can fail, before or after they take effect.
 type faulty struct {
 	store.Store
 	mu     sync.Mutex
@@ -101,8 +101,8 @@ func do[R any](f *faulty, ctx context.Context, call string, do func() (R, error)
 	return result, err
 }
 
-// callOn returns the name of a call on a queue. Calls about workers, such as "claim of workers", are not those of
-// their queues.
+// callOn returns the name of a call on a queue. Calls on the queues of workers have names of their own, such as "claim
+// of workers".
 func callOn(queue, call string) string {
 	if reserved.IsWorker(queue) {
 		return call + " of workers"
@@ -134,7 +134,7 @@ func (f *faulty) Settle(ctx context.Context, queue string, s []store.Settlement)
 }
 
 func (f *faulty) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
-	name := "look" // for what was cancelled
+	name := "look" // for cancelled messages
 	if slices.ContainsFunc(e, func(one store.Extension) bool { return one.For > 0 }) {
 		name = "extend"
 	}

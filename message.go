@@ -59,7 +59,7 @@ func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)
 }
 
-// attempt returns the part of the message on which the result of its handler depends.
+// attempt returns the part of the message that its outcome depends on.
 func (m *Message) attempt() outcome.Attempt {
 	return outcome.Attempt{Number: m.Attempt, Headers: m.Headers, SentAt: m.SentAt}
 }
@@ -120,7 +120,7 @@ func (o *Outgoing) Message() store.Message {
 	}
 }
 
-// OutgoingOf returns the message whose Message is m, due at once.
+// OutgoingOf returns the message that has m as its Message and is due at once.
 func OutgoingOf(m store.Message) Outgoing {
 	return Outgoing{
 		ID:          m.ID,
@@ -135,7 +135,7 @@ func OutgoingOf(m store.Message) Outgoing {
 	}
 }
 
-// fill sets what o leaves out to a default. It does not change o's map of headers.
+// fill sets the omitted fields of o to defaults. It does not change o's map of headers.
 func (o *Outgoing) fill(d *Outgoing) {
 	if !o.OnDuplicate.given {
 		o.OnDuplicate = d.OnDuplicate
@@ -185,7 +185,7 @@ type SendResult struct {
 	Err error
 }
 
-// Check returns the ErrInvalid or ErrTooLarge with which Send refuses the message, or nil. It serves code that keeps
+// Check returns the ErrInvalid or ErrTooLarge that Send would return for the message, or nil. It serves code that keeps
 // messages elsewhere before they are sent.
 func (o *Outgoing) Check() error {
 	_, err := o.prepare()

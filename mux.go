@@ -50,8 +50,8 @@ func (m *Message) Kind() string { return m.Headers[KindHeader] }
 // The empty pattern matches messages without a kind, and nothing else. The order of the calls does not matter. The
 // mux's UnknownPolicy decides about a message that no pattern matches.
 //
-// Handlers of typed payloads are made with Handler or Typed.Handler. The zero value of a Mux has no handlers and is
-// ready to use. One Mux can serve several queues and workers.
+// Handlers of typed payloads are made with Handler or Typed.Handler. The zero value of a Mux is ready to use, without
+// handlers. One Mux can serve several queues and workers.
 type Mux struct {
 	mu         sync.Mutex
 	handlers   map[string]kindHandler // by pattern
@@ -72,8 +72,8 @@ func NewMux() *Mux { return &Mux{} }
 // Handle registers the handler of a pattern, with middleware for it alone. The first one is the outermost. Call it
 // before Run.
 //
-// Run returns ErrInvalid, and delivers nothing, after a Handle with a pattern that is not allowed or has a handler
-// already, a nil handler or nil middleware. A Handle after Run has begun has no effect but an error in the log.
+// Run returns ErrInvalid, and delivers nothing, after a Handle with a nil handler, nil middleware, or a pattern that is
+// not allowed or already has a handler. A Handle after Run has begun only logs an error.
 func (m *Mux) Handle(pattern string, h HandlerFunc, middleware ...func(HandlerFunc) HandlerFunc) {
 	m.configure("Handle", func() error {
 		if err := kind.CheckPattern(pattern); err != nil {
@@ -145,7 +145,7 @@ func patternText(pattern string) string {
 }
 
 // HandleMux registers a Mux that handles the messages of a queue by their kind. Call it before Run, which returns
-// ErrInvalid, and delivers nothing, for a mux that is nil, has no handlers or had a call that is not allowed. The rules
+// ErrInvalid, and delivers nothing, for a mux that is nil, lacks handlers or had a call that is not allowed. The rules
 // of Handle apply, too.
 func (w *Worker) HandleMux(queue string, mux *Mux) {
 	var err error
@@ -207,8 +207,8 @@ type UnknownPolicy uint8
 // The policies for messages of unknown kinds.
 const (
 	// UnknownRelease gives the message back for another version of the program, which handles the kind; see GiveBack.
-	// It does so for as long as it takes, and WorkerConfig.GiveBackFor has no effect. Each time costs a claim and a
-	// settle. As after any Snooze, the message's expiry no longer counts.
+	// It does so without a limit: WorkerConfig.GiveBackFor does not apply. Each time costs a claim and a settle. As
+	// after any Snooze, the message's expiry no longer counts.
 	//
 	// An unhandled kind, such as a mistyped one, shows in Info.LastError, Queue.Explain and WorkerInfo.GivenBack.
 	UnknownRelease UnknownPolicy = iota
@@ -218,7 +218,7 @@ const (
 	UnknownBury
 )
 
-// unknown returns the result of a message whose kind has no handler.
+// unknown returns the result of a message with a kind that no handler takes.
 func (d *dispatcher) unknown(m *Message) error {
 	err := &outcome.GiveBack{Unknown: true}
 	why := outcome.MisfitOf(m.Headers, err)
@@ -234,7 +234,7 @@ func (d *dispatcher) unknown(m *Message) error {
 	return err
 }
 
-// unknownError is the error of a message whose kind has no handler.
+// unknownError returns the error of a message with a kind that no handler takes.
 func unknownError(name string) error {
 	if name == "" {
 		return fmt.Errorf("message has no kind (header %q), and no handler takes such messages", KindHeader)

@@ -306,7 +306,7 @@ func TestMuxOldAndNewVersionsShareAQueueOnRedis(t *testing.T) {
 		}
 	}
 	for range n {
-		next() // what the old version knows
+		next() // a kind that the old version knows
 	}
 	stopNew := run(newer)
 	if err := stopOld(); err != nil {

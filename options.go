@@ -43,7 +43,7 @@ func At(t time.Time) When {
 	return When{due: store.Due{At: t}, kind: whenAt}
 }
 
-// Time returns the time at which a message that is sent at now falls due, or the zero time if that is at once. Send
+// Time returns the due time of a message that is sent at now, or the zero time for a message that is due at once. Send
 // itself does not use it: it adds the delay of In to the store's clock.
 func (w When) Time(now time.Time) time.Time {
 	if w.due.Delay > 0 {
@@ -244,7 +244,7 @@ func Keep() DuplicateMode { return DuplicateMode{given: true} }
 // options. The due time stays, unless the send has one: with In(0) the message is due now. Without a live message,
 // the message is due at once, or at the due time of the send.
 //
-// See OnDuplicate for what holds for all modes.
+// The rules of OnDuplicate for all modes apply.
 func Replace() DuplicateMode {
 	return DuplicateMode{asked: store.OnDuplicate{Mode: store.DuplicateReplace}, given: true}
 }
@@ -253,23 +253,23 @@ func Replace() DuplicateMode {
 // wait, but no later than most after the first of them, on the store's clock. Each send replaces the message
 // like Replace. It may not have a due time of its own. wait is more than 0, and most is wait to store.MaxDelay.
 //
-// See OnDuplicate for what holds for all modes.
+// The rules of OnDuplicate for all modes apply.
 func Debounce(wait, most time.Duration) DuplicateMode {
 	return DuplicateMode{
 		asked: store.OnDuplicate{Mode: store.DuplicateDebounce, MaxWait: most}, wait: wait, given: true,
 	}
 }
 
-// Follow delivers the last send after the run that is under way: a message that a worker holds gets one successor,
-// which a further send replaces. So any number of sends during a run cause one more run, which has what the last one
-// sent. A message that no worker holds is replaced like with Replace.
+// Follow delivers the last send after the run that is under way: a message that a worker holds gets one successor, and
+// a further send replaces that successor. So any number of sends during a run cause one more run, with the message of
+// the last send. A message that no worker holds is replaced like with Replace.
 //
 // The successor becomes scheduled or ready when the worker is done with the message, or its lease ends. It takes the
 // place of the message, however that went: with its own due time, no failed attempts, and without a trace of a nack or
 // bury. The dedup window of the message does not start, only that of the successor. Cancel removes both, and Info shows
 // the successor; see Info.Follows.
 //
-// See OnDuplicate for what holds for all modes.
+// The rules of OnDuplicate for all modes apply.
 func Follow() DuplicateMode {
 	return DuplicateMode{asked: store.OnDuplicate{Mode: store.DuplicateFollow}, given: true}
 }
@@ -287,8 +287,8 @@ func (m DuplicateMode) String() string {
 	return "keep"
 }
 
-// OnDuplicate sets the effect of the send if the queue has a live message with its id, which WithID must set. Default:
-// Keep. It is one atomic step of the store, whoever else sends, cancels or claims the message.
+// OnDuplicate sets the effect of the send if the queue has a live message with its id. WithID must set the id. Default:
+// Keep. It is one atomic step of the store, whatever other calls send, cancel or claim the message.
 //
 // A send that replaced a message returns its id and nil; in SendResult.Outcome it differs from one that added one, and
 // both engines and observers count it as a duplicate, because no message was added. The replaced message keeps its
@@ -386,8 +386,8 @@ const (
 
 // Durable makes a send wait for the server's disk and for a number of replicas.
 //
-// The send returns nil only when the message is confirmed. replicas is 0 to store.MaxReplicas. What is
-// confirmed depends on the store:
+// The send returns nil only when the message is confirmed. replicas is 0 to store.MaxReplicas. The meaning of a
+// confirmation depends on the store:
 //
 //   - Redis and Valkey from 7.2 with an append-only file: fsynced by the primary and by that many replicas
 //     (WAITAOF). With appendfsync everysec that takes up to a second.

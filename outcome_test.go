@@ -46,7 +46,7 @@ func TestOutcomeOfSaysWhatAWorkerDoes(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfAgreesWithTheWorker compares OutcomeOf with what becomes of the message.
+// TestOutcomeOfAgreesWithTheWorker compares OutcomeOf with the state of the message after the handler.
 func TestOutcomeOfAgreesWithTheWorker(t *testing.T) {
 	for name, err := range map[string]error{
 		"nil": nil, "error": errors.New("no"), "retry": RetryIn(time.Minute), "snooze": Snooze(time.Minute),

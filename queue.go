@@ -115,15 +115,16 @@ func (q *Queue) report(e Event) {
 // editTries limits how often Edit begins again because the message has changed.
 const editTries = 10
 
-// Edit changes a scheduled or ready message in place: change gets it as it was sent and sets what is to be different.
+// Edit changes a scheduled or ready message in place: change gets the message as it was sent, and sets the fields to
+// change.
 //
 //	err := q.Edit(ctx, id, func(m *later.Outgoing) error {
 //		m.Payload = []byte("new text")
 //		return nil
 //	})
 //
-// The message keeps its id, its failed attempts and, unless change sets When, its due time. Nothing that others do
-// between the read and the write is lost: if the message changed, change is called again with what it is now. An error
+// The message keeps its id, its failed attempts and, unless change sets When, its due time. No change that others make
+// between the read and the write is lost: if the message changed, change is called again with the new message. An error
 // of change ends Edit and is returned. Middleware of sends and defaults are not applied.
 //
 // Edit returns ErrNotFound when no live message has the id, ErrLeased when a worker holds it, ErrDead when it is dead
@@ -250,12 +251,12 @@ func (c *GroupCancel) add(state State) {
 	}
 }
 
-// CancelGroup cancels all messages of a group, whatever their states, and counts them. Leased messages are treated
-// as by Cancel. Each message is cancelled in one atomic step, but the group is not: a message that is sent to it
-// meanwhile may stay, and so may one whose id was used before. A group without messages is no error.
+// CancelGroup cancels all messages of a group, whatever their states, and counts them. Leased messages are treated as
+// by Cancel. Each message is cancelled in one atomic step, but the group is not: a message that is sent to the group
+// during the call may stay, also a message with an id that was used before. A group without messages is not an error.
 //
-// The cost depends on the size of the group, not on that of the queue. When a call to the store fails, CancelGroup
-// returns its error and what was cancelled before; call it again to cancel the rest.
+// The cost depends on the size of the group, not on the size of the queue. When a call to the store fails, CancelGroup
+// returns its error and the counts so far; call it again to cancel the rest.
 func (q *Queue) CancelGroup(ctx context.Context, group string, opts ...CancelOption) (GroupCancel, error) {
 	var count GroupCancel
 	err := q.eachOfGroup(ctx, group, func(ids []string) error {
@@ -303,7 +304,7 @@ func (q *Queue) RescheduleGroup(ctx context.Context, group string, when When) (G
 				count.Leased++
 			case errors.Is(one, ErrDead):
 				count.Dead++
-			case err == nil && !errors.Is(one, ErrNotFound): // else it has gone meanwhile
+			case err == nil && !errors.Is(one, ErrNotFound): // else it was removed during the call
 				err = q.errorOf(ids[i], one)
 			}
 		}

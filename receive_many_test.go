@@ -85,8 +85,8 @@ func TestReceiveFromQueuesBlocksUntilOneHasAMessage(t *testing.T) {
 	})
 }
 
-// notifying is a store whose Wait on the queue b is ended by a notification when its caller is about to go. It counts
-// the notifications that are passed on.
+// notifying is a store that ends the Wait on the queue b with a notification when the caller of the Wait is about to
+// leave. It counts the notifications that are passed on.
 type notifying struct {
 	store.Store
 	passed atomic.Int64

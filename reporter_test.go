@@ -44,7 +44,7 @@ func (s *reportSpy) set(fail error, hang chan struct{}) {
 	s.fail, s.hang = fail, hang
 }
 
-// totals returns the number of reports so far, of those with details, and of counted events of a kind.
+// totals returns the number of reports so far, of reports with details, and of counted events of a kind.
 func (s *reportSpy) totals(kind EventKind) (reports, detailed int, counted int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *reportSpy) totals(kind EventKind) (reports, detailed int, counted int64
 	return len(s.reports), detailed, counted
 }
 
-// onSpy runs a test on fake time with a client whose reports are recorded.
+// onSpy runs a test on fake time with a client that records its reports.
 func onSpy(t *testing.T, f func(t *testing.T, c *Client, s *reportSpy)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestEventsThatNobodyWatchesCostNoAllocation(t *testing.T) {
 		q := c.Queue("q")
 		d := &Delivery{Message: &Message{ID: "id"}, queue: q}
 		mustSend(t, q, "", In(time.Hour))
-		time.Sleep(report.Every / 2) // the first report said that nobody watches, and the queue is still active
+		time.Sleep(report.Every / 2) // the first report said that there are no watchers, and the queue is still active
 		failure := errors.New("boom")
 		if n := testing.AllocsPerRun(100, func() {
 			q.event(t.Context(), EventSent, "id")

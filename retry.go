@@ -49,9 +49,10 @@ func Bury(err error) error { return &outcome.Bury{Err: err} }
 // precedence.
 //
 // The message is delivered again after up to a second at first, and after up to a minute when this worker has met such
-// messages for longer. No attempt is counted. The text of err is kept as Info.LastError, and as a Failure of Attempt 0
-// whose Time is when the message was first given back; a Snooze ends that time. A message that has been given back for
-// WorkerConfig.GiveBackFor becomes dead as DeadUnreadable, by the store's clock, however many workers it met.
+// messages for longer. No attempt is counted. The text of err is kept as Info.LastError, and as a Failure of Attempt 0.
+// The Time of that Failure is when the message was first given back; a Snooze ends that time. A message that has been
+// given back for WorkerConfig.GiveBackFor becomes dead as DeadUnreadable, by the store's clock, however many workers it
+// met.
 func GiveBack(err error) error { return &outcome.GiveBack{Err: err} }
 
 // Backoff returns how long a message waits after an attempt failed with err. The first attempt is 1. A
@@ -106,7 +107,7 @@ type OutcomeKind string
 const (
 	OutcomeAck    OutcomeKind = "ack"    // it is done, and its follow-ups are sent
 	OutcomeRetry  OutcomeKind = "retry"  // a failed attempt: again later, or dead after the last one
-	OutcomeSnooze OutcomeKind = "snooze" // again later, which is no attempt
+	OutcomeSnooze OutcomeKind = "snooze" // again later; not an attempt
 	OutcomeBury   OutcomeKind = "bury"   // dead at once
 	// It is given back for another version of the program, and dead when that has been so for too long; see GiveBack.
 	OutcomeGiveBack OutcomeKind = "give_back"

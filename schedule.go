@@ -20,9 +20,9 @@ type Schedule struct {
 	// When says when the schedule runs.
 	When recurrence.Spec
 
-	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group are those of each message; see Outgoing. Defaults
-	// and middleware of sends apply too: those of the client whose worker sends the run. The whole schedule, with a list
-	// of times, has up to 1,008 KiB as JSON.
+	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group apply to each message; see Outgoing. The defaults
+	// and middleware of sends apply too, from the client of the worker that sends the run. The whole schedule, with a
+	// list of times, has up to 1,008 KiB as JSON.
 	Payload     []byte
 	Headers     map[string]string
 	MaxAttempts int
@@ -36,9 +36,9 @@ type Schedule struct {
 	// Missed is the treatment of runs that are late by more than a minute, because no worker was there. Default:
 	// MissedOne.
 	Missed MissedPolicy
-	// MissedWithin is the age up to which a missed run is made up for, up to store.MaxDelay. 0 is the default, which
-	// follows the rule: the longest distance between its next runs, but an hour to 31 days. For MissedAll it is MissedMax
-	// times that distance, within the same limits. See ScheduleInfo.MadeUpWithin.
+	// MissedWithin is the greatest age of a missed run that is made up for, up to store.MaxDelay. 0 is the default,
+	// which follows the rule: the longest distance between its next runs, but an hour to 31 days. For MissedAll it is
+	// MissedMax times that distance, within the same limits. See ScheduleInfo.MadeUpWithin.
 	MissedWithin time.Duration
 	// MissedMax is the number of missed runs that MissedAll makes up for, the latest ones, up to MaxRuns. Default: 100.
 	MissedMax int
@@ -87,14 +87,14 @@ const (
 // stored returns the schedule as internal/schedule knows it.
 func (s *Schedule) stored() *schedule.Schedule { return (*schedule.Schedule)(s) }
 
-// Check returns the ErrInvalid or ErrTooLarge with which Put refuses the schedule, or nil.
+// Check returns the ErrInvalid or ErrTooLarge that Put would return for the schedule, or nil.
 func (s *Schedule) Check() error { return s.stored().Check() }
 
 // Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
 func (s Schedule) Version() string { return s.stored().Version() }
 
-// Next returns the first n runs later than after, without a store. What is counted from the creation of the schedule
-// is counted from after. n is 1 to MaxRuns; there are fewer runs if the rule ends.
+// Next returns the first n runs later than after, without a store. Rules that count from the creation of the schedule
+// count from after. n is 1 to MaxRuns; there are fewer runs if the rule ends.
 func (s *Schedule) Next(after time.Time, n int) ([]Run, error) { return s.stored().Next(after, n) }
 
 // MarshalJSON returns the JSON of the schedule, as in a file for Apply and in the store. The fields of When are next to
@@ -134,24 +134,24 @@ type ScheduleInfo struct {
 	Schedule
 	// Created is when the schedule was first stored, Changed when it was last changed, on the store's clock.
 	Created, Changed time.Time
-	// Generation grows when the rule changes. The ids of runs contain it, so that a new rule can run at times at which
-	// an old one did.
+	// Generation grows when the rule changes. The ids of runs contain it, so that a new rule can run at the times of an
+	// old one.
 	Generation int64
 	// NextRun is the next run: Nominal is zero if the schedule has finished or is paused.
 	NextRun Run
 	// LastRun is the last run that was sent, without Due. Nominal is zero if there was none.
 	LastRun Run
-	// Finished reports that the rule has no further times, or that MaxRuns is reached.
+	// Finished is set when the rule has reached its last time or MaxRuns.
 	Finished bool
 	// Paused is set by Schedules.Pause, with its note and time.
 	Paused    bool
 	PauseNote string
 	PausedAt  time.Time
 	// Runs counts the runs that were sent because of the rule, MissedRuns the runs that were missed and left out,
-	// SkippedRuns those that were left out because the one before was unfinished, and TriggeredRuns those of
+	// SkippedRuns the runs that were left out because the run before was unfinished, and TriggeredRuns the runs of
 	// Schedules.Trigger.
 	Runs, MissedRuns, SkippedRuns, TriggeredRuns int64
-	// MadeUpWithin is the age up to which missed runs are made up for: MissedWithin or its default.
+	// MadeUpWithin is the greatest age of a missed run that is made up for: MissedWithin or its default.
 	MadeUpWithin time.Duration
 	// LastMissed and LastSkipped are the nominal times of the last of MissedRuns and SkippedRuns, or zero. Schedules.
 	// Backfill sends a run that was left out.

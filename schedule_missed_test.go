@@ -51,7 +51,7 @@ func TestMissedWithinFollowsThePeriod(t *testing.T) {
 	}
 }
 
-// TestMonthlyRunIsMadeUpForAfterAnOutage has no worker from before a run until hours or days after it.
+// TestMonthlyRunIsMadeUpForAfterAnOutage runs no worker from before a run until hours or days after it.
 func TestMonthlyRunIsMadeUpForAfterAnOutage(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		s := everyMinute("invoices")

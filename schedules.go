@@ -58,9 +58,9 @@ func (s *Schedules) Put(ctx context.Context, put Schedule) (PutResult, error) {
 	return s.PutIf(ctx, put, nil)
 }
 
-// PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" if there
-// is none. If it returns false, PutIf returns ErrConflict and changes nothing. Nobody can replace the schedule between
-// the call of allow and the change: allow is then called again. An allow of nil allows it always.
+// PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" for a new
+// schedule. If it returns false, PutIf returns ErrConflict and changes nothing. If the schedule is replaced between the
+// call of allow and the change, allow is called again. A nil allow always allows the change.
 func (s *Schedules) PutIf(
 	ctx context.Context, put Schedule, allow func(version string) bool,
 ) (result PutResult, err error) {
@@ -102,8 +102,8 @@ func (s *Schedules) Delete(ctx context.Context, name string) error {
 // SchedulePage is a page of schedules.
 type SchedulePage struct {
 	Schedules []*ScheduleInfo
-	// Unreadable has an error for each schedule of the page that cannot be read, which names it. Such a schedule does not
-	// run.
+	// Unreadable has an error for each schedule of the page that cannot be read. The error names the schedule, which
+	// does not run.
 	Unreadable []error
 	// Next is the cursor of the next page, or "" if this is the last one.
 	Next string
@@ -127,8 +127,8 @@ func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page Sc
 	return page, err
 }
 
-// All returns an iterator over all schedules, in order of name within a page. A schedule that cannot be read is an
-// error, which names it. Iteration ends after an error of the store.
+// All returns an iterator over all schedules, in order of name within a page. For a schedule that cannot be read it
+// yields an error that names the schedule. Iteration ends after an error of the store.
 func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 	return func(yield func(*ScheduleInfo, error) bool) {
 		for cursor := ""; ; {
@@ -155,14 +155,14 @@ func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 }
 
 // Pause stops the runs of a schedule until Resume, with a note of up to 1,024 bytes for people. It returns ErrNotFound
-// if there is no schedule with the name. A schedule that is paused already gets the note.
+// if the schedule does not exist. A schedule that is paused already gets the note.
 func (s *Schedules) Pause(ctx context.Context, name, note string) error {
 	return s.named(name, func() error { return s.book.Pause(ctx, name, note) })
 }
 
-// Resume lets a paused schedule run again, next at the first time later than now. The runs of the meantime do not count
-// as missed; one that was buffered counts as skipped. Resume returns ErrNotFound if there is no schedule with the name;
-// one that is not paused does not change.
+// Resume lets a paused schedule run again, next at the first time later than now. The runs during the pause do not
+// count as missed; a run that was buffered counts as skipped. Resume returns ErrNotFound if the schedule does not
+// exist. A schedule that is not paused does not change.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
 	return s.named(name, func() error { return s.book.Resume(ctx, name) })
 }
@@ -177,7 +177,7 @@ func (s *Schedules) named(name string, f func() error) error {
 
 // Trigger sends a run now, in addition to the rule, and returns it. It does so even if the schedule is paused or has
 // finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns ErrNotFound if
-// there is no schedule with the name.
+// the schedule does not exist.
 //
 // If Trigger returns a run with an ID and an error, the run was sent but not counted.
 func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
@@ -218,8 +218,8 @@ func outgoingOf(m store.Outgoing) Outgoing {
 
 // Backfilled is the result of a Backfill.
 type Backfilled struct {
-	// Runs counts the times of the rule in the range, Sent the runs that were sent, and Duplicates those that were left
-	// out because their message is still there, or was acked within Schedule.DedupWindow.
+	// Runs counts the times of the rule in the range, Sent the runs that were sent, and Duplicates the runs that were
+	// left out because their message is still there, or was acked within Schedule.DedupWindow.
 	Runs, Sent, Duplicates int
 }
 
@@ -227,7 +227,8 @@ type Backfilled struct {
 // are unfinished, and without counting for MaxRuns. It may be repeated: a run that was sent is not sent again within
 // its dedup window. With dry set it sends nothing and returns how many times there are.
 //
-// Backfill returns ErrNotFound if there is no schedule with the name. After an error the result counts what was sent.
+// Backfill returns ErrNotFound if the schedule does not exist. After an error the result counts the runs that were
+// sent.
 func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Time, dry bool) (Backfilled, error) {
 	var result Backfilled
 	if !from.Before(to) {
@@ -280,7 +281,7 @@ func (s *Schedules) sendRuns(ctx context.Context, q *Queue, msgs []Outgoing, eac
 }
 
 // Upcoming returns the next n runs of all schedules, in order of due time, as if all of them were sent. n is 1 to
-// MaxRuns. Its cost depends on n, not on the number of schedules. Schedules that cannot be read have no runs.
+// MaxRuns. Its cost depends on n, not on the number of schedules. It leaves out schedules that cannot be read.
 func (s *Schedules) Upcoming(ctx context.Context, n int) (runs []Run, err error) {
 	if err := schedule.CheckCount(n); err != nil {
 		return nil, err
@@ -295,11 +296,11 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) (runs []Run, err error)
 	return runs, err
 }
 
-// Runs returns up to n runs of a schedule whose nominal times are in [from, to), in order: past ones since its rule was
-// stored, and those to come as if all of them were sent. n is 1 to MaxRuns, and a zero to is no limit. A schedule that
-// is paused or has finished has none to come. Runs that were triggered are not among them.
+// Runs returns up to n runs of a schedule with nominal times in [from, to), in order: past runs since its rule was
+// stored, and coming runs as if all of them were sent. n is 1 to MaxRuns, and a zero to means no limit. A schedule that
+// is paused or has finished has none to come. Triggered runs are left out.
 //
-// Runs returns ErrNotFound if there is no schedule with the name.
+// Runs returns ErrNotFound if the schedule does not exist.
 func (s *Schedules) Runs(ctx context.Context, name string, from, to time.Time, n int) ([]ScheduledRun, error) {
 	if err := schedule.CheckCount(n); err != nil {
 		return nil, err
@@ -319,11 +320,12 @@ func (s *Schedules) Runs(ctx context.Context, name string, from, to time.Time, n
 	return runs, s.call(func() error { return s.book.AddStates(ctx, info.Queue, runs) })
 }
 
-// Run sends the runs of all schedules until ctx ends, for a program that has no worker. Workers do it by themselves. It
+// Run sends the runs of all schedules until ctx ends, for a program without a worker. Workers do it by themselves. It
 // returns the errors of Worker.Run.
 func (s *Schedules) Run(ctx context.Context) error { return s.Worker().Run(ctx) }
 
-// Worker returns the worker that Run runs. It has no queue, and Claimed stays open while there are no schedules.
+// Worker returns the worker that Run runs. It is a worker without queues. Claimed stays open while there are no
+// schedules.
 func (s *Schedules) Worker() *Worker {
 	w := NewWorker(s.client, WorkerConfig{Unlisted: true})
 	w.onlySchedules = true
@@ -332,8 +334,8 @@ func (s *Schedules) Worker() *Worker {
 
 // ApplyOptions are the options of Schedules.Apply.
 type ApplyOptions struct {
-	// Set is the name of the set of the schedules; see Schedule.Set. Each must have it, or none, in which case it gets
-	// it.
+	// Set is the name of the set of the schedules; see Schedule.Set. Each schedule must be in this set, or in no set:
+	// it is then added to this one.
 	Set string
 	// Prune deletes the schedules of Set that are not among the applied ones. It requires Set.
 	Prune bool
@@ -421,7 +423,7 @@ func (o ApplyOptions) check(schedules []Schedule) ([]Schedule, error) {
 	return checked, errors.Join(errs...)
 }
 
-// apply stores a schedule, or finds out what that would change.
+// apply stores a schedule, or in a dry run finds out the result.
 func (s *Schedules) apply(ctx context.Context, put *Schedule, o ApplyOptions) (ScheduleChange, error) {
 	change := ScheduleChange{Name: put.Name, Result: PutCreated}
 	info, err := s.Get(ctx, put.Name)
@@ -452,7 +454,7 @@ func (s *Schedules) prune(ctx context.Context, name string, o ApplyOptions) erro
 	}
 	err := s.Delete(ctx, name)
 	if errors.Is(err, ErrNotFound) {
-		return nil // deleted meanwhile
+		return nil // deleted in between
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// sentStore records what is sent to the schedules' queue. It promises any durability.
+// sentStore records the sends to the schedules' queue. It promises any durability.
 type sentStore struct {
 	store.Store
 	sent []store.Outgoing
@@ -230,7 +230,7 @@ func (s *listedStore) List(ctx context.Context, queue string, req store.ListRequ
 	return page, err
 }
 
-// TestPruneOfWhatWasDeletedMeanwhile applies a set while somebody deletes one of its schedules.
+// TestPruneOfWhatWasDeletedMeanwhile applies a set and deletes one of its schedules at the same time.
 func TestPruneOfWhatWasDeletedMeanwhile(t *testing.T) {
 	s := &listedStore{Store: memstore.New()}
 	c := newClientOn(t, s)

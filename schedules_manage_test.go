@@ -103,7 +103,7 @@ func TestScheduleBackfill(t *testing.T) {
 	})
 }
 
-// TestScheduleRunsOfANewRuleAreOthers backfills times at which an earlier rule ran.
+// TestScheduleRunsOfANewRuleAreOthers backfills the times of runs of an earlier rule.
 func TestScheduleRunsOfANewRuleAreOthers(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		schedule := everyMinute("a")
@@ -130,7 +130,7 @@ func TestScheduleRunsOfANewRuleAreOthers(t *testing.T) {
 	})
 }
 
-// TestScheduleRunReplacesNoLiveMessage has middleware by which the sends of the program replace messages.
+// TestScheduleRunReplacesNoLiveMessage has middleware that makes the sends of the program replace messages.
 func TestScheduleRunReplacesNoLiveMessage(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestUpcomingLooksPastSchedulesWithoutNextRun(t *testing.T) {
 	})
 }
 
-// TestScheduleOfTheLargestSizeHasRoomForItsState changes all of the state that has no fixed size.
+// TestScheduleOfTheLargestSizeHasRoomForItsState changes all parts of the state that vary in size.
 func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

@@ -40,7 +40,7 @@ func getSchedule(t *testing.T, c *Client, name string) *ScheduleInfo {
 	return info
 }
 
-// ranRuns is a worker that handles queue q, and what it has received.
+// ranRuns is a worker that handles queue q, and the messages that it has received.
 type ranRuns struct {
 	log[string]
 	stop func()
@@ -314,7 +314,7 @@ func TestScheduleEnds(t *testing.T) {
 				t.Errorf("the schedule is %+v", info)
 			}
 		}
-		s.When.MaxRuns = 3 // another rule: it counts anew
+		s.When.MaxRuns = 3 // another rule: it counts from 0 again
 		put(t, c, s, PutChanged)
 		time.Sleep(10 * time.Minute)
 		if info := getSchedule(t, c, "a"); info.Runs != 5 || !info.Finished {

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-// TestSearchPagesAreBoundedByBytes reads all messages in pages whose bytes as JSON are limited.
+// TestSearchPagesAreBoundedByBytes reads all messages in pages with a limit on their bytes as JSON.
 func TestSearchPagesAreBoundedByBytes(t *testing.T) {
 	for name, payload := range map[string][]byte{
 		"text": bytes.Repeat([]byte("x"), 100_000), "escaped": bytes.Repeat([]byte{1}, 100_000),

@@ -58,9 +58,9 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		{json("paid", "=", "true"), "a2"},
 		{json("name", "!=", "Bo"), "a1 b3 b4"},
 		{json("none", "<", "1"), ""},
-		{json("none", "!=", "1"), "a1 a2 b3 b4"}, // also where there is none, and in what is no JSON
-		{json("total", "=", "12x"), ""},          // no number
-		{json("name", "=", "0"), ""},             // a text is no number
+		{json("none", "!=", "1"), "a1 a2 b3 b4"}, // also messages without the value, and payloads that are not JSON
+		{json("total", "=", "12x"), ""},          // not a number
+		{json("name", "=", "0"), ""},             // a text is not a number
 		{json("total", ">", "99"), ""},           // "100" is a text, and sorts before
 	} {
 		c.f.State = StateScheduled
@@ -200,7 +200,7 @@ func TestSearchFindsFailedAttempts(t *testing.T) {
 	})
 }
 
-// listing counts the calls of List, of which one fails.
+// listing counts the calls of List and makes one of them fail.
 type listing struct {
 	*memstore.Store
 	calls, fails int

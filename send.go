@@ -27,11 +27,10 @@ import (
 // that the outcome is unknown. After any other error it may or may not have been sent. Send then still
 // returns the id, and sending again with that id is safe.
 //
-// Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
-// Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
-// engine stops retrying; the Redis engine does after 10 seconds by default, or after what redisstore.RetryFor or
-// retry in the store URL set, as in redis://localhost:6379/0?retry=2s. A Send that waits behind earlier calls can take
-// longer.
+// Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached. Its call
+// ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the engine stops retrying.
+// The Redis engine stops after 10 seconds by default, or after the time that redisstore.RetryFor or retry in the store
+// URL sets, as in redis://localhost:6379/0?retry=2s. A Send that waits behind earlier calls can take longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if err := q.checkSend(); err != nil {
 		return "", err
@@ -112,9 +111,9 @@ func (o *Outgoing) apply(payload []byte, opts []SendOption) error {
 
 // SendBatch sends any number of messages and returns a result for each, in order.
 //
-// All messages are checked before the first is sent. If one is not allowed, SendBatch returns no results
-// and an ErrInvalid or ErrTooLarge that names its index, and nothing was sent. A duplicate is not an error;
-// its result reports it. Neither is a message that OnDuplicate does not replace, or whose Once is used: its result has
+// All messages are checked before the first is sent. If one is not allowed, SendBatch returns no results and an
+// ErrInvalid or ErrTooLarge that names its index, and nothing was sent. A duplicate is not an error; its result reports
+// it. A message that OnDuplicate does not replace, or with a Once that is used, is not an error either: its result has
 // ErrLeased, ErrDead or ErrConflict.
 //
 // Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent whole or not
@@ -158,8 +157,8 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	return results, nil
 }
 
-// sendPrepared sends a message that was checked, together with those of other goroutines. chosen is set unless its id
-// was generated.
+// sendPrepared sends a message that was checked, together with messages of other goroutines. chosen is set unless its
+// id was generated.
 func (q *Queue) sendPrepared(ctx context.Context, m *store.Outgoing, chosen bool) (SendResult, error) {
 	if ctx.Done() != nil {
 		// It may return while its call is in flight.
@@ -285,8 +284,8 @@ var errOnceUsed error = &detail{"the key of the request was used with another re
 // isRepetition reports whether a send changed nothing because it repeats another one.
 func isRepetition(r *store.SendResult) bool { return r.Duplicate && r.First != nil }
 
-// With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where none of
-// opts does. What a send sets itself takes precedence; its headers are added to the default ones.
+// With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where opts
+// sets nothing. Options of a send take precedence; its headers are added to the default ones.
 //
 // All options of a send are allowed but WithID: two messages cannot share an id. A DedupWindow is the default of
 // messages with ids of their own. With returns ErrInvalid when an option is nil or not allowed, or when the queue's
@@ -345,7 +344,7 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	return d, err
 }
 
-// over returns the defaults d, completed by the defaults below it, which may be nil.
+// over returns the defaults o, completed by the defaults below it, which may be nil.
 func (o *Outgoing) over(below *Outgoing) *Outgoing {
 	with := *o
 	if below != nil {
@@ -355,15 +354,15 @@ func (o *Outgoing) over(below *Outgoing) *Outgoing {
 }
 
 // WithSendMiddleware adds functions that are called, in order, for each message before it is sent: by Send and
-// SendBatch, of a topic too, and for follow-ups. They may change the message, whose Queue is set and whose Headers is
-// never nil, for example to add the headers of a trace, but must not keep its Payload, which is the caller's. The
-// defaults are filled in before, and everything is checked after. An error is that of the send, which then sends
+// SendBatch, of a topic too, and for follow-ups. They may change the message, for example to add the headers of a
+// trace. Its Queue is set and its Headers is never nil. They must not keep its Payload, which is the caller's. The
+// defaults are filled in before, and everything is checked after. An error is the error of the send, which then sends
 // nothing.
 //
 // A function is called on the goroutine of the send. It must be safe for concurrent use. For the follow-ups of a
-// handler, ctx is the context that the worker made: MessageFromContext returns the message that was handled, and what
-// middleware of handlers added to its own context is not there. A message that is written to an outbox is sent by its
-// relay, with the relay's context; outbox.WithSendMiddleware has the context of who writes it.
+// handler, ctx is the context that the worker made: MessageFromContext returns the handled message, and the values that
+// middleware of handlers added to its own context are missing. A message that is written to an outbox is sent by its
+// relay, with the relay's context; outbox.WithSendMiddleware has the context of the writer.
 func WithSendMiddleware(middleware ...func(ctx context.Context, o *Outgoing) error) Option {
 	return sendMiddleware(middleware)
 }

@@ -46,8 +46,9 @@ const (
 // SeriesResult is the result of a SendSeries.
 type SeriesResult struct {
 	ID string // of the series
-	// Sent counts the messages that were sent, Skipped those left out because their time had passed, and Duplicates
-	// those that were there, or that were acked or skipped by a move within their dedup window.
+	// Sent counts the messages that were sent, Skipped the messages that were left out because their time had passed,
+	// and Duplicates the messages that were there already, or were acked or skipped by a move within their dedup
+	// window.
 	Sent, Skipped, Duplicates int
 }
 
@@ -67,7 +68,7 @@ type SeriesResult struct {
 // offset, and Group is, because the messages are in the group SeriesGroupPrefix + id. SeriesOf returns which
 // message a handler has.
 //
-// The messages are sent like a batch: all are checked first, and those that fit into one call are sent whole or not at
+// The messages are sent like a batch: all are checked first, and messages that fit into one call are sent whole or not
 // all. After an error the result counts the messages that were sent.
 func (q *Queue) SendSeries(ctx context.Context, payload []byte, s Series, opts ...SendOption) (SeriesResult, error) {
 	var common Outgoing
@@ -153,7 +154,7 @@ func (t Typed[T]) SendSeries(ctx context.Context, value T, s Series, opts ...Sen
 	return t.Queue.SendSeries(ctx, payload, s, t.withType(opts)...)
 }
 
-// SeriesPart says which message of which series a message is.
+// SeriesPart is the place of a message in its series.
 type SeriesPart struct {
 	ID string // of the series
 	// Until is the moment, also after MoveSeries: the due time of the message minus Offset, until it is changed in
@@ -180,8 +181,8 @@ type SeriesMessage struct {
 	Part SeriesPart
 }
 
-// ListSeries returns the messages of a series that remain: all that were not acked, in any state and in order of
-// their offsets. There are none if all were acked or cancelled, or if there is no such series.
+// ListSeries returns the messages of a series that remain: all that were not acked, in any state and in order of their
+// offsets. It returns none if all were acked or cancelled, or if the series does not exist.
 func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, error) {
 	if err := series.CheckID(id); err != nil {
 		return nil, err
@@ -215,7 +216,7 @@ func (q *Queue) CancelSeries(ctx context.Context, id string, opts ...CancelOptio
 
 // SeriesMove is the result of a MoveSeries.
 type SeriesMove struct {
-	Moved   int // messages with a new due time; with SendPast, those that are due at once are included
+	Moved   int // messages with a new due time; with SendPast, including messages that are due at once
 	Skipped int // messages that were cancelled because their new time has passed, with SkipPast
 	// Left counts the messages that were left as they were: a worker held them, they were dead, or they had fallen due
 	// already and their new time has passed as well.
@@ -224,7 +225,7 @@ type SeriesMove struct {
 
 // MoveSeries moves the remaining messages of a series to their times before or after another moment, and counts them.
 // Messages that were delivered and acked are not sent again, and offsets that were skipped stay so: to have these,
-// cancel the series and send it again. past says what happens to a message whose new time has passed. SkipPast cancels
+// cancel the series and send it again. past decides about a message with a new time that has passed. SkipPast cancels
 // it as with KeepID.
 //
 // Each message is moved in one atomic step: it is never lost and never early for the moment that it has. If MoveSeries
@@ -266,7 +267,7 @@ func (q *Queue) MoveSeries(ctx context.Context, id string, until time.Time, past
 			count.Moved++
 		case errors.Is(err, ErrLeased), errors.Is(err, ErrDead):
 			count.Left++
-		case !errors.Is(err, ErrNotFound): // else it has gone meanwhile
+		case !errors.Is(err, ErrNotFound): // else it was removed during the call
 			return count, err
 		}
 	}

@@ -103,7 +103,7 @@ func TestSeriesCanBeSentAgain(t *testing.T) {
 		}
 		wantSent(t, q, s, SeriesResult{Sent: 1, Duplicates: 3}, nil)
 
-		// What was handled is not sent again, even if the series was moved and SendPast asks for it.
+		// A handled message is not sent again, even if the series was moved and SendPast asks for it.
 		wantNoError(t, mustReceive(t, q, 1)[0].Ack(ctx))
 		wantMoved(t, q, 10*time.Hour, SkipPast, SeriesMove{Moved: 3})
 		s.Past = SendPast
@@ -220,7 +220,7 @@ func TestCancelledSeriesIsGone(t *testing.T) {
 	})
 }
 
-// cut is a store that loses what follows after a number of reschedules.
+// cut is a store that fails all reschedules after the first few.
 type cut struct {
 	store.Store
 	left int

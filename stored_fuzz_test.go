@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzStored decodes what processes store for each other: reports of workers and the texts of
-// destinations. A program of another version or a user of the store may have written anything there.
+// FuzzStored decodes the texts that processes store for each other: reports of workers and the texts of destinations. A
+// program of another version or a user of the store may have written anything there.
 func FuzzStored(f *testing.F) {
 	for _, text := range []string{`{"v":1}`, `{"v":99}` + "\n{}", `{"v":2,"next":9223372036854775807}` + "\n" +
 		`{"name":"a","queue":"q","rrule":"FREQ=DAILY"}`, `{"held":[{"q":"a","id":"b","for":-9223372036854775808},1,"x"],"at":1e300}`,

@@ -32,8 +32,8 @@ type followUp struct {
 //	return later.Then("invoices", payload, later.In(time.Hour))
 //	return later.Then("mail", hello).Then("audit", entry)
 //
-// A follow-up takes the options of a send. Its id, unless WithID sets one, is derived from the message that
-// it follows. One whose id is live or within its dedup window changes nothing. There are up to
+// A follow-up takes the options of a send. Unless WithID sets an id, the id is derived from the message that the
+// handler acks. A follow-up with an id that is live or within its dedup window changes nothing. There are up to
 // store.MaxBatch follow-ups with up to store.MaxBatchBytes in total. Their payloads must not be modified.
 //
 // The embedded engine, and a Redis that is not a Cluster, ack and send in one step. Otherwise, if a Durability
@@ -190,9 +190,9 @@ func followUpID(m *Message, index int) string {
 	return fmt.Sprintf("%s-%03d", base64.RawURLEncoding.EncodeToString(sum[:16]), index)
 }
 
-// AckThen acks the message and sends the follow-ups, as described at Then. Errors are as from Ack; moreover, it
-// returns ErrInvalid or ErrTooLarge for a follow-up that is not allowed, and ErrFull if the store has no room for
-// them. The message is then held as before.
+// AckThen acks the message and sends the follow-ups, as described at Then. Errors are as from Ack; moreover, it returns
+// ErrInvalid or ErrTooLarge for a follow-up that is not allowed, and ErrFull if the store is full. The message is then
+// held as before.
 func (d *Delivery) AckThen(ctx context.Context, f *FollowUps) error {
 	if f == nil {
 		return d.Ack(ctx)

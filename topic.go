@@ -11,14 +11,14 @@ import (
 )
 
 // Topic distributes messages to queues. Each queue that is subscribed when a message is due receives it under the same
-// id, and has its own consumers, retries and dead letters: a queue is what other systems call a consumer group. Until
-// then it is one message, which can be cancelled and rescheduled. A Topic is returned by Client.Topic, and its methods
-// are safe for concurrent use.
+// id. The queue has its own consumers, retries and dead letters, like a consumer group of other systems. Until it is
+// due, a message can be cancelled and rescheduled as one. A Topic is returned by Client.Topic, and its methods are safe
+// for concurrent use.
 //
-// Workers that handle or forward a subscribed queue distribute the topic's messages, and any number of them may race;
-// a queue that is only used by Receive needs such a worker on some machine. Within one Redis or embedded store, each
+// Workers that handle or forward a subscribed queue distribute the topic's messages, and any number of them may race; a
+// queue that is only used by Receive needs such a worker on some machine. Within one Redis or embedded store, each
 // queue receives a message exactly once. In a Cluster, and for a message with more than store.MaxFollowUpQueues copies
-// or whose copies have more than store.MaxFollowUpBytes, it does so while the queue remembers the id, for a day.
+// or with copies of more than store.MaxFollowUpBytes, it does so while the queue remembers the id, for a day.
 type Topic struct {
 	client  *Client
 	topic   *topic.Topic
@@ -131,14 +131,14 @@ func (t *Topic) Get(ctx context.Context, id string) (*Info, error) {
 // TopicConfig is how a topic deals with its messages. The zero value is valid.
 type TopicConfig struct {
 	// DropUnsubscribed makes messages dead that are due while no queue is subscribed. The topic's queue keeps the last
-	// 1,000 of them as dead messages, which can be listed and replayed, and counts those before in Stats.Dropped.
+	// 1,000 of them as dead messages, which can be listed and replayed, and counts older ones in Stats.Dropped.
 	// Programs that publish do that, about every ten seconds, and Subscribe does. By default all messages are kept,
 	// ready, for the first subscription.
 	DropUnsubscribed bool `json:"drop_unsubscribed,omitempty"`
-	// HistoryAge and HistoryCount are for how long after their due time, and up to which number, distributed messages
-	// are retained; the number is exceeded by a few thousand at times. Zero sets no limit, and the zero value of both
-	// retains none. A retained message takes as much memory as in a queue. Under an id that the history has already,
-	// none is added.
+	// HistoryAge and HistoryCount limit the distributed messages that are retained, by the time since they were due and
+	// by number; the number is exceeded by a few thousand at times. Zero sets no limit, and the zero value of both
+	// retains none. A retained message takes as much memory as in a queue. A message with an id that is already in the
+	// history is not added again.
 	HistoryAge   time.Duration `json:"history_age,omitempty"`
 	HistoryCount int64         `json:"history_count,omitempty"`
 }
@@ -172,8 +172,8 @@ func (t *Topic) Config(ctx context.Context) (cfg TopicConfig, err error) {
 	return cfg, err
 }
 
-// Delete removes the topic with its subscriptions, those to other topics included, its history and the messages that
-// are not distributed yet. Messages that queues have received stay there.
+// Delete removes the topic with its subscriptions, including its subscriptions to other topics, its history and the
+// messages that are not distributed yet. Messages that queues have received stay there.
 func (t *Topic) Delete(ctx context.Context) error {
 	return t.call(func() error { return t.topic.Delete(ctx) })
 }
@@ -193,7 +193,7 @@ func (t *Topic) call(f func() error) error {
 // dropEvery is how often a process that publishes to a topic drops messages that are due without a subscription.
 const dropEvery = 10 * time.Second
 
-// dropSometimes drops messages, in the background, if the topic has no subscriptions and is configured so.
+// dropSometimes drops messages in the background, if the topic has DropUnsubscribed and lacks subscriptions.
 func (t *Topic) dropSometimes() {
 	if t.queue.invalid != nil {
 		return
@@ -220,7 +220,7 @@ type Subscription struct {
 	// Where is the filter of the subscription, "" for none; see Where.
 	Where string
 	// CatchingUp is set while Subscribe with From sends history. If that was interrupted, it stays set until the queue
-	// is subscribed again; until then the queue remembers what it receives for a day.
+	// is subscribed again; until then the queue remembers the ids of received messages for a day.
 	CatchingUp bool
 }
 
@@ -239,13 +239,13 @@ type subscribeOptions struct {
 
 type where string
 
-// Where has the queue receive only messages whose headers match a filter, a list of conditions that must all hold:
+// Where limits the subscription to messages with headers that match a filter, a list of conditions that must all hold:
 //
 //	region=eu, priority!=low, kind in (order, refund), kind notin (test), trace, !debug
 //
-// A name alone means that there is such a header, and with ! that there is none. Names and values are quoted in Go
-// syntax if they are empty or contain anything but letters, digits and . _ - / : @. Like Kubernetes' label selectors,
-// != and notin also match messages without the header.
+// A name alone matches messages with that header, and ! with a name matches messages without it. Names and values are
+// quoted in Go syntax if they are empty or contain anything but letters, digits and . _ - / : @. Like Kubernetes' label
+// selectors, != and notin also match messages without the header.
 func Where(filter string) SubscribeOption { return where(filter) }
 
 func (w where) applySubscribe(o *subscribeOptions) error {
@@ -254,8 +254,8 @@ func (w where) applySubscribe(o *subscribeOptions) error {
 }
 
 // Subscribe subscribes a queue to the topic, or replaces its subscription. The queue receives every message that is
-// published after Subscribe has returned, and of those before the ones that are not distributed yet. With From,
-// Subscribe returns when the queue has received the history, and the queue receives each message once.
+// published after Subscribe has returned, and earlier messages that are not distributed yet. With From, Subscribe
+// returns when the queue has received the history, and the queue receives each message once.
 //
 // A topic can be subscribed to another one by the name of its queue, "topic:NAME". Subscribe returns ErrInvalid if
 // messages would come back to the topic; the text shows the circle. It returns ErrTooLarge if MaxSubscriptions queues
@@ -286,14 +286,14 @@ func (t *Topic) SubscribeIf(
 	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, allow) })
 }
 
-// CheckFilter returns the ErrInvalid or ErrTooLarge with which Subscribe refuses Where with a filter, or nil.
+// CheckFilter returns the ErrInvalid or ErrTooLarge that Subscribe would return for Where with a filter, or nil.
 func CheckFilter(filter string) error {
 	_, err := topic.ParseFilter(filter)
 	return err
 }
 
-// Unsubscribe ends the subscription of a queue, which receives nothing of the topic once Unsubscribe has returned. What
-// it has received stays there. Unsubscribe returns ErrNotFound if the queue is not subscribed.
+// Unsubscribe ends the subscription of a queue. The queue receives nothing of the topic once Unsubscribe has returned.
+// Messages that it has received stay there. Unsubscribe returns ErrNotFound if the queue is not subscribed.
 func (t *Topic) Unsubscribe(ctx context.Context, queue string) error {
 	return t.call(func() error { return t.topic.Unsubscribe(ctx, queue) })
 }
@@ -331,8 +331,8 @@ func (t *Topic) History(ctx context.Context, o HistoryOptions) (Page, error) {
 	})
 }
 
-// HistoryStart is a place in a topic's history. It is also a SubscribeOption, with which the queue receives what the
-// history has from there on.
+// HistoryStart is a place in a topic's history. As a SubscribeOption it delivers the history from that place on to the
+// queue.
 type HistoryStart struct {
 	place topic.Start
 	bad   error
@@ -367,8 +367,8 @@ type Rewound struct {
 	Kept int // messages that it has or remembers, and that do not match its filter
 }
 
-// Rewind has a subscribed queue receive again what the history has from a place on, up to now. Messages that it
-// still has, dead ones included, are left alone, and so are those whose ids it remembers. The others start without
+// Rewind delivers the history from a place on, up to now, to a subscribed queue again. Messages that the queue still
+// has, dead ones included, are left alone, and so are messages with ids that it remembers. The others start without
 // failed attempts, and no longer expire. Rewind returns ErrNotFound if the queue is not subscribed or the topic retains
 // no history, or not the message of FromID.
 func (t *Topic) Rewind(ctx context.Context, queue string, from HistoryStart) (r Rewound, err error) {

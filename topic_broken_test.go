@@ -13,7 +13,7 @@ import (
 
 var errFormat = fmt.Errorf("test: another format: %w", ErrUnsupported)
 
-// refuseWrites refuses what is written to a queue.
+// refuseWrites refuses writes to a queue.
 func refuseWrites(to string) func(call, queue string) error {
 	return func(call, queue string) error {
 		if queue == to && call != "claim" {
@@ -24,7 +24,7 @@ func refuseWrites(to string) func(call, queue string) error {
 }
 
 // breakBad subscribes the queues good and bad to a topic, starts a worker that handles some queues, and then refuses
-// what is written to bad. It returns what the worker receives, and a function that stops it.
+// writes to bad. It returns the messages that the worker receives, and a function that stops it.
 func breakBad(
 	t *testing.T, topic *Topic, s *interleaved, handled ...string,
 ) (got map[string]*log[string], stop func() error) {
@@ -60,7 +60,7 @@ func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 		if counts.Scheduled+counts.Ready != 3 {
 			t.Errorf("the topic has %+v, want 3 messages that wait for the queue", counts)
 		}
-		time.Sleep(3 * 24 * time.Hour) // longer than queues remember what they were sent
+		time.Sleep(3 * 24 * time.Hour) // longer than queues remember ids
 		s.set(nil)
 		time.Sleep(10 * time.Minute) // twice the longest pause between attempts
 		all := []string{"0", "1", "2", "skipped"}
@@ -87,7 +87,7 @@ func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 	})
 }
 
-// What the queue receives late is as it was published.
+// A message that a queue receives late is unchanged.
 func TestMessageThatWaitedForAQueueIsUnchanged(t *testing.T) {
 	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
 		topic := c.Topic("orders")
@@ -196,7 +196,7 @@ func TestMessageThatWaitsForAQueueFreesItsID(t *testing.T) {
 		}
 		topic := c.Topic("orders")
 		got, _ := breakBad(t, topic, s, "good", "bad")
-		publish(t, topic, "0") // from which workers know that the queue cannot be written
+		publish(t, topic, "0") // so that workers know that the queue cannot be written
 		settled()
 		publish(t, topic, "1", WithID("x"))
 		settled()
@@ -217,10 +217,10 @@ func TestMessageWithASuccessorWaitsForAQueue(t *testing.T) {
 		}
 		topic := c.Topic("orders")
 		got, _ := breakBad(t, topic, s, "good", "bad")
-		publish(t, topic, "0") // from which workers know that the queue cannot be written
+		publish(t, topic, "0") // so that workers know that the queue cannot be written
 		settled()
 		s.before("settle", topicOrders, func() {
-			// Queues take it when they have handled the first one, which has its id.
+			// Queues take it when they have handled the first message, because the two have the same id.
 			outcome, err := topic.Queue().SendMessage(t.Context(), Outgoing{ID: "x", Payload: []byte("2"),
 				When: In(time.Second), OnDuplicate: Follow(), Headers: map[string]string{"late": ""}})
 			if err != nil || outcome.Outcome != SendFollows {

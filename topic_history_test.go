@@ -70,7 +70,7 @@ func TestTopicSubscriptionStartsInThePast(t *testing.T) {
 		}
 		settled()
 		if _, exact := c.store.(unlinked); exact {
-			return // the queue remembers what it was sent for a day
+			return // the queue remembers the ids of its messages for a day
 		}
 		if r != (Rewound{Sent: 2, Kept: 2}) && r != (Rewound{Sent: 3, Kept: 1}) {
 			t.Errorf("Rewind = %+v", r)

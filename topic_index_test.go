@@ -16,7 +16,7 @@ import (
 
 const lookEvery = topic.LookEvery
 
-// loseIndex does something and then takes back what it changed in the index, as a failover may.
+// loseIndex calls do and then takes back its changes of the index, as a failover may.
 func loseIndex(t *testing.T, c *Client, do func()) {
 	t.Helper()
 	before, err := c.store.Properties(t.Context(), reserved.TopicIndex)
@@ -50,7 +50,7 @@ func TestSubscriptionWhoseChangeOfTheIndexWasLostIsFound(t *testing.T) {
 
 		loseIndex(t, c, func() { unsubscribe(t, topic, "old") })
 		settled()
-		publish(t, topic, "2") // the distributor learns that nobody is subscribed
+		publish(t, topic, "2") // the distributor learns that no queue is subscribed
 		settled()
 		loseIndex(t, c, func() { subscribe(t, topic, "old") })
 		time.Sleep(2 * lookEvery)

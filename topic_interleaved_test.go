@@ -12,11 +12,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// interleaved is a store between whose calls a test does something.
+// interleaved is a store that calls functions of a test between its calls.
 type interleaved struct {
 	store.Store
 	mu     sync.Mutex
-	steps  map[string]func()              // by call and queue, before which each is done once
+	steps  map[string]func()              // by call and queue; each is called once, before the first such call
 	refuse func(call, queue string) error // an error that a call returns instead
 }
 
@@ -200,7 +200,7 @@ func TestNothingArrivesAfterUnsubscribe(t *testing.T) {
 				publish(t, topic, "3")
 				settled()
 				if _, linked := s.Store.(*memstore.Store); linked && call == "send gone" {
-					return // there are no sends
+					return // a linked store makes no sends
 				}
 				wantCounts(t, c.Queue("gone"), 0, had, 0, 0)
 				wantReceived(t, got, map[string][]string{"here": {"1", "2", "3"}})
@@ -233,7 +233,7 @@ func TestNothingArrivesAfterTheTopicIsDeleted(t *testing.T) {
 				publish(t, topic, "1")
 				settled()
 				if _, linked := s.Store.(*memstore.Store); linked && call != "settle "+topicOrders {
-					return // there are no sends
+					return // a linked store makes no sends
 				}
 				wantCounts(t, c.Queue("a"), 0, had, 0, 0)
 				for _, q := range []*Queue{topic.Queue(), c.Queue("topic-history:orders")} {
@@ -271,7 +271,7 @@ func TestSubscriptionFromThePastReceivesMessagesInFlightOnce(t *testing.T) {
 				publish(t, topic, "3")
 				settled()
 				if _, linked := s.Store.(*memstore.Store); linked && call[:4] == "send" {
-					return // there are no sends
+					return // a linked store makes no sends
 				}
 				wantReceived(t, got, map[string][]string{"old": {"1", "2", "3"}})
 				wantReceived(t, lateGot, map[string][]string{"late": {"1", "2", "3"}})
@@ -381,7 +381,7 @@ func TestUnsubscribedTopicReceivesNothing(t *testing.T) {
 				publish(t, all, "1")
 				settled()
 				if _, linked := s.Store.(*memstore.Store); call == "send" && linked {
-					return // there are no sends
+					return // a linked store makes no sends
 				}
 				want := map[string][]string{"audit": {"1"}}
 				if _, linked := s.Store.(*memstore.Store); call == "settle" && !linked {
@@ -561,7 +561,7 @@ func TestDeletedQueueReceivesNothing(t *testing.T) {
 				settled()
 				wantReceived(t, got, map[string][]string{"here": {"1"}})
 				if _, linked := s.Store.(*memstore.Store); linked && call == "send gone" {
-					return // there are no sends
+					return // a linked store makes no sends
 				}
 				if s := mustStats(t, c.Queue("gone")); s.Exists {
 					t.Errorf("the deleted queue has %+v", s)

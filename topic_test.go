@@ -55,13 +55,13 @@ func publish(t *testing.T, topic *Topic, payload string, opts ...SendOption) str
 	return id
 }
 
-// settled sleeps until workers have learned of subscriptions and distributed what is due.
+// settled sleeps until workers have learned of subscriptions and distributed the due messages.
 func settled() {
 	time.Sleep(2 * topic.IndexEvery)
 	synctest.Wait()
 }
 
-// collect returns a worker that handles queues, and what each has received.
+// collect returns a worker that handles queues, and the payloads that each queue has received.
 func collect(c *Client, queues ...string) (*Worker, map[string]*log[string]) {
 	w, got := NewWorker(c, WorkerConfig{}), map[string]*log[string]{}
 	for _, queue := range queues {
@@ -195,7 +195,7 @@ func TestTopicDropsWhatNobodySubscribedTo(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		wantReceived(t, got, nil)
 		page, err := topic.Queue().List(t.Context(), ListOptions{State: StateReady})
-		if err != nil || len(page.Messages) != 1 { // nobody distributes it, as no worker has a subscribed queue
+		if err != nil || len(page.Messages) != 1 { // it is not distributed, because no worker has a subscribed queue
 			t.Errorf("ready: %+v, %v", page, err)
 		}
 		subscribe(t, topic, "q")

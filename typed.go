@@ -14,10 +14,10 @@ import (
 // Codec converts values to payloads and back. It must be safe for concurrent use.
 //
 // A Codec can have the method ContentType() string, as JSON does with application/json. A message then has the header
-// content-type with that text, by which the HTTP API and the page know JSON, unless its sender sets the header.
+// content-type with that text, unless its sender sets the header. The HTTP API and the page recognise JSON by it.
 type Codec interface {
 	Encode(value any) ([]byte, error)
-	// Decode stores the payload's value in value, which is a pointer.
+	// Decode decodes the payload into value, which is a pointer.
 	Decode(payload []byte, value any) error
 }
 

@@ -17,12 +17,12 @@ func oneVersion(version string, asked *int) func(string) bool {
 	}
 }
 
-// TestConditionHoldsUntilTheChange has somebody else make a change between the check and the change.
+// TestConditionHoldsUntilTheChange makes another change between the check and the change.
 func TestConditionHoldsUntilTheChange(t *testing.T) {
 	const queue = "q"
 	cfg := TopicConfig{HistoryCount: 1}
 	for name, test := range map[string]struct {
-		call, of string // before which the other one makes the change
+		call, of string // the other change comes before this call
 		version  string // that the condition wants
 		begin    func(ctx context.Context, c *Client) error
 		other    func(ctx context.Context, c *Client) error

@@ -243,7 +243,7 @@ type Worker struct {
 	client *Client
 	cfg    WorkerConfig
 
-	onlySchedules bool // it has no queue; see Schedules.Worker
+	onlySchedules bool // it handles no queue; see Schedules.Worker
 
 	mu           sync.Mutex // guards the fields below
 	handlers     map[string]queueHandler
@@ -264,9 +264,8 @@ func NewWorker(c *Client, cfg WorkerConfig) *Worker {
 
 // Handle registers the handler of a queue. Call it before Run.
 //
-// Run returns ErrInvalid, and delivers nothing, after a Handle with a queue name that is not allowed, a nil
-// handler, or a queue that has a handler already. A Handle after Run has begun has no effect but an error in
-// the log.
+// Run returns ErrInvalid, and delivers nothing, after a Handle with a queue name that is not allowed, a nil handler, or
+// a queue that has a handler already. A Handle after Run has begun only logs an error.
 func (w *Worker) Handle(queue string, h HandlerFunc) {
 	var err error
 	if h == nil {

@@ -21,11 +21,11 @@ import (
 // meaning, and any other error is a failed attempt of that message alone. A panic, a slice of another length, and
 // errors after msgs was reordered are a failed attempt of every message.
 //
-// The context ends with ErrTimeout at the end of the time limit, which is the shortest among the messages; what then
-// happens to each is as described at WorkerConfig.Timeout. Otherwise it ends when no message of the batch is held any
-// more, with the cause of the last one: ErrLeaseLost, ErrCancelled or ErrShutdown. A message that is cancelled, or
-// whose lease is lost, while others are held does not end the context: its result is ignored, and the others are not
-// affected. MessageFromContext returns nil.
+// The context ends with ErrTimeout at the end of the time limit, which is the shortest among the messages;
+// WorkerConfig.Timeout describes the effect on each message. Otherwise it ends when the worker no longer holds any
+// message of the batch, with the cause of the last one: ErrLeaseLost, ErrCancelled or ErrShutdown. A message that is
+// cancelled, or loses its lease, while others are held does not end the context: its result is ignored, and the others
+// are not affected. MessageFromContext returns nil.
 type BatchHandlerFunc func(ctx context.Context, msgs []*Message) []error
 
 // BatchConfig configures a handler of batches. The zero value is valid.
@@ -43,8 +43,8 @@ const (
 )
 
 // HandleBatch registers a handler of the messages of a queue that gets several at a time. Call it before Run, which
-// returns ErrInvalid, and delivers nothing, for a handler that is nil or a BatchConfig that is not allowed. Besides,
-// the rules of Handle apply.
+// returns ErrInvalid, and delivers nothing, for a handler that is nil or a BatchConfig that is not allowed. The rules
+// of Handle apply, too.
 //
 // A batch counts as one handler towards Concurrency, from its first message on, also while it waits for more. Messages
 // are only claimed for a batch that has its place, and their leases are extended while they wait. When the worker
@@ -78,9 +78,9 @@ type batchHandler struct {
 
 // messageBatch is the tasks that a handler runs together. The scheduler knows it by its first task.
 type messageBatch struct {
-	liveContext // of the tasks, whose ends it counts
+	liveContext // of the tasks; it counts their ends
 	tasks       []*task
-	held        atomic.Int64 // tasks whose contexts have not ended
+	held        atomic.Int64 // tasks with contexts that have not ended
 	cancel      context.CancelCauseFunc
 }
 
@@ -97,7 +97,7 @@ func (qw *queueWorker) newBatch(tasks []slots.Task) slots.Task {
 			b.left(nil)
 		case t.Begin():
 			b.tasks = append(b.tasks, t)
-		default: // it was lost meanwhile
+		default: // it was lost before it joined the batch
 			t.ctx().end(ErrLeaseLost)
 		}
 	}

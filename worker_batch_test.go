@@ -141,7 +141,7 @@ func TestBatchSettlesEachMessageByItsOwnResult(t *testing.T) {
 				t.Errorf("events of %s are %v", id, kinds)
 			}
 		}
-		time.Sleep(10 * time.Hour) // only what failed comes again
+		time.Sleep(10 * time.Hour) // only failed messages come again
 		got := attempts.list()
 		slices.Sort(got)
 		has := func(attempt string) bool { return slices.Contains(got, attempt) }

@@ -16,8 +16,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// freezing is a store whose calls on some queues do not return while they are frozen, like those on a server
-// that was stopped with SIGSTOP.
+// freezing is a store with calls on some queues that do not return while they are frozen, like calls on a server that
+// was stopped with SIGSTOP.
 type freezing struct {
 	store.Store
 	late bool // the calls take effect, and only their replies are late
@@ -248,7 +248,7 @@ func TestClaimOnASlowNetworkKeepsItsSlots(t *testing.T) {
 		before := handled.Load()
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
-			synctest.Wait() // until what was handled is acked
+			synctest.Wait() // until the handled messages are acked
 			if a, b := mustStats(t, c.Queue("a")).Leased, mustStats(t, c.Queue("b")).Leased; a+b > 10 {
 				t.Fatalf("%d messages are held with 10 slots", a+b)
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// scripted is a store whose claims, settles and waits a test sees and changes, except for those of workers' own queues.
+// scripted is a store with claims, settles and waits that a test sees and changes, except on workers' own queues.
 type scripted struct {
 	store.Store
 	claim   func(req store.ClaimRequest) error // before the store's claim
@@ -87,7 +87,8 @@ func TestWorkerSettleThatIsNotDurableTookEffectAndALostOneDidNot(t *testing.T) {
 	}
 }
 
-// The lease is extended meanwhile. The settle is given up all the same when it would have ended at first.
+// The lease is extended between the failures. The settle is still given up when the lease would have ended without the
+// extension.
 func TestWorkerSettleIsGivenUpWhenTheLeaseOfItsFirstFailureWouldHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
@@ -301,7 +302,7 @@ func TestForwardEndsADeliverWhoseLeaseCannotBeExtended(t *testing.T) {
 	})
 }
 
-// A settle fails until the lease has ended. What the store then says about the message is true.
+// A settle fails until the lease has ended. The store's answer about the message is then true.
 func TestForwardSettleAfterTheEndOfTheLeaseIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events

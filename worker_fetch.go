@@ -13,9 +13,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// minAckGroup is the number of messages from which the acks of a claim wait for each other. Acking half a
-// lease of 500 costs three quarters of acking all of it; for a lease of 32 it is nine tenths
-// (docs/benchmarks.md, Scripts).
+// minAckGroup is the number of messages in the smallest claim with acks that wait for each other. Acking half a lease
+// of 500 costs three quarters of acking all of it; for a lease of 32 it is nine tenths (docs/benchmarks.md, Scripts).
 const minAckGroup = 64
 
 // taskSlab is the number of tasks allocated at a time, because the fetching goroutine limits a busy queue.
@@ -61,7 +60,7 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 // fetchOnce makes one claim for the reserved slots and room. It reports whether it got fewer messages.
 func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Reservation) (short bool, err error) {
 	defer r.beginClaim()()
-	// The claim does not end with ctx: it may have claimed messages, which are then released.
+	// The claim does not end with ctx: it may have claimed messages, and they must be released.
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
 	asked := time.Now()

@@ -390,7 +390,7 @@ func TestDelivererContextEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// A claim can take most of its lease; what is left of it is extended in time.
+// A claim can take most of its lease; the rest of the lease is extended in time.
 func TestDelivererKeepsMessagesOfALateClaim(t *testing.T) {
 	inDelivering(t, func(t *testing.T, f *delivering) {
 		f.store.set(nil, func(_ context.Context, call string) error {

@@ -313,7 +313,7 @@ func mustSendTo(t *testing.T, s store.Store, queue string) {
 	wantNoError(t, err)
 }
 
-// fullStore has no room for follow-ups while it is full.
+// fullStore refuses follow-ups with ErrFull while it is full.
 type fullStore struct {
 	linkedFaulty
 	full, whole atomic.Bool // whole refuses the whole call

@@ -15,7 +15,7 @@ import (
 
 type giveBackOrder struct{ Number int }
 
-// decoder is a destination that takes what it can decode.
+// decoder is a destination that takes the messages that it can decode.
 type decoder struct{ orders Typed[giveBackOrder] }
 
 func (d decoder) Deliver(_ context.Context, msgs []*Message) []error {
@@ -61,7 +61,7 @@ func TestUndecodablePayloadIsGivenBackForAnHourAndThenDead(t *testing.T) {
 				mustSend(t, q, `{"Number":"seven"}`, WithID("new"), MaxAttempts(1))
 				synctest.Wait()
 				begin := time.Now()
-				for range 59 { // restarts do not begin the hour anew
+				for range 59 { // restarts do not begin the hour again
 					time.Sleep(time.Minute)
 					info, err := q.Get(t.Context(), "new")
 					if err != nil || info.Attempts != 0 || !strings.Contains(info.LastError, "cannot be decoded into later.give") ||

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// localStore is a store.Local whose properties nobody changes after a worker's first look.
+// localStore is a store.Local with properties that do not change after a worker's first look.
 type localStore struct {
 	*faulty
 	calls *atomic.Int64
@@ -64,7 +64,7 @@ func TestIdleWorkerOfALocalStoreHardlyLooks(t *testing.T) {
 	})
 }
 
-// failingIndex is a store whose properties can fail to be read.
+// failingIndex is a store that can fail to read its properties.
 type failingIndex struct {
 	store.Store
 	failing atomic.Bool

@@ -14,7 +14,7 @@ func TestWorkerLogsFailuresAndDeathsAtTheirLevels(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg          WorkerConfig
 		level        slog.Level // of the logger
-		failed, dead string     // what is logged; "" for nothing
+		failed, dead string     // the logged texts; "" for nothing
 	}{
 		"defaults": {WorkerConfig{}, slog.LevelInfo, "", "level=WARN"},
 		"debug":    {WorkerConfig{}, slog.LevelDebug, "level=DEBUG", "level=WARN"},

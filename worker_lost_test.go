@@ -16,8 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A message can be lost between the moment in which its batch is chosen and that in which the handler starts. The batch
-// must not count it among those that are held.
+// A message can be lost after its batch is chosen and before the handler starts. The batch must not count it as held.
 func TestBatchContextEndsWithItsLastMessageAlsoIfOneWasLostBeforeTheStart(t *testing.T) {
 	for name, lose := range map[string]func(*task){
 		"and its context has ended": func(t *task) { t.end(); t.ctx().end(ErrCancelled) },
@@ -94,7 +93,7 @@ func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
 	})
 }
 
-// unlisting is a store that takes no records of workers, and counts those that are to be removed.
+// unlisting is a store that refuses the records of workers, and counts the removals of records.
 type unlisting struct {
 	store.Store
 	removals atomic.Int32

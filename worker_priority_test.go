@@ -16,8 +16,8 @@ import (
 // ranks are the queues of the tests, by priority.
 var ranks = map[string]QueueConfig{"high": {Priority: 1}, "low": {}, "lowest": {Priority: -1}}
 
-// before counts the messages of a queue that ran before those of another, of which it ignores the last few: they may
-// have got their handlers earlier, and only their goroutines were late.
+// before counts the messages of a queue that ran before messages of another one. It ignores the last few messages of
+// the other queue: they may have got their handlers earlier, and only their goroutines were late.
 func before(order []string, queue, other string, ignore int) (n int) {
 	for i := len(order) - 1; i >= 0; i-- {
 		if order[i] != other {
@@ -59,8 +59,9 @@ func TestPriorityHigherQueuesRunFirst(t *testing.T) {
 						if len(all) != 3*n {
 							t.Fatalf("%d messages ran, want %d", len(all), 3*n)
 						}
-						// Until the first claims are back, nobody knows what is due. The last claims of a backlog are
-						// two at a time, and the first that finds no more ends the wait for the other.
+						// Until the first claims are back, the worker does not know which messages are due. The last
+						// claims of a backlog are two at a time, and the first that finds no more ends the wait for the
+						// other.
 						most := 3*concurrency + 2
 						for _, pair := range [][2]string{{"low", "high"}, {"lowest", "low"}} {
 							if got := before(all, pair[0], pair[1], concurrency); got > most {
@@ -74,7 +75,7 @@ func TestPriorityHigherQueuesRunFirst(t *testing.T) {
 	}
 }
 
-// A claim takes time, in which handlers become free.
+// Handlers become free while a claim is under way.
 func TestPriorityHoldsWhileTheHigherQueueFetchesItsBacklog(t *testing.T) {
 	for _, handler := range []time.Duration{100 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
 		t.Run(fmt.Sprint("handlers of ", handler), func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestPriorityStarvationLimitGivesLowerQueuesATurn(t *testing.T) {
 		prefetch       int
 		fewest, most   int // messages of each lower priority in 20 s
 	}{
-		{5 * time.Millisecond, time.Second, 0, 9, 30}, // what is prefetched returns after a second, and waits anew
+		{5 * time.Millisecond, time.Second, 0, 9, 30}, // a prefetched message returns after a second, and waits again
 		{5 * time.Millisecond, time.Second, -1, 18, 25},
 		{time.Second, 4 * time.Second, -1, 4, 8},
 		{5 * time.Millisecond, 0, -1, 3, 8}, // 5 s by default
@@ -293,7 +294,7 @@ func TestPriorityOnRedis(t *testing.T) {
 	}
 	all := order.list()
 	for _, pair := range [][2]string{{"low", "high"}, {"lowest", "low"}} {
-		// See TestPriorityHigherQueuesRunFirst; besides, the machine may hold up a claim.
+		// See TestPriorityHigherQueuesRunFirst. In addition, the machine may hold up a claim.
 		if got := before(all, pair[0], pair[1], 8); got > n/2 {
 			t.Errorf("%d messages of %s ran before the last one of %s", got, pair[0], pair[1])
 		}

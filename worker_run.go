@@ -421,8 +421,8 @@ func (w *Worker) Queues() []string {
 }
 
 // WaitIdle waits until the worker holds no message: no handler runs, claimed messages are settled and their events were
-// reported, nothing is being forwarded, and OnDead is not being called. It is for tests, which then look at what the
-// handlers did; package latertest uses it. Ready messages that the worker has not claimed yet do not count; see
+// reported, nothing is being forwarded, and OnDead is not being called. It is for tests that then look at the effects
+// of the handlers; package latertest uses it. Ready messages that the worker has not claimed yet do not count; see
 // Queue.Stats. It returns the context's cause if that ends first, and nil at once if the worker does not run.
 func (w *Worker) WaitIdle(ctx context.Context) error {
 	w.mu.Lock()
@@ -461,7 +461,7 @@ func (r *run) beginClaim() (done func()) {
 // changes lets any number of goroutines wait until something has changed.
 type changes struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed by the next change; nil while nobody waits
+	changed chan struct{} // closed by the next change; nil without a waiter
 }
 
 // next returns a channel that the next change closes.

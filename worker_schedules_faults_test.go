@@ -17,7 +17,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// stepStore is a store whose calls for the steps of schedules a test replaces. Each function may be nil.
+// stepStore is a store with replaceable calls for the steps of schedules. Each function may be nil.
 type stepStore struct {
 	store.Store
 	linked bool

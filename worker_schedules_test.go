@@ -90,8 +90,8 @@ func TestScheduleSurvivesAKillAtEveryCall(t *testing.T) {
 	}
 }
 
-// killedSchedule runs a schedule whose first process is killed, and checks that each run is there once. It returns how
-// many calls the first process made.
+// killedSchedule runs a schedule, kills its first process, and checks that each run is there once. It returns the
+// number of calls that the first process made.
 func killedSchedule(t *testing.T, linked, effect bool, kill int) int {
 	s := memstore.New()
 	start := time.Now()
@@ -167,7 +167,7 @@ func (c shiftedClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// TestScheduleUsesTheClockOfTheStore has a store whose clock is an hour from that of the workers.
+// TestScheduleUsesTheClockOfTheStore has a store with a clock that differs from the clock of the workers.
 func TestScheduleUsesTheClockOfTheStore(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour, 90 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestScheduleOfManyMissedRuns(t *testing.T) {
 		synctest.Wait()
 		stats, err := c.Queue("q").Stats(t.Context())
 		info := getSchedule(t, c, "a")
-		// 3,000 of those that are late by more than a minute, and the 60 after them.
+		// 3,000 of the runs that are late by more than a minute, and the 60 after them.
 		if err != nil || stats.Ready != 3060 || info.Runs != 3060 || info.MissedRuns != 3600-3060 {
 			t.Errorf("%d runs are ready, %d were sent, %d missed: %v", stats.Ready, info.Runs, info.MissedRuns, err)
 		}
@@ -279,7 +279,7 @@ func TestScheduleThatWasImportedRuns(t *testing.T) {
 	})
 }
 
-// TestScheduleThatCannotRunKeepsNoOtherFromRunning has a record that somebody edited.
+// TestScheduleThatCannotRunKeepsNoOtherFromRunning has a record that was edited by hand.
 func TestScheduleThatCannotRunKeepsNoOtherFromRunning(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		put(t, c, everyMinute("a"), PutCreated)

@@ -85,7 +85,7 @@ func (t *task) init(held *lease, c *store.Claimed, now time.Time) {
 // ctx returns the handler's context.
 func (t *task) ctx() *messageContext { return (*messageContext)(t) }
 
-// receipt returns the receipt with which the message is settled.
+// receipt returns the receipt that settles the message.
 func (t *task) receipt() store.Receipt {
 	return store.Receipt{Lease: t.lease.ID, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
 }
@@ -377,13 +377,13 @@ func ConcurrencyFromContext(ctx context.Context) int {
 	return n
 }
 
-// ContextWithMessage returns a context from which MessageFromContext returns m, as in a handler. Use it in tests of
-// handlers and of the functions that they call.
+// ContextWithMessage returns a context with the message m, as in a handler: MessageFromContext returns m. Use it in
+// tests of handlers and of the functions that they call.
 func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// MessageFromContext returns the message of the handler whose context is ctx or an ancestor of it, or nil.
+// MessageFromContext returns the message of the handler that received ctx or an ancestor of it, or nil.
 func MessageFromContext(ctx context.Context) *Message {
 	m, _ := ctx.Value(messageKey{}).(*Message)
 	return m
@@ -453,8 +453,8 @@ func (t *task) settled(state State) {
 	t.close()
 }
 
-// tryAgain schedules another settle with the same receipt, until the time at which the lease would have
-// ended when the settle first failed. It reports false when a retry has no point.
+// tryAgain schedules another settle with the same receipt, until the lease would have ended as of the first failure. It
+// reports false when a retry has no point.
 func (t *task) tryAgain(err error) bool {
 	if calls.IsPermanent(err) {
 		return false
@@ -482,7 +482,7 @@ func levelOf(configured slog.Leveler, otherwise slog.Level) slog.Level {
 	return configured.Level()
 }
 
-// logFailure logs a failed attempt after which the message is delivered again.
+// logFailure logs a failed attempt that is followed by another delivery of the message.
 func (t *task) logFailure(delay time.Duration, err error) {
 	r := t.lease.qw.run
 	level := levelOf(r.cfg.FailureLevel, slog.LevelDebug)

@@ -32,7 +32,7 @@ const (
 	CommandRestart = fleet.Restart // Run drains and returns ErrRestart
 	CommandPause   = fleet.Pause   // Worker.Pause
 	CommandResume  = fleet.Resume  // Worker.Resume
-	CommandReport  = fleet.Report  // report at once what handlers hold, for Client.Workers
+	CommandReport  = fleet.Report  // report the held messages at once, for Client.Workers
 )
 
 const (
@@ -79,8 +79,8 @@ type WorkerInfo struct {
 	Now time.Time
 }
 
-// Forwarded is a queue whose messages a worker moves: its name, Queue, and the destination, To, as Destination.String
-// describes it.
+// Forwarded is a queue with messages that a worker moves: its name, Queue, and the destination, To, as
+// Destination.String describes it.
 type Forwarded = fleet.Forwarded
 
 // GivenBack is messages that a worker has given back and that have not fallen due again; see the function GiveBack. Of
@@ -147,7 +147,7 @@ func (e *WorkerError) Error() string { return fmt.Sprintf("worker %s: %v", e.Wor
 // Unwrap returns Err.
 func (e *WorkerError) Unwrap() error { return e.Err }
 
-// RemoteWorker is a worker in another program, such as a client of the HTTP API, for which this one calls Receive.
+// RemoteWorker is a worker in another program, such as a client of the HTTP API. This program calls Receive for it.
 type RemoteWorker struct {
 	// ID is the same for all calls for the worker, in all programs that make some. Two workers have different ones.
 	ID string
@@ -158,14 +158,14 @@ type RemoteWorker struct {
 }
 
 // ReceiveFor is Receive for a remote worker. The worker is listed by Workers during the call and for 16 to 30 seconds
-// after it, or for the lease of its messages if that is longer, up to 15 minutes. It holds the messages its last call
-// returned.
-// Any client of the store can make the next call. One call should be made at a time, for all queues of the worker.
+// after it, or for the lease of its messages if that is longer, up to 15 minutes. It holds the messages that its last
+// call returned. Any client of the store can make the next call. One call should be made at a time, for all queues of
+// the worker.
 //
 // told is the command to the worker, see ControlWorkers, or "". After CommandPause it receives nothing, but the call
 // waits, and continues when the worker is resumed. CommandDrain and CommandRestart end the call without messages: the
-// worker finishes its messages and ends. CommandDrain is repeated until there was no call for as long as the worker is
-// listed, or until it is resumed; CommandRestart is not, because the next call may be that of the new program.
+// worker finishes its messages and ends. CommandDrain is repeated until the worker is resumed, or until it made no call
+// for as long as it is listed. CommandRestart is not repeated, because the next call may come from the new program.
 //
 // It makes about three calls to the store more than Receive.
 func (c *Client) ReceiveFor(ctx context.Context, w RemoteWorker, n int, queues []ReceiveQueue, opts ...ReceiveOption) (
@@ -267,8 +267,8 @@ func (r *run) hasClaimed() { r.claimedOnce.Do(func() { close(r.claimed) }) }
 
 // Alive returns an error if a part of the running worker is stuck, for health checks and watchdogs: a call to the store
 // has not returned 10 seconds after its time limit, or leases have not been looked after for 10 seconds. If the worker
-// is locked up, Alive does not return. A store that fails is no reason to end a worker, which retries, and neither is a
-// slow handler: Alive then returns nil. It returns ErrInvalid before Run.
+// is locked up, Alive does not return. Alive returns nil while the store fails, because the worker retries, and while a
+// handler is slow. It returns ErrInvalid before Run.
 func (w *Worker) Alive() error {
 	w.mu.Lock()
 	r := w.run

@@ -33,7 +33,7 @@ func registerBulk(s *Server) {
 	}, s.bulk)
 }
 
-// Action is what a bulk change does with each message.
+// Action is the change that a bulk change makes to each message.
 type Action struct {
 	Action string     `json:"action" enum:"cancel,run,reschedule,shift,replay" doc:"run makes due at once; shift moves the due time by a duration; replay makes dead ones live again"`
 	In     Duration   `json:"in,omitempty" doc:"Of reschedule and replay: due after this delay"`
@@ -92,7 +92,8 @@ type found struct {
 // size returns how many bytes it takes.
 func (f *found) size() int64 { return int64(len(f.id)) + 32 }
 
-// change changes some messages and returns how many, and which of them were shifted. Those that it skips are no error.
+// change changes some messages. It returns how many it changed, and the messages that it shifted. A skipped message is
+// not an error.
 type change func(ctx context.Context, messages []found) (n int, shifted []shifted, err error)
 
 // changeBatch is a change that shifts nothing.
@@ -103,7 +104,7 @@ func changeBatch(do func(ctx context.Context, ids []string) (int, error)) change
 	}
 }
 
-// change returns what the action does. It returns ErrInvalid for fields that the action does not take.
+// change returns the function that applies the action. It returns ErrInvalid for fields that the action does not take.
 func (a *Action) change(q *later.Queue) (change, error) {
 	timed := a.In != "" || a.At != nil
 	switch {

@@ -83,7 +83,7 @@ func TestUndoOfAShiftMovesBackExactlyWhatItMoved(t *testing.T) {
 		return all
 	}
 	before := dues()
-	// The first ten move among the others, where a shift by the opposite would find those, too.
+	// The first ten messages move among the others. A shift back by the same duration would move the others, too.
 	shift := a.bulk(`{"filter": {"state": "scheduled", "json": "n < 10"}, "action": "shift", "by": "10h"}`)
 	if shift["changed"] != 10.0 || shift["undoable"] != true {
 		t.Fatalf("%v", shift)

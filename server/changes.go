@@ -47,9 +47,9 @@ type Change struct {
 	Attributes map[string]any `json:"attributes" doc:"To what it was done, such as id, count and filter"`
 }
 
-// Changed logs that whoever sent the request of ctx changed something, as access.Log does, and lists it in /v1/changes.
-// It is for handlers next to this one, such as that of a store. The attributes queue and topic name what was changed;
-// without them, a change is listed for those who may look at all queues.
+// Changed logs a change made by the sender of the request of ctx, as access.Log does, and lists it in /v1/changes. It
+// is for handlers next to the Server, such as the handler of a store. The attributes queue and topic name the changed
+// queue or topic. Without them, the change is listed only for senders that may look at all queues.
 func (s *Server) Changed(ctx context.Context, what string, attrs ...slog.Attr) {
 	access.Log(ctx, s.log, what, attrs...)
 	c := &Change{Time: wire.FormatTime(time.Now()), Who: access.NameOf(ctx), What: what, Attributes: map[string]any{}}

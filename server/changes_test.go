@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// changes returns what and queue of the changes that a request lists.
+// changes returns the text and the queue of each change that a request lists.
 func (a *api) changes(query string) (text string) {
 	a.t.Helper()
 	for _, c := range list(a.do(http.MethodGet, "/v1/changes"+query, nil).is(http.StatusOK), "items") {

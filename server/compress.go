@@ -19,17 +19,17 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// getReply is a reply to a GET. If it is one JSON value, which is written at once, as lists are, it gets an ETag, is left
-// out for those who have it, and is compressed for those who take gzip; streams are passed on as they are. That its
-// length tells something about its content is no harm: what is secret in a request, a token or cookie, is never part of
-// a reply.
+// getReply is a reply to a GET. A reply that is one JSON value, such as a list, is written at once. It gets an ETag, is
+// left out if the client has it already, and is compressed if the client takes gzip. Streams are passed on unchanged.
+// The length of a compressed reply may tell something about its content. That is harmless, because the secrets of a
+// request, its token or cookie, are never part of a reply.
 type getReply struct {
 	http.ResponseWriter
 	request *http.Request
 	status  int    // which was set and not sent, or 0
 	decided bool   // the header was sent
-	zipped  bool   // what follows is compressed
-	known   bool   // the client has what follows
+	zipped  bool   // the body is compressed
+	known   bool   // the client has the body
 	ready   func() // called when only the network is left, if it is not nil
 }
 
@@ -47,7 +47,7 @@ func takesGzip(values []string) bool {
 	return false
 }
 
-// WriteHeader notes the status until it is known what is written.
+// WriteHeader keeps the status until the body is known.
 func (g *getReply) WriteHeader(status int) {
 	if g.status == 0 && !g.decided {
 		g.status = status
@@ -75,7 +75,8 @@ func (g *getReply) Write(text []byte) (int, error) {
 	return n, nil
 }
 
-// zip returns the gzip of a text. The gzip of a part of a reply is one of its own, which may follow others.
+// zip returns the gzip of a text. Each part of a reply is compressed on its own; concatenated parts are a valid gzip
+// file.
 func zip(text []byte) []byte {
 	var to bytes.Buffer
 	z := compressors.Get().(*gzip.Writer)
@@ -124,7 +125,7 @@ func (g *getReply) decide() {
 	g.decided = true
 }
 
-// FlushError sends what was written, as streams do.
+// FlushError sends the header, if it was not sent yet, and then all bytes written so far.
 func (g *getReply) FlushError() error {
 	g.decide()
 	return http.NewResponseController(g.ResponseWriter).Flush()

@@ -58,7 +58,7 @@ func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErro
 	return out, nil
 }
 
-// hidden returns the error for a request whose reply has what its sender may not see.
+// hidden returns the error for a request whose reply would contain something that is hidden from its sender.
 func hidden(what string) error {
 	return &problem.Error{Status: http.StatusForbidden,
 		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrForbidden)}

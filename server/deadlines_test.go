@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-// pipes is a listener whose connections are pipes, so that their deadlines follow the clock of a bubble.
+// pipes is a listener that accepts pipes, so that the deadlines of its connections follow the clock of a bubble.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -120,7 +120,7 @@ func TestClientsThatTakeNoReplyAreGivenUp(t *testing.T) {
 				one := make([]byte, 1)
 				time.Sleep(stallTimeout + time.Second)
 				synctest.Wait()
-				for time.Since(begin) < time.Hour { // what is left in the pipe can be read
+				for time.Since(begin) < time.Hour { // the rest of the pipe can be read
 					if _, err := conn.Read(one); err != nil {
 						break
 					}

@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// TestDeepJSONIsRefusedByEveryRoute sends JSON that is nested deeper than allowed to every route that has a body. What
-// recurses with such a body needs up to hundreds of bytes of stack for each of its bytes.
+// TestDeepJSONIsRefusedByEveryRoute sends JSON that is nested deeper than allowed to every route that has a body. Code
+// that recurses into such a body needs up to hundreds of bytes of stack for each of its bytes.
 func TestDeepJSONIsRefusedByEveryRoute(t *testing.T) {
 	a := newAPI(t)
 	if _, err := a.client.Queue("q").Send(t.Context(), nil); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
+// apiConfig returns the configuration with which huma describes and checks the API. Huma's own pages are off.
 func apiConfig(version string) huma.Config {
 	// Handlers decode bodies; see decodeBody.
 	format := huma.Format{Marshal: encodeJSON, Unmarshal: func([]byte, any) error { return nil }}
@@ -93,7 +93,7 @@ func codes() []any {
 	return all
 }
 
-// schemaNames are those of types that generated clients would have under names which say little.
+// schemaNames replaces the names of types that would say little to the users of generated clients.
 var schemaNames = map[string]string{
 	"Info": "Message", "Outgoing": "OutgoingMessage", "Stats": "QueueStats", "ScheduleFields": "ScheduleSettings",
 	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage",

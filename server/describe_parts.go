@@ -31,7 +31,7 @@ var tags = []*huma.Tag{
 	{Name: "server", Description: "The server itself: its health, its metrics and its changes."},
 }
 
-// securitySchemes are the ways in which a request says who sends it, and security allows each of them.
+// securitySchemes are the ways to authenticate a request, and security allows each of them.
 var (
 	securitySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token, as later token new prints it"},
@@ -104,7 +104,7 @@ type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
-// problems are the replies that are problems, and what each status means.
+// problems are the statuses of error replies, with their meanings.
 var problems = map[int]string{
 	http.StatusBadRequest:            "The request is not allowed: invalid. Nothing was done",
 	http.StatusUnauthorized:          "No valid token, user or login: unauthenticated",
@@ -150,8 +150,8 @@ func (s *Server) problemResponses() map[string]*huma.Response {
 	return responses
 }
 
-// describeProblems adds the replies of an operation that are problems: those of every operation, those that follow from
-// what it takes, and its own Errors.
+// describeProblems adds the error replies of an operation: the replies that every operation can have, the ones that
+// follow from its method and body, and its own Errors.
 func describeProblems(op *huma.Operation, hasBody bool) {
 	statuses := append(op.Errors, http.StatusBadRequest, http.StatusForbidden, http.StatusMisdirectedRequest,
 		http.StatusInternalServerError, http.StatusServiceUnavailable)
@@ -186,8 +186,9 @@ func (s *Server) laterHeaders() (params []*huma.Param) {
 	return params
 }
 
-// describeTags describes that replies to GETs with one JSON value have ETags, which clients may send to learn whether it
-// has changed. What has an ETag for If-Match is not such a reply, because that leaves out a part of it.
+// describeTags describes that replies to GETs with one JSON value have ETags. Clients learn from them whether a reply
+// has changed. A reply with an ETag for If-Match is an exception: its ETag is for the stored version, and the reply
+// leaves out a part of it.
 func describeTags(api *huma.OpenAPI) {
 	const parameter, notModified = "IfNoneMatch", "NotModified"
 	text := &huma.Schema{Type: huma.TypeString}

@@ -93,7 +93,7 @@ func operationsOf(api *huma.OpenAPI, f func(*huma.Operation)) {
 	}
 }
 
-// operationID matches names such as sendMessage, from which generators make those of functions.
+// operationID matches names such as sendMessage, from which generators make function names.
 var operationID = regexp.MustCompile(`^[a-z]+([A-Z][a-z]+)+$`)
 
 func TestEveryOperationIsDescribed(t *testing.T) {

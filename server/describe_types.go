@@ -17,7 +17,7 @@ import (
 // schemaPrefix begins the references to schemas.
 const schemaPrefix = "#/components/schemas/"
 
-// newRegistry returns a registry in which types of texts with few values are enumerations with names of their own.
+// newRegistry returns a registry in which text types with few values are named enumerations.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemaPrefix, schemaName)
 	for _, t := range []reflect.Type{typeOf[wire.Duration](), typeOf[message.Duration](), typeOf[message.Delay]()} {
@@ -51,7 +51,7 @@ func (enum[T]) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Ref: schemaPrefix + typeOf[T]().Name()}
 }
 
-// neverNull says of a schema and its parts that arrays are not null, as huma says of those of Go.
+// neverNull marks the arrays of a schema and its parts as not null. Huma marks Go slices as nullable.
 func neverNull(s *huma.Schema) {
 	if s == nil {
 		return

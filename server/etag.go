@@ -18,7 +18,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Preconditions say what a PUT may replace (RFC 9110). They are checked in the step of the store that makes the change.
+// Preconditions limit the versions that a PUT may replace (RFC 9110). The store checks them in the step that makes the
+// change.
 type Preconditions struct {
 	IfMatch     []string `header:"If-Match" doc:"Replace only what has this ETag, or * for anything that exists; otherwise 412"`
 	IfNoneMatch []string `header:"If-None-Match" doc:"*: replace nothing; otherwise 412"`
@@ -29,7 +30,7 @@ func (p *Preconditions) Resolve(ctx huma.Context) []error {
 	r, _ := humago.Unwrap(ctx)
 	p.IfMatch, p.IfNoneMatch = tagsOf(r.Header["If-Match"]), tagsOf(r.Header["If-None-Match"])
 	for name, tags := range map[string][]string{"If-Match": p.IfMatch, "If-None-Match": p.IfNoneMatch} {
-		if r.Header[name] != nil && len(tags) == 0 { // an empty variable must not replace what others have changed
+		if r.Header[name] != nil && len(tags) == 0 { // an empty variable must not replace changes of other senders
 			return []error{&huma.ErrorDetail{Location: "header." + name, Message: "is empty: give a value, or omit it"}}
 		}
 		for _, tag := range tags {
@@ -56,7 +57,7 @@ func tagsOf(values []string) (tags []string) {
 	return tags
 }
 
-// condition returns what decides whether a version may be replaced, or nil without preconditions.
+// condition returns a function that reports whether a version may be replaced, or nil without preconditions.
 func (p *Preconditions) condition() func(version string) bool {
 	if len(p.IfMatch)+len(p.IfNoneMatch) == 0 {
 		return nil
@@ -77,8 +78,8 @@ func (p *Preconditions) allow(version string) bool {
 	return len(p.IfMatch) == 0
 }
 
-// refusePreconditions refuses requests with a precondition that their route does not check: their senders would believe
-// that they change only what they have read.
+// refusePreconditions refuses a request with a precondition that its route does not check. Its sender would otherwise
+// believe that the request can only change the version that the sender has read.
 func refusePreconditions(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if name := precondition(r); name != "" {
@@ -110,14 +111,15 @@ func (p *Preconditions) refused(err error) error {
 // etagOf returns the ETag of a version.
 func etagOf(version string) string { return `"` + version + `"` }
 
-// bodyTag returns the ETag of a reply with a body. It is a weak one, because the body may be sent compressed or not, and
-// because If-Match takes only those of versions, which are strong.
+// bodyTag returns the ETag of a body. It is a weak ETag, because the body may be sent compressed or not, and because
+// If-Match takes only the strong ETags of versions.
 func bodyTag(body []byte) string {
 	sum := sha256.Sum256(body)
 	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:15]) + `"`
 }
 
-// tag sets the ETag of a reply to a GET whose body tells the time, and changes with that although nothing else has.
+// tag sets the ETag of a reply to a GET if the body has times that change although nothing else does. The ETag ignores
+// these times.
 func (w *replyWriter) tag(body any) {
 	r, to := humago.Unwrap(w.humaContext)
 	if still := withoutClock(body); still != nil && r.Method == http.MethodGet {
@@ -126,7 +128,8 @@ func (w *replyWriter) tag(body any) {
 	}
 }
 
-// withoutClock returns a copy of a body without the times at which the store was read, or nil if it has none.
+// withoutClock returns a copy of a body without the times at which the store was read, or nil for a body without such
+// times.
 func withoutClock(body any) any {
 	switch b := body.(type) {
 	case wire.Stats:
@@ -166,8 +169,8 @@ func each[T any](items []T, change func(*T)) []T {
 	return items
 }
 
-// hasTag reports whether If-None-Match has a tag of a body, or * for any. The ETag of a version is not one: what it leaves
-// out of the body can have changed.
+// hasTag reports whether If-None-Match has the ETag of a body, or * for any. The ETag of a version does not match:
+// parts of the body that are not in the version can have changed.
 func hasTag(values []string, tag string) bool {
 	strong, weak := strings.CutPrefix(tag, "W/")
 	return weak && slices.ContainsFunc(tagsOf(values), func(one string) bool {

@@ -50,12 +50,12 @@ func TestScheduleIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 	put(body, "If-Match", "abc").fails(http.StatusBadRequest, "invalid", "header.If-Match", "in its quotes")
 	put(body, "If-None-Match", first).fails(http.StatusBadRequest, "invalid", "header.If-None-Match", "give *")
 	hidden := a.as(access.Identity{Name: "page", Role: access.RoleRead, HidePayloads: true}).do(http.MethodGet, nightly, nil)
-	if hidden.is(http.StatusOK); !strings.HasPrefix(hidden.header.Get("ETag"), "W/") { // of what is not hidden
+	if hidden.is(http.StatusOK); !strings.HasPrefix(hidden.header.Get("ETag"), "W/") { // the ETag of the visible part
 		t.Errorf("a hidden payload can be guessed by its ETag %q", hidden.header.Get("ETag"))
 	}
 }
 
-// Who gives a precondition must not change what others have changed because it is empty, or not checked.
+// A sender that gives a precondition must not change a newer version because the precondition is empty or not checked.
 func TestEveryChangeChecksOrRefusesPreconditions(t *testing.T) {
 	a := newAPI(t)
 	a.send("none", "none")
@@ -88,7 +88,7 @@ func TestEveryChangeChecksOrRefusesPreconditions(t *testing.T) {
 	}
 }
 
-// Who may not see payloads cannot guess those of a schedule without replacing them.
+// A sender that may not see payloads cannot guess the payload of a schedule without replacing it.
 func TestHiddenPayloadOfAScheduleIsNotCompared(t *testing.T) {
 	a := newAPI(t)
 	const body = `{"queue": "q", "every": "1h", "payload": "secret"}`
@@ -141,7 +141,7 @@ func TestWhatAClientHasIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestListsThatDoNotChangeHaveTheSameETag is about what the page asks for regularly.
+// TestListsThatDoNotChangeHaveTheSameETag tests the lists that the page requests regularly.
 func TestListsThatDoNotChangeHaveTheSameETag(t *testing.T) {
 	a := newAPI(t)
 	a.send("mail", "a")
@@ -163,8 +163,8 @@ func TestListsThatDoNotChangeHaveTheSameETag(t *testing.T) {
 	}
 }
 
-// TestSchedulePreconditionIsCheckedInTheStepOfTheChange has somebody else replace the schedule between the check and the
-// change.
+// TestSchedulePreconditionIsCheckedInTheStepOfTheChange replaces the schedule between the check of a precondition and
+// the change.
 func TestSchedulePreconditionIsCheckedInTheStepOfTheChange(t *testing.T) {
 	a := newAPI(t)
 	schedules := a.client.Schedules()
@@ -190,7 +190,7 @@ func TestSchedulePreconditionIsCheckedInTheStepOfTheChange(t *testing.T) {
 	}
 }
 
-// TestWhatIsPutIsReplacedOnlyAsThePreconditionSays deals with what is not a schedule.
+// TestWhatIsPutIsReplacedOnlyAsThePreconditionSays tests the PUT routes other than the one of schedules.
 func TestWhatIsPutIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 	for path, bodies := range map[string][3]string{
 		"/v1/topics/orders":                    {`{}`, `{"history_count": 5}`, `{"drop_unsubscribed": true}`},

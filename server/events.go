@@ -158,7 +158,7 @@ func (st *eventStream) run(ctx context.Context, heartbeat time.Duration) {
 	}
 }
 
-// add adds the next event to what is to be written.
+// add appends the next event to the text that is written next.
 func (st *eventStream) add(e *recentEvent) {
 	st.next++
 	if !st.filter.matches(&e.Event) {
@@ -182,7 +182,8 @@ func (st *eventStream) append(data []byte) {
 	st.text = fmt.Appendf(st.text, "id: %s\ndata: %s\n\n", st.feed.idBefore(st.next), data)
 }
 
-// heartbeat adds a comment. The id after it is no event, and still where the client goes on after a reconnect.
+// heartbeat adds a comment. The id after it is not the id of an event, but the client continues from it after a
+// reconnect.
 func (st *eventStream) heartbeat() {
 	st.text = fmt.Appendf(st.text, ":\nid: %s\n\n", st.feed.idBefore(st.next))
 }

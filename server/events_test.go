@@ -54,7 +54,7 @@ func (a *api) watch(path string, headers ...string) *eventReader {
 	return &eventReader{t: a.t, lines: bufio.NewReader(answer.Body), cancel: cancel}
 }
 
-// block reads what is between two blank lines: the data, which is empty for a heartbeat.
+// block reads the text up to a blank line and returns its data, which is empty for a heartbeat.
 func (r *eventReader) block() (data string) {
 	r.t.Helper()
 	for {
@@ -75,7 +75,7 @@ func (r *eventReader) block() (data string) {
 	}
 }
 
-// next returns the next event, but for the send of "before", with which a queue begins to exist.
+// next returns the next event. It skips the send of "before", which creates the queue.
 func (r *eventReader) next() map[string]any {
 	r.t.Helper()
 	for {
@@ -262,11 +262,11 @@ func TestManyClientsShareAWatch(t *testing.T) {
 	}
 }
 
-// stalled is a client whose connection takes nothing until it is released.
+// stalled is a client that reads nothing from its connection until it is released.
 type stalled struct {
 	*httptest.ResponseRecorder
 	writing  chan struct{} // has an item for each write that waits
-	release  chan error    // what the next write returns
+	release  chan error    // the result of the next write
 	deadline time.Time
 }
 

@@ -41,7 +41,7 @@ type feeds struct {
 // in time.
 type feed struct {
 	key     string
-	epoch   string // distinguishes its events from those of other feeds
+	epoch   string // distinguishes events of this feed from events of other feeds
 	ready   chan struct{}
 	failed  error // why the feed could not begin; set when ready is closed
 	ended   chan struct{}
@@ -205,7 +205,8 @@ func (f *feed) end() uint64 {
 	return f.count
 }
 
-// idBefore returns the id with which a client that has the events before a number goes on there.
+// idBefore returns the id that stands for all events before a number: a client continues from it with the event of that
+// number.
 func (f *feed) idBefore(number uint64) string { return fmt.Sprintf("%s-%d", f.epoch, number) }
 
 // position returns the number of the event after an id, and reports whether the id is one of this feed. It otherwise

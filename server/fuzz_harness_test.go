@@ -30,15 +30,15 @@ import (
 )
 
 const (
-	// foreign is in the name of each queue, topic, schedule, id, payload and header that who is limited may not see, and
-	// hushed in each payload, header and error text of those that everybody may see.
+	// foreign is in the name of each queue, topic, schedule, id, payload and header that a limited sender may not see.
+	// hushed is in the payloads, headers and error texts of the messages that every sender may see.
 	foreign, hushed = "zqzq", "hyhy"
 
-	// The costs of a request that its size does not explain, in bytes.
+	// The costs in bytes of a request that do not depend on its size.
 	maxReplyBase, maxHeapBase = 1 << 20, 64 << 20
 )
 
-// fuzzed is a server whose requests are made by a fuzzer, on a store that begins each of them in the same state.
+// fuzzed is a server that receives the requests of a fuzzer. Its store has the same state before each request.
 type fuzzed struct {
 	server *Server
 	client *later.Client
@@ -47,13 +47,13 @@ type fuzzed struct {
 	routes []*huma.Operation          // of the server itself, by operationId
 	byPath map[string]*huma.Operation // by pattern of the mux
 
-	names *strings.Replacer // of what the requests can name, such as the token of a held message
+	names *strings.Replacer // of the names in requests, such as the token of a held message
 	state map[string]string // of each queue, before a request
 }
 
 var topicOf = map[string]string{"mail": "news", foreign: foreign}
 
-// senders are those who make requests.
+// senders are the identities that make the requests.
 var senders = []access.Identity{
 	{}, // without access control
 	{Name: "r", Role: access.RoleRead, Queues: []string{"mail", "topic:news"}},
@@ -91,7 +91,7 @@ func newFuzzed(tb testing.TB) *fuzzed {
 	return f
 }
 
-// reset puts the store into the state in which each request begins.
+// reset puts the store into the state that it has before each request.
 func (f *fuzzed) reset(tb testing.TB) {
 	ctx := context.Background()
 	must := func(err error) {
@@ -174,7 +174,7 @@ func (f *fuzzed) read(tb testing.TB) map[string]string {
 	return state
 }
 
-// flushed ends a stream of events, which has no end, with its first part.
+// flushed receives a stream of events and ends it after its first part, because the stream itself never ends.
 type flushed struct {
 	*httptest.ResponseRecorder
 	end context.CancelFunc
@@ -187,13 +187,13 @@ func (w flushed) Flush() {
 	}
 }
 
-// serve makes a request and checks what it did.
+// serve makes a request and checks its reply and its effects.
 func (f *fuzzed) serve(tb testing.TB, who access.Identity, r *http.Request) *httptest.ResponseRecorder {
 	size := 0
 	if r.ContentLength > 0 {
 		size = int(r.ContentLength)
 	}
-	// What waits, and the messages that it waits for, end soon.
+	// Requests that wait, and the messages that they wait for, end soon.
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	w := flushed{httptest.NewRecorder(), cancel}
@@ -215,7 +215,7 @@ func (f *fuzzed) serve(tb testing.TB, who access.Identity, r *http.Request) *htt
 	if maps.Equal(after, f.state) {
 		return w.ResponseRecorder
 	}
-	// An import keeps what precedes the line that is wrong, and says so.
+	// An import keeps the messages before the wrong line, and says so.
 	if w.Code >= 400 && w.Code < 500 && !strings.Contains(w.Body.String(), "messages were imported") {
 		tb.Errorf("%s %s was refused, and changed the store: %d %.1000q", r.Method, r.URL, w.Code, w.Body)
 	}
@@ -233,7 +233,7 @@ func heap() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// wrong returns what is wrong with a reply, or "".
+// wrong describes an error in a reply, or returns "".
 func (f *fuzzed) wrong(r *http.Request, w *httptest.ResponseRecorder, size int) string {
 	body, kind := w.Body.Bytes(), w.Header().Get("Content-Type")
 	if limit := maxReplyBase + 16*size; len(body) > limit {
@@ -273,7 +273,7 @@ func (f *fuzzed) wrong(r *http.Request, w *httptest.ResponseRecorder, size int) 
 	return ""
 }
 
-// wrongProblem returns what is wrong with a reply that is a problem, or "".
+// wrongProblem describes an error in a reply that is a problem, or returns "".
 func wrongProblem(w *httptest.ResponseRecorder) string {
 	var p problem.Problem
 	err := json.Unmarshal(w.Body.Bytes(), &p)
@@ -292,7 +292,7 @@ func wrongProblem(w *httptest.ResponseRecorder) string {
 	return ""
 }
 
-// sees fails a test if a reply shows what its receiver may not see, and has not sent.
+// sees fails a test if a reply shows a secret that its receiver may not see and did not send.
 func sees(tb testing.TB, who access.Identity, request string, w *httptest.ResponseRecorder) {
 	secret := ""
 	switch {

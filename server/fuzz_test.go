@@ -10,9 +10,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// FuzzRoutes makes requests of every route of the description by everybody of senders: no request makes the server
-// panic, fail, answer otherwise than described, allocate much more than its size explains, change anything when it is
-// refused, or show or change what its sender may not see.
+// FuzzRoutes makes requests of every route of the description as each of the senders. No request makes the server
+// panic, fail, answer otherwise than described, allocate much more than its size explains, or change anything when it
+// is refused. No request shows or changes anything that its sender may not see.
 //
 // params has the parameters of the path, one a line, and headers a header a line. In them and in the body, TOKENmail
 // stands for the token of a held message, "NEST" for n nested arrays or objects, and FILL for n bytes.
@@ -63,7 +63,7 @@ type nopCloser struct{ *strings.Reader }
 
 func (nopCloser) Close() error { return nil }
 
-// fill returns what replaces the placeholders of a text.
+// fill returns a function that replaces the placeholders of a text.
 func (f *fuzzed) fill(n uint16) func(string) string {
 	return func(text string) string {
 		if strings.Contains(text, `"NEST"`) {
@@ -130,8 +130,8 @@ var usual = map[string]string{
 		`{"queue":"mail","id":"i","state":"ready","due":"2026-01-01T00:00:00Z","payload":"NEST"}` + "\n",
 }
 
-// seedsOf returns requests of an operation: a usual one, those for what is of others, and hostile ones with one odd part
-// each.
+// seedsOf returns requests of an operation: a usual one, requests that name foreign queues, topics and schedules, and
+// hostile requests with one odd part each.
 func seedsOf(op *huma.Operation) []seed {
 	types := []string{jsonType}
 	if op.RequestBody != nil {

@@ -75,7 +75,7 @@ type cancelGroupInput struct {
 	KeepID
 }
 
-// KeepID says what a cancel does with ids.
+// KeepID selects the effect of a cancel on the ids of the messages.
 type KeepID struct {
 	Keep bool `query:"keep_id" doc:"Start the dedup windows of the messages, as an ack does"`
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// TestNoReplyShowsWhatIsHidden asks for everything as somebody whose payloads, headers and error texts are hidden, and as
-// somebody else, to whom many replies show them.
+// TestNoReplyShowsWhatIsHidden reads everything as a sender that may not see payloads, headers and error texts, and as
+// a sender that may see them and finds them in many replies.
 func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	a := newAPI(t)
 	const secret = "S3CRET"
@@ -87,8 +87,8 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	}
 }
 
-// TestNoConditionTellsWhatIsHidden gives each condition on what is in a message, wherever a request takes some, to
-// somebody from whom that is hidden: how many messages match would tell it.
+// TestNoConditionTellsWhatIsHidden sends each condition on the content of messages, in every request that takes
+// conditions, as a sender that may not see the content. The number of matching messages would tell the content.
 func TestNoConditionTellsWhatIsHidden(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail, `{"id": "none", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).is(http.StatusCreated)

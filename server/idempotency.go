@@ -36,7 +36,7 @@ type IdempotencyKey struct {
 	request []byte // the fingerprint
 }
 
-// Resolve refuses a key that is not allowed, with which a request would not be safe to repeat.
+// Resolve refuses a key that is not allowed, because a request with it would not be safe to repeat.
 func (k *IdempotencyKey) Resolve(ctx huma.Context) []error {
 	r, _ := humago.Unwrap(ctx)
 	var err error
@@ -75,7 +75,7 @@ func keyOf(r *http.Request, fingerprint hash.Hash) (k IdempotencyKey, err error)
 	return k, err
 }
 
-// newFingerprint returns a hash of what a request asks for, but for its body: what it is sent to, and the headers that
+// newFingerprint returns a hash of a request without its body: the method, the path, the query, and the headers that
 // describe the body. It returns nil for a request without a key.
 func newFingerprint(r *http.Request) hash.Hash {
 	if r.Header[keyHeader] == nil {
@@ -91,7 +91,7 @@ func newFingerprint(r *http.Request) hash.Hash {
 	return h
 }
 
-// keyOfRead returns the key of a request whose body was read.
+// keyOfRead returns the key of a request after its body was read.
 func keyOfRead(r *http.Request, body []byte) (IdempotencyKey, error) {
 	h := newFingerprint(r)
 	if h != nil {
@@ -110,7 +110,7 @@ func (c *requestContext) fingerprinted(body io.Reader) io.Reader {
 	return io.TeeReader(body, c.fingerprint)
 }
 
-// once returns what makes sending one of the messages of the request safe to repeat, nil without a key.
+// once returns the store.Once that makes the send of one message of the request safe to repeat, or nil without a key.
 func (k *IdempotencyKey) once(index int) *store.Once {
 	if k.Key == "" {
 		return nil

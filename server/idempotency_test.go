@@ -108,7 +108,7 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 		}
 	}
 	a.do(http.MethodPost, mail, `{"payload": "x", "in": "1h"}`, "Idempotency-Key", "mail").is(http.StatusCreated)
-	a.do(http.MethodPost, mail, `{"payload": "x", "id": "mail"}`).is(http.StatusCreated) // keys are no ids
+	a.do(http.MethodPost, mail, `{"payload": "x", "id": "mail"}`).is(http.StatusCreated) // a key does not take an id
 }
 
 func TestIdempotencyKeyOfAnotherRequestIsRefused(t *testing.T) {
@@ -302,7 +302,7 @@ func TestConcurrentRequestsWithAnIdempotencyKeySendOne(t *testing.T) {
 	}
 }
 
-// A key says nothing about the requests of others: not that there was one, nor with which payload.
+// A key tells nothing about requests of other senders: neither that a request exists nor its payload.
 func TestIdempotencyKeyIsOfItsSender(t *testing.T) {
 	a := newAPI(t)
 	send := func(who string, payload string) map[string]any {

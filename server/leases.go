@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// actions are what can be done with a held message: their summaries, and the fields of Settlement that they take.
+// actions are the actions on a held message: their summaries, and the fields of Settlement that they take.
 var actions = []struct{ name, summary, takes string }{
 	{"ack", "Remove a message: it is done", "then"},
 	{"nack", "Report that an attempt failed", "delay reason"},

@@ -17,8 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// What callers can have a server hold at a time. Each sender may have half of what the others leave; see quota.Quota.
-// Together they take less than 400 MiB, whatever the callers do.
+// Limits of the requests and replies that a server holds at a time. Each sender may have half of the room that the
+// others leave; see quota.Quota. Together the limits allow less than 400 MiB.
 const (
 	defaultMaxWaits = 20_000
 	maxStreams      = 1000 // of messages that arrive line by line

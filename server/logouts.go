@@ -10,13 +10,13 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// Logouts returns what all servers of a client's store know of logins that were ended: a message each in an internal
-// queue, which has the id of the session and is due when the login would have ended by itself.
+// Logouts returns the record of ended logins that all servers of a client's store share. Each ended login is a message
+// in an internal queue. Its id is the id of the session, and it is due when the login would have ended by itself.
 func Logouts(c *later.Client) access.Revocations { return &logouts{c.Queue(reserved.Logouts)} }
 
 type logouts struct{ queue *later.Queue }
 
-// Revoke also removes those of sessions that have ended by themselves.
+// Revoke also removes the messages of sessions that would have ended by now.
 func (l *logouts) Revoke(ctx context.Context, session string, until time.Time) error {
 	_, err := l.queue.Send(ctx, nil, later.At(until), later.WithID(session))
 	if err == nil {

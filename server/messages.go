@@ -72,7 +72,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	return text, err
 }
 
-// cut cuts a long payload to at most n bytes, and text after a whole character. What remains is not JSON.
+// cut cuts a long payload to at most n bytes, and a text after a whole character. The result is not JSON.
 func (m *Message) cut(n int) {
 	if len(m.Payload) <= n {
 		return
@@ -88,7 +88,7 @@ func (m *Message) cut(n int) {
 	m.Info, m.whole = &short, len(m.Payload)
 }
 
-// Schema returns the schema of what later.Info marshals to.
+// Schema returns the schema of the JSON of later.Info.
 func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
 
 // message returns the JSON of a message as the sender of a request may see it.
@@ -182,7 +182,7 @@ func (out *listOutput) fill(limit, look int, cursor string,
 	}
 }
 
-// maySearch refuses to find out by searching what the sender of a request may not see.
+// maySearch refuses a search for content that is hidden from the sender of the request: the result would tell it.
 func maySearch(ctx context.Context, f *later.Filter) error {
 	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" && f.ErrorPattern == "" {
 		return nil

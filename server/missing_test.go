@@ -8,7 +8,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// makesOrWaits are the operations that do not need what their path names: they make it, or wait for it.
+// makesOrWaits are the operations that do not need the queue, topic or schedule of their path: they create it, or wait
+// for it.
 var makesOrWaits = map[string]bool{
 	"sendMessage": true, "sendMessages": true, "sendSeries": true, "publishMessage": true, "publishMessages": true,
 	"receiveMessages": true, "pauseQueue": true, "resumeQueue": true, "setDeadRetention": true, "configureTopic": true,

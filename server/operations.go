@@ -77,7 +77,7 @@ type Operation struct {
 	shifted []shifted
 }
 
-// operations are those of one server.
+// operations are the operations of one server.
 type operations struct {
 	server *Server
 
@@ -170,7 +170,7 @@ func (o *operations) get(ctx context.Context, id string) []Operation {
 	return seen
 }
 
-// attrsOf returns what is logged of a bulk change that starts.
+// attrsOf returns the log attributes of a bulk change that starts.
 func attrsOf(op *Operation, filter *Filter, action *Action) []slog.Attr {
 	f, _ := json.Marshal(filter) // texts, numbers and times can always be encoded
 	a, _ := json.Marshal(action)
@@ -225,7 +225,7 @@ func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operatio
 	return s.getOperation(ctx, &in.OperationPath)
 }
 
-// finished returns a channel that is closed when an operation has ended, or nil if there is no such operation.
+// finished returns a channel that is closed when an operation has ended, or nil for an unknown id.
 func (o *operations) finished(id string) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()

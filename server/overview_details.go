@@ -14,7 +14,7 @@ const (
 	// maxDetailed is the number of queues whose details one reading refreshes, in addition to new queues. The details
 	// of up to so many queues are always new; with ten times as many, they are about ten readings old at most.
 	maxDetailed = 100
-	// changedFirst is the number of readings by which a queue with changed counts goes before other queues.
+	// changedFirst is how many readings earlier a queue with changed counts is chosen than other queues.
 	changedFirst = 10
 )
 

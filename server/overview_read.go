@@ -30,8 +30,8 @@ type overviewReader struct {
 	kept    *keptDetails
 }
 
-// readOverview reads the overview that the sender of a request may see. If there are many queues, some of the details
-// come from earlier readings, which kept remembers.
+// readOverview reads the overview that the sender of a request may see. With many queues, kept provides some of the
+// details from earlier readings.
 func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kept *keptDetails) (*Overview, error) {
 	begin := time.Now()
 	s.samples.use(s)

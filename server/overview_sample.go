@@ -20,7 +20,7 @@ const (
 	// maxSampled is the number of queues with a sample. Further queues get none until sampled queues have had no events
 	// for a while.
 	maxSampled = 1000
-	// rejoinAfter is the time after which a feed of events that ended is joined again.
+	// rejoinAfter is the delay before a feed of events that ended is joined again.
 	rejoinAfter = time.Second
 )
 

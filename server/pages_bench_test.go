@@ -21,9 +21,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkPages is what the web page asks for while somebody looks through a queue on Redis: lists of 100 messages
-// from any time on and the ones that follow, searches that look at 10,000 messages, and the overview. It reports how
-// long half and 99 of 100 of the requests took, over HTTP.
+// BenchmarkPages makes the requests of a web page on which a user looks through a queue on Redis: lists of 100 messages
+// from any time on and the lists that follow, searches that look at 10,000 messages, and the overview. It reports the
+// median and the 99th percentile of the time of a request over HTTP.
 //
 //	go test ./server -run '^$' -bench Pages -benchtime 500x
 //

@@ -22,8 +22,8 @@ func payloadOf(p *message.Payload, headers map[string]string) (payload []byte, w
 	return payload, with, checkContentType(with)
 }
 
-// checkContentType returns an error for headers with a content type and with another header of that name, such as
-// Content-Type, which may contradict it.
+// checkContentType returns an error for headers with a content type and with another spelling of that name, such as
+// Content-Type, because the two may contradict each other.
 func checkContentType(headers map[string]string) error {
 	if _, typed := headers[message.ContentType]; !typed {
 		return nil
@@ -37,8 +37,8 @@ func checkContentType(headers map[string]string) error {
 	return nil
 }
 
-// edited returns the payload and the headers of a message after an edit, of which a payload or headers may be missing.
-// The content type stays with the payload unless the headers have another one.
+// edited returns the payload and the headers of a message after an edit, which may omit either of them. The content
+// type stays with the payload unless the edit gives headers with another one.
 func edited(m *later.Outgoing, p *message.Payload, headers *map[string]string) ([]byte, map[string]string, error) {
 	switch {
 	case p.Given() && headers != nil:

@@ -106,8 +106,8 @@ func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueu
 	return out, nil
 }
 
-// queueExists returns an ErrNotFound if a queue does not exist. What names a queue and finds nothing in it asks so. What
-// a queue may be given before its first message, such as a pause, and what waits for messages does not.
+// queueExists returns an ErrNotFound if a queue does not exist. A request that names a queue and finds nothing in it
+// uses queueExists. A request that may come before the first message, such as a pause or a receive, does not.
 func (s *Server) queueExists(ctx context.Context, name string) error {
 	stats, err := s.client.Queue(name).Stats(ctx)
 	if err == nil && !stats.Exists {

@@ -52,7 +52,7 @@ func registerReceive(s *Server) {
 	}, s.receiveMany)
 }
 
-// ReceiveOptions are the parts of a receive besides its queues.
+// ReceiveOptions are the options of a receive, without its queues.
 type ReceiveOptions struct {
 	Max         int      `json:"max,omitempty" minimum:"1" maximum:"500" doc:"Default: 1"`
 	Lease       Duration `json:"lease,omitempty" doc:"10ms to 24h, for all messages of a queue together. Default: 30s"`
@@ -218,7 +218,7 @@ func (s *Server) receiveSome(
 	return got, told, err
 }
 
-// release releases messages whose receiver is gone. A message that cannot be released comes again after its lease.
+// release releases messages of a receiver that is gone. A message that cannot be released comes again after its lease.
 func (s *Server) release(ctx context.Context, got []*later.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stallTimeout)
 	defer cancel()

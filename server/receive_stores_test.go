@@ -47,8 +47,8 @@ func (a *api) polling(ctx context.Context, body string) <-chan *reply {
 
 const threeQueues = `{"queues": [{"name": "a"}, {"name": "b"}, {"name": "mail"}], "lease": "1h", "wait": "1m"`
 
-// TestWaitOnSeveralQueuesEndsWithAMessageOfAnother has one server wait for what is sent through the other one. A store
-// that tells nobody is asked again after five seconds.
+// TestWaitOnSeveralQueuesEndsWithAMessageOfAnother waits on one server for a message that is sent through another one.
+// A store without notifications is asked again after five seconds.
 func TestWaitOnSeveralQueuesEndsWithAMessageOfAnotherServer(t *testing.T) {
 	onTwoServers(t, func(a, b *api) {
 		for i, queue := range []string{"a", "b", "mail", "a", "mail", "b"} {
@@ -145,7 +145,7 @@ func TestNamedWorkerOfTwoServersIsOneWorker(t *testing.T) {
 	})
 }
 
-// leaving is a store whose caller leaves when it has claimed messages of the queue mail.
+// leaving is a store that ends the context of its caller when the caller has claimed messages of the queue mail.
 type leaving struct {
 	store.Store
 	leave func()

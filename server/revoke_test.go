@@ -19,8 +19,9 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// lastingRoutes are all routes whose requests can last, with what their replies begin with when they end early: because
-// the token is revoked, and because the server is closed. A stream may not have begun by then, so there are two.
+// lastingRoutes are all routes with requests that can last, and the beginnings of their replies when they end early:
+// because the token is revoked, and because the server is closed. There are two beginnings for a stream that may not
+// have begun by then.
 var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, closed string }{
 	"receive":   {"POST", receivePath, jsonType, `{"wait": "5m"}`, "401 ", "200 {"},
 	"events":    {"GET", "/v1/events", "", "", "200 :|401 ", "200 :|503 "},

@@ -19,8 +19,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// mayDo has the roles that may do something, by their first letters, on three kinds of queues: those of users, those of
-// topics, and the others that Later keeps for itself. It is written by hand, and so says what package access should.
+// mayDo has the roles that may do something, by their first letters, on three kinds of queues: queues of users, queues
+// of topics, and the other queues that Later keeps for itself. It is written by hand, as a check of package access.
 type mayDo struct{ queue, topic, kept string }
 
 var (
@@ -32,7 +32,7 @@ var (
 	mayRule    = mayDo{"----a", "----a", "----a"}
 )
 
-// routeRights are the routes by what it takes to use them.
+// routeRights are the routes, grouped by the roles that may use them.
 var routeRights = []struct {
 	may    mayDo
 	routes string
@@ -122,7 +122,7 @@ var routeRights = []struct {
 		DELETE /v1/topics/{topic}`},
 }
 
-// rightsByRoute returns what it takes to use each route.
+// rightsByRoute returns the roles that may use each route.
 func rightsByRoute(t *testing.T) map[string]mayDo {
 	all := map[string]mayDo{}
 	for _, line := range routeRights {
@@ -137,7 +137,7 @@ func rightsByRoute(t *testing.T) map[string]mayDo {
 	return all
 }
 
-// of returns the roles that may do it with a queue, of those that may use all queues.
+// of returns the roles that may do it with a queue, if they may use all queues.
 func (m mayDo) of(queue string) string {
 	switch prefix, rest := reserved.Cut(queue); {
 	case prefix == "":
@@ -157,10 +157,10 @@ func isOneOf(role access.Role, letters string) bool {
 // keptQueues are queues of each kind that Later keeps for itself.
 var keptQueues = []string{"topic:news", "topic-history:news", "topic:", "schedules:", "worker:", "worker:id"}
 
-// everything are patterns of queues that seem to be about those of keptQueues and are not.
+// everything are patterns of queues that seem to match keptQueues and do not.
 var everything = []string{"mine", "t*", "topic-*", "s*", "w*", "schedules:", "topic:other"}
 
-// refused reports whether the server refuses a request of somebody, which is a reply for the whole or for a part.
+// refused reports whether the server refuses a request of an identity, with its whole reply or a part of it.
 func (a *api) refused(who access.Identity, method, path, body string) bool {
 	a.t.Helper()
 	ctx := access.NewContext(a.t.Context(), who)
@@ -247,8 +247,8 @@ func TestEveryRoleMayDoWhatTheTableSays(t *testing.T) {
 	}
 }
 
-// namedIn has, for each place where a request names a queue other than in its path, a query or body that names one there
-// as QUEUE, and what that takes on it. The request is of somebody who may do the rest.
+// namedIn has each place where a request names a queue other than in its path: a query or body that names the queue as
+// QUEUE there, and the roles that may name it. The sender of the request may do everything else.
 var namedIn = map[string]struct {
 	query, body string
 	may         mayDo

@@ -33,9 +33,9 @@ const maxBody = 1 << 20
 
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
-// route registers a handler for requests that need a right. The queues that they need it for are those of the path's
-// parameters "queue", "topic" and "token", and "schedule" needs it for schedules; for others, the handler itself asks
-// may, or access.Check for "", the whole server.
+// route registers a handler for requests that need a right. A request needs the right for the queues of the path
+// parameters "queue", "topic" and "token", and for schedules with "schedule". For any other queue the handler itself
+// calls may, or calls access.Check with "" for the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
@@ -113,7 +113,7 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	return queues, field("path.token", err)
 }
 
-// authorize refuses requests of those who do not have a right, or not for a queue of the path.
+// authorize refuses requests of senders that lack a right, in general or for a queue of the path.
 func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
@@ -210,7 +210,7 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 	return f
 }
 
-// parameters are the fields of package store that are no fields of bodies.
+// parameters are the fields of package store that are not fields of bodies.
 var parameters = map[string]string{"queue": "path.queue", "cursor": "query.cursor"}
 
 // field names the part of a request that an error is about, if there is an error.
@@ -247,7 +247,7 @@ type requestContext struct {
 	set    int    // the status that was set
 	sent   bool
 
-	fingerprint hash.Hash // of a request with a key whose body was read
+	fingerprint hash.Hash // of a request with a key, if its body was read
 }
 
 func (c *requestContext) Context() context.Context { return c.ctx }
@@ -267,8 +267,8 @@ func (c *requestContext) isReady() {
 	}
 }
 
-// SetStatus sets the status that is sent with the body. Huma sets another one when the client is gone before the body is
-// written, which is left out.
+// SetStatus sets the status that is sent with the body. Huma sets another status when the client is gone before the
+// body is written. That status is ignored.
 func (c *requestContext) SetStatus(code int) {
 	if c.set != 0 {
 		return
@@ -379,7 +379,7 @@ func checkPath(r *http.Request) error {
 	return nil
 }
 
-// checkBody refuses bodies that would be taken for something else: compressed ones, and those of two types.
+// checkBody refuses bodies that would be misread: compressed bodies, and bodies with two content types.
 func checkBody(r *http.Request) error {
 	if len(r.Header["Content-Type"]) > 1 {
 		return field("header.Content-Type", store.Invalid("is given twice: give it once"))

@@ -81,7 +81,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 // ScheduleInfo is a schedule in a reply.
 type ScheduleInfo struct{ *later.ScheduleInfo }
 
-// Schema returns the schema of what later.ScheduleInfo marshals to.
+// Schema returns the schema of the JSON of later.ScheduleInfo.
 func (ScheduleInfo) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(typeOf[scheduleInfoFields](), true, "")
 }
@@ -241,7 +241,8 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 	return out, nil
 }
 
-// errGuess refuses what would tell whether a hidden payload was guessed, without changing it.
+// errGuess refuses an If-Match of a sender that may not see payloads. The ETag of a schedule depends on its payload, so
+// a match would confirm a guess without changing the schedule.
 var errGuess = fmt.Errorf("the schedule is compared with payloads, which are hidden from you: %w", store.ErrForbidden)
 
 func scheduleResult(name, result string) *scheduleResultOutput {
@@ -266,7 +267,7 @@ func (s *Server) mayReplace(ctx context.Context, name string) error {
 	return err
 }
 
-// checkSchedule returns the error with which a schedule is refused.
+// checkSchedule returns the error that refuses a schedule, or nil.
 func checkSchedule(schedule *later.Schedule) error {
 	if err := checkRule(schedule); err != nil {
 		return err

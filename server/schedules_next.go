@@ -132,7 +132,7 @@ func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*runsOutput, e
 	return runsOf(runs), nil
 }
 
-// upcoming returns the next n runs whose queues see reports true for, among the next most runs of all schedules.
+// upcoming returns the next n runs to queues for which see reports true, among the next most runs of all schedules.
 func (s *Server) upcoming(ctx context.Context, n, most int, see func(queue string) bool) ([]later.Run, error) {
 	for ask := n; ; ask = min(4*ask, most) {
 		runs, err := s.client.Schedules().Upcoming(ctx, ask)

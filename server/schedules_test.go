@@ -33,7 +33,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		got["finished"] != false || got["next_run"] == nil {
 		t.Errorf("%v", got)
 	}
-	body := map[string]any{} // what was read can be stored again
+	body := map[string]any{} // the settings that were read can be stored again
 	for name := range humaSchema(t, a, "ScheduleSettings").Properties {
 		if value, ok := got[name]; ok {
 			body[name] = value

@@ -149,7 +149,7 @@ func (d Duration) parse(name string, zero bool) (time.Duration, error) {
 	return parsed, field(name, err)
 }
 
-// delay returns a delay, of which one below zero is none, and an error that names its field.
+// delay returns a delay, and an error that names its field. A negative delay is 0.
 func (d Duration) delay(name string) (time.Duration, error) {
 	if d == "" {
 		return 0, nil
@@ -179,7 +179,7 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 	return out, nil
 }
 
-// mode returns what to do if the id is live.
+// mode returns the effect of the send if its id is live.
 func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 	switch {
 	case o.OnDuplicate != "debounce" && (o.Wait != 0 || o.MaxWait != 0):

@@ -44,7 +44,7 @@ func FuzzOutgoing(f *testing.F) {
 			return
 		}
 		var value any
-		if err := json.Unmarshal(body, &value); err != nil { // a payload has a number beyond those of a float64
+		if err := json.Unmarshal(body, &value); err != nil { // a payload has a number beyond the range of a float64
 			return
 		}
 		if fields, ok := value.(map[string]any); ok && fields["payload_base64"] == "" {
@@ -114,7 +114,7 @@ func TestSendFastAnswersSendsAsJSONOnly(t *testing.T) {
 	a.do(http.MethodPost, mail+"?in=1h", `{"payload": "x"}`).fails(http.StatusBadRequest, "invalid", "query.in", "")
 }
 
-// keeper is a store whose sends fail, but may go on.
+// keeper is a store that returns an error for each send and keeps the payload, because a failed send may still go on.
 type keeper struct {
 	store.Store
 	kept []byte

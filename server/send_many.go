@@ -45,7 +45,7 @@ type BatchResults struct {
 	Results []BatchResult `json:"results" doc:"One for each message, in order"`
 }
 
-// BatchResult is the result of one message: what a single send answers, or its problem.
+// BatchResult is the result of one message: the reply of a single send, or the problem of the message.
 type BatchResult struct {
 	ID      string            `json:"id,omitempty"`
 	Due     string            `json:"due,omitempty"`
@@ -134,18 +134,18 @@ type sendStream struct {
 
 	part    []later.Outgoing
 	size    int
-	give    []func()      // what the part takes
-	results []BatchResult // of the lines since the last reply; those of part are empty
+	give    []func()      // give back the room that the part takes
+	results []BatchResult // of the lines since the last reply; empty for messages of part
 	indices []int         // of the part's messages in results
 }
 
-// run sends what comes until the body ends, or the access of the sender or the server does.
+// run sends messages until the body, the access of the sender or the server ends.
 func (st *sendStream) run(ctx context.Context) {
 	for {
 		line, giveLine, err := st.readLine(ctx)
 		if len(line) > 0 {
 			st.take(ctx, line)
-			st.body.renew() // an empty line is no progress
+			st.body.renew() // an empty line does not count as progress
 		}
 		giveLine()
 		full := len(st.results) == partMessages || st.size >= partBytes
@@ -155,7 +155,7 @@ func (st *sendStream) run(ctx context.Context) {
 		switch {
 		case err == io.EOF:
 			return
-		case err != nil: // what follows is unknown
+		case err != nil: // the rest of the body is unknown
 			st.results = append(st.results, BatchResult{Error: st.problemOf(ctx, bodyError(err, wire.MaxMessage))})
 			st.flush(ctx)
 			return
@@ -237,8 +237,8 @@ func (st *sendStream) flush(ctx context.Context) bool {
 	return err == nil && st.control.Flush() == nil
 }
 
-// readLine returns the next line without its end, or what precedes the end of the input. Blank lines are empty. Its
-// bytes are valid until give is called; those of a line that is longer than the buffer count as they arrive.
+// readLine returns the next line without its end, or the rest of the input. Blank lines are empty. Its bytes are valid
+// until give is called. A line that is longer than the buffer counts towards the limit of bodies as it arrives.
 func (st *sendStream) readLine(ctx context.Context) (line []byte, give func(), err error) {
 	line, err = st.from.ReadSlice('\n')
 	counted, who := int64(0), senderOf(ctx)

@@ -31,11 +31,12 @@ const (
 
 	// laterPrefix begins the request headers that describe a raw message.
 	laterPrefix = "Later-"
-	// metaPrefix begins those that set headers of it: Later-Header-Kind sets "kind".
+	// metaPrefix begins the request headers that set headers of the message: Later-Header-Kind sets "kind".
 	metaPrefix = laterPrefix + "Header-"
 )
 
-// errForm refuses what curl says of a body by itself: the text of a JSON object would be sent at once as a payload.
+// errForm refuses the content type that curl sends by default: a JSON object would become the payload of a message that
+// is due at once.
 var errForm = field("header.Content-Type", store.Invalid("%s is neither a description nor a payload: give %s, "+
 	"as with curl -H 'Content-Type: %s', or text/plain or another type for a payload", formType, jsonType, jsonType))
 
@@ -53,7 +54,7 @@ func orLines(schema *huma.Schema) map[string]*huma.MediaType {
 	return map[string]*huma.MediaType{jsonType: {Schema: schema}, linesType: lines}
 }
 
-// lines is content that has a JSON object a line, which schemas cannot describe.
+// lines is content with one JSON object a line, which schemas cannot describe.
 var lines = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 	Description: "A JSON object a line"}}
 
@@ -68,7 +69,7 @@ func contentType(header string) string {
 	return header
 }
 
-// sendRaw takes requests whose body is not JSON from send.
+// sendRaw handles the requests of a send with a body that is not JSON.
 func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if contentType(ctx.Header("Content-Type")) == jsonType {
@@ -146,8 +147,8 @@ var rawHeaders = func() map[string]*jsonfields.Field {
 	return all
 }()
 
-// rawMessage reads a message whose payload is the body. It refuses Later- headers that it does not know, because one
-// with a typing error would be a message that is due at once.
+// rawMessage reads a message that has the body as its payload. It refuses unknown Later- headers, because a mistyped
+// one would send a message that is due at once.
 func (s *Server) rawMessage(w http.ResponseWriter, r *http.Request) (message later.Outgoing, give func(), err error) {
 	var o Outgoing
 	for name, values := range r.Header {
@@ -202,8 +203,8 @@ func (s *Server) readAll(w http.ResponseWriter, r *http.Request, limit int64) (t
 	return body.Bytes(), give, err
 }
 
-// readInto reads a body of up to limit bytes into a buffer, when there is room for it. Call give if there is no error
-// when the buffer is of no use any more.
+// readInto reads a body of up to limit bytes into a buffer, when there is room for it. Without an error, the caller
+// calls give when it no longer needs the buffer.
 func (s *Server) readInto(body *bytes.Buffer, w http.ResponseWriter, r *http.Request, limit int64) (give func(),
 	err error) {
 	size := r.ContentLength // none, if it is unknown
@@ -224,7 +225,7 @@ func (s *Server) readInto(body *bytes.Buffer, w http.ResponseWriter, r *http.Req
 	return from.give, nil
 }
 
-// countedBody counts the bytes of a body of unknown length as they are read. Those of others are counted before.
+// countedBody counts the bytes of a body of unknown length as they are read. A body of known length is counted before.
 type countedBody struct {
 	io.Reader
 	bodies  share

@@ -2,7 +2,7 @@
 // under /v1, their OpenAPI description and, through package access, who may use which of them. It is built on the root
 // package and imports no engine.
 //
-// Start with New. Each file has the routes of one subject; route.go has what all of them share.
+// Start with New. Each file has the routes of one subject; route.go has the code that all routes share.
 package server
 
 import (
@@ -28,15 +28,15 @@ const stallTimeout = 30 * time.Second
 
 // Config has the options of a Server. The zero Config is ready to use.
 type Config struct {
-	// Logger logs each change with who made it, and what failed inside the server. Default: slog.Default().
+	// Logger logs each change with its sender, and the failures inside the server. Default: slog.Default().
 	Logger *slog.Logger
-	// MaxWaits is the number of requests that may wait for messages or events at the same time. More are answered with
-	// the status 503, and each sender of requests may have half of what the others leave. Default: 20,000.
+	// MaxWaits is the number of requests that may wait for messages or events at the same time. Further requests are
+	// answered with the status 503. Each sender may have half of the waits that the others leave. Default: 20,000.
 	MaxWaits int
 	// Version is that of the program, for the description of the API. Default: "unknown".
 	Version string
-	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for those who ask what they
-	// use. Default: "unknown".
+	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for senders that ask for it.
+	// Default: "unknown".
 	Store string
 }
 

@@ -57,7 +57,7 @@ func newAPIWith(t testing.TB, url string, cfg Config) *api {
 	return &api{t: t, client: c, server: s, url: h.URL, http: h.Client()}
 }
 
-// reply is what a server answered.
+// reply is the answer of a server.
 type reply struct {
 	t      testing.TB
 	what   string // the request
@@ -161,7 +161,7 @@ func (r *reply) is(status int) map[string]any {
 	return value
 }
 
-// fails fails the test unless the reply is a problem with a status, code and field whose text has all the parts.
+// fails fails the test unless the reply is a problem with a status, a code, a field, and a text that has all the parts.
 func (r *reply) fails(status int, code store.Code, field string, parts ...string) {
 	r.t.Helper()
 	p := r.is(status)

@@ -28,13 +28,13 @@ func registerUndo(s *Server) {
 	}, s.undo)
 }
 
-// shifted is a message whose due time was moved.
+// shifted is a message with its due times before and after a shift.
 type shifted struct {
 	id       string
 	from, to int64 // in ms since 1970
 }
 
-// shift moves the due times of messages, and returns those that it moved.
+// shift moves the due times of messages and returns the messages that it moved.
 func shift(ctx context.Context, q *later.Queue, moves []shifted) (done []shifted, err error) {
 	err = eachShift(moves, func(m shifted) error {
 		return q.Reschedule(ctx, m.id, later.At(time.UnixMilli(m.to)))
@@ -42,7 +42,7 @@ func shift(ctx context.Context, q *later.Queue, moves []shifted) (done []shifted
 	return done, err
 }
 
-// unshift moves back the due times of messages that still have those which a shift gave them, and returns how many it
+// unshift moves back the due times of messages that still have the due time of the shift, and returns how many it
 // moved.
 func unshift(ctx context.Context, q *later.Queue, moves []shifted) (n int, err error) {
 	err = eachShift(moves, func(m shifted) error {
@@ -129,7 +129,7 @@ func (s *Server) undo(ctx context.Context, in *OperationPath) (*operationOutput,
 	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
 }
 
-// shifts returns what an operation shifted.
+// shifts returns the messages that an operation shifted.
 func (o *operations) shifts(id string) []shifted {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,8 +141,8 @@ func (o *operations) shifts(id string) []shifted {
 	return nil
 }
 
-// forgetShifts forgets what old operations shifted, so that at most a million messages are remembered. The caller holds
-// mu.
+// forgetShifts forgets the messages that old operations shifted, so that at most a million messages are remembered. The
+// caller holds mu.
 func (o *operations) forgetShifts() {
 	total := 0
 	for _, op := range slices.Backward(o.all) {

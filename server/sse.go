@@ -12,14 +12,14 @@ import (
 // eventsOf describes a stream of server-sent events with data of a type.
 func (s *Server) eventsOf(data reflect.Type) *huma.MediaType {
 	return &huma.MediaType{Schema: s.schemaOf(data),
-		Extensions: map[string]any{"x-ogen-raw-response": true}} // it has no servers of such streams
+		Extensions: map[string]any{"x-ogen-raw-response": true}} // ogen generates no servers of such streams
 }
 
 // sseWriter writes server-sent events to one client.
 type sseWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	text    []byte // what is to be written
+	text    []byte // not yet written
 }
 
 // newSSEWriter begins the reply to a request.
@@ -34,7 +34,7 @@ func newSSEWriter(ctx huma.Context) sseWriter {
 // keptText is how much of a buffer a client keeps between events.
 const keptText = 4 << 10
 
-// write writes what was added, and reports whether the client takes it.
+// write writes the text that was added, and reports whether the client takes it.
 func (w *sseWriter) write() bool {
 	taken := w.send(w.text)
 	if w.text = w.text[:0]; cap(w.text) > keptText {

@@ -110,7 +110,7 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	if err := field("where", later.CheckFilter(in.Body.Where)); err != nil {
 		return nil, err
 	}
-	if in.Body.Where != "" && hides(ctx) { // the count of what the queue then receives would tell which headers there are
+	if in.Body.Where != "" && hides(ctx) { // the number of received messages would tell headers
 		return nil, field("where", errHiddenSearch)
 	}
 	var opts []later.SubscribeOption

@@ -12,14 +12,14 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// as returns the same server for requests of somebody.
+// as returns the same server for requests of another identity.
 func (a *api) as(who access.Identity) *api {
 	a.t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.server.ServeHTTP(w, r.WithContext(access.NewContext(r.Context(), who)))
 	}))
 	a.t.Cleanup(func() {
-		a.server.Close() // what waits would keep it open
+		a.server.Close() // a waiting request would keep it open
 		h.Close()
 	})
 	return &api{t: a.t, client: a.client, server: a.server, url: h.URL, http: h.Client()}
@@ -30,7 +30,7 @@ func operator(queues ...string) access.Identity {
 	return access.Identity{Name: "ops", Role: access.RoleOperate, Queues: queues}
 }
 
-// distribute has a worker handle n messages of a subscribed queue, and so distribute those of its topics.
+// distribute handles n messages of a subscribed queue with a worker, which also distributes the topics of the queue.
 func (a *api) distribute(queue string, n int) {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())

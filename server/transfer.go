@@ -112,7 +112,7 @@ type importInput struct {
 	writer  http.ResponseWriter
 }
 
-// Resolve takes the request, whose body is read line by line.
+// Resolve keeps the request, so that its body can be read line by line.
 func (in *importInput) Resolve(ctx huma.Context) []error {
 	in.request, in.writer = humago.Unwrap(ctx)
 	return nil
@@ -159,7 +159,7 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	return out, importError(err, result)
 }
 
-// importError returns an error of an import with what was done before.
+// importError returns the error of an import, with the number of messages that were imported before it.
 func importError(err error, result migrate.ImportResult) error {
 	switch {
 	case err == nil:

@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// workerCommands are what workers can be told, and its summaries.
+// workerCommands are the commands to workers, with their summaries.
 var workerCommands = []struct {
 	do      later.WorkerCommand
 	summary string
@@ -82,7 +82,8 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 	return out, nil
 }
 
-// limitWorker leaves what the sender of a request may look at, and reports whether that is a queue at least.
+// limitWorker removes everything from a worker that the sender of a request may not look at, and reports whether a
+// queue remains.
 func limitWorker(ctx context.Context, w *later.WorkerInfo) bool {
 	if hides(ctx) {
 		w.GivenBack = slices.Clone(w.GivenBack)
@@ -112,7 +113,7 @@ type toldWorkersOutput struct {
 	}
 }
 
-// ToldWorker is a worker that was told what to do.
+// ToldWorker is a worker that was sent a command.
 type ToldWorker struct {
 	Name    string           `json:"name"`
 	ID      string           `json:"id"`
@@ -155,7 +156,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 	return out, nil
 }
 
-// obeyProblem returns why a worker does not obey. That it refuses is no failure of the server.
+// obeyProblem returns the reason why a worker does not obey. A worker that refuses is not a failure of the server.
 func obeyProblem(err error) *problem.Problem {
 	status := 0
 	if store.CodeOf(err) == store.Internal {
@@ -176,8 +177,9 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// mayTell returns the id of a worker, or those of the workers with a name. Whoever sends the request may operate all their
-// queues; workers that they do not see do not keep them from telling others of the name.
+// mayTell returns the id of a worker, or the ids of the workers with a name. The sender of the request must have the
+// right to operate all their queues. A worker that the sender does not see is left out, so that it cannot keep the
+// sender from commanding other workers of that name.
 func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err error) {
 	live, err := s.client.Workers(ctx)
 	if err != nil {
@@ -210,7 +212,7 @@ func mayTellWorker(ctx context.Context, w *later.WorkerInfo) error {
 		return nil
 	}
 	if len(w.Queues) < w.QueueCount || len(w.Queues) == 0 {
-		return whole // it has queues that nobody knows
+		return whole // it has unlisted queues
 	}
 	for _, queue := range w.Queues {
 		if may(ctx, access.Operate, queue) != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-// startWorker runs a worker whose handlers wait, until it drains or the test ends.
+// startWorker runs a worker with handlers that wait until it drains or the test ends.
 func (a *api) startWorker(cfg later.WorkerConfig, queues ...string) (handling chan string, ended chan error) {
 	a.t.Helper()
 	handling, ended = make(chan string, 16), make(chan error, 1)
@@ -87,8 +87,8 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	a.do(http.MethodGet, "/v1/workers?report=maybe", nil).fails(http.StatusBadRequest, "invalid", "query.report")
 }
 
-// A worker with the name or the id of another one as its name keeps nobody from telling that one, and who may not see its
-// queues does not learn their names.
+// A worker that uses the name or the id of another one as its name does not keep senders from commanding the other one.
+// A sender that may not see its queues does not learn their names.
 func TestWorkersOfOthersDoNotShadow(t *testing.T) {
 	a := newAPI(t)
 	register := func(queue, name string) {

@@ -19,7 +19,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// benchNames are the workloads in the order in which they run.
+// benchNames are the workloads in the order of their runs.
 var benchNames = []string{"send", "drain", "lateness", "idle", "memory", "herd"}
 
 const (

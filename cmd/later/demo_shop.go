@@ -56,8 +56,7 @@ func (s *shop) topic() *later.Topic            { return s.client.Topic(s.prefix 
 // messages returns the ids of the shop's messages that are in the store and not dead.
 func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	waiting := map[string]bool{}
-	// The states are read in the order in which messages pass through them, so that a message that changes its state
-	// is not missed.
+	// The states are read in the order of a message's life, so that a message that changes its state is not missed.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 		for _, name := range s.names {
 			for info, err := range s.client.Queue(name).All(ctx,

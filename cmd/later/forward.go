@@ -180,7 +180,7 @@ func (m *Main) checkAt(target store.Target, o forwardOptions, url string) error 
 	return nil
 }
 
-// onlyQueues reports whether a store can forward only to queues, because it has no lists, streams and channels.
+// onlyQueues reports whether a store can forward only to queues, because it lacks lists, streams and channels.
 func onlyQueues(url string) bool {
 	_, embedded := directoryOf(url)
 	return embedded || isMemory(url)

@@ -68,7 +68,7 @@ func (v *optionValue) Type() string {
 func describeOptions(of json.Marshaler, show func(name, value string), without ...string) {
 	var o message.Options
 	if text, err := of.MarshalJSON(); err != nil || json.Unmarshal(text, &o) != nil {
-		return // the message cannot be read, and has no options then
+		return // the message cannot be read, so its options are unknown
 	}
 	for _, f := range jsonfields.Fields(&o) {
 		value := f.Value(&o)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// next runs later schedule next in a program that has no store, and returns its standard output.
+// next runs later schedule next in a program without a store, and returns its standard output.
 func next(t *testing.T, args ...string) string {
 	t.Helper()
 	r := runMain(t.Context(), []string{"LATER_STORE=bogus://"}, "", append([]string{"schedule", "next"}, args...)...)

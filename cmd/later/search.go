@@ -86,7 +86,7 @@ func (o *searchOptions) add(cmd *cobra.Command) {
 	flags.IntVar(&o.look, "look", 100_000, "look at up to `N` messages; 0 for all")
 }
 
-// filter returns the filter that the flags select. It has no state if they select all states.
+// filter returns the filter that the flags select. Its state is empty if they select all states.
 func (o *searchOptions) filter() (f later.Filter, err error) {
 	f = o.contents
 	f.State, f.From, f.To = later.State(o.state), o.inRange.from, o.inRange.to

@@ -110,7 +110,7 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	durableFlag(o.set, &o.durable)
 }
 
-// addMessage defines the flags for headers, and those of options but some.
+// addMessage defines the flags for headers, and the flags of options except for the options in without.
 func (o *sendOptions) addMessage(flags *pflag.FlagSet, options any, without ...string) {
 	o.set, o.when.set = flags, flags
 	o.set.StringVar(&o.kind, "kind", "", "`kind` of the message, such as order.cancel; the same as --header kind=KIND")
@@ -194,7 +194,7 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 	return mode, store.Invalid("--on-duplicate is %q: must be keep, replace, debounce or follow", o.onDuplicate)
 }
 
-// readMessage returns the message that the flags and arguments describe. With --batch it has no payload.
+// readMessage returns the message that the flags and arguments describe. With --batch its payload is empty.
 func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outgoing, err error) {
 	switch {
 	case o.batch && len(payload) > 0 && payload[0] != "-":

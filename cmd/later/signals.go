@@ -28,7 +28,7 @@ const copyWithin = 2 * time.Second
 
 // stopRequests tells repeated requests to stop from copies of the first. timeout(1), for example, sends SIGTERM to its
 // command and at once to the whole process group, so that the command receives it twice. SIGINT comes from people, with
-// Ctrl-C, and has no copies.
+// Ctrl-C, and is never copied.
 type stopRequests struct {
 	terminated time.Time // when the first SIGTERM came
 }

@@ -18,7 +18,7 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// endGroup kills the group, because Windows has no request to end that every program understands.
+// endGroup kills the group, because Windows lacks a request to end that every program understands.
 func endGroup(leader int) { killGroup(leader) }
 
 // killGroup kills a process and its descendants, as far as their parent processes still exist.
