@@ -198,7 +198,7 @@ func (o ListOptions) request() (store.ListRequest, error) {
 		req.Limit = 100
 	}
 	if req.Limit < 1 || req.Limit > store.MaxBatch {
-		return req, store.Invalid("limit is %d: give 1 to %d, or 0 for 100", o.Limit, store.MaxBatch)
+		return req, store.Invalid("limit is %d: must be 1 to %d, or 0 for 100", o.Limit, store.MaxBatch)
 	}
 	return req, nil
 }

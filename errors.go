@@ -10,8 +10,8 @@ import (
 // The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
 //
 // After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost, ErrFull,
-// ErrMisconfigured, ErrUnauthenticated, ErrForbidden and ErrClosed the outcome of the call is certain. After any other error the call may or may not have
-// taken effect; repeating it with the same id is safe.
+// ErrMisconfigured, ErrUnauthenticated, ErrForbidden and ErrClosed the outcome of the call is certain. After any other
+// error the call may or may not have taken effect; repeating it with the same id is safe.
 var (
 	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
 	ErrInvalid error = store.ErrInvalid
@@ -40,8 +40,8 @@ var (
 	ErrNotDurable error = store.ErrNotDurable
 	// ErrUnavailable is returned when the store cannot be reached or cannot serve the call now.
 	ErrUnavailable error = store.ErrUnavailable
-	// ErrMisconfigured is returned when the store refuses this client as it is configured: a wrong password or database,
-	// a user without permission, a certificate that is not trusted. Retrying does not help.
+	// ErrMisconfigured is returned when the store refuses this client as it is configured: a wrong password or
+	// database, a user without permission, a certificate that is not trusted. Retrying does not help.
 	ErrMisconfigured error = store.ErrMisconfigured
 	// ErrUnauthenticated is returned when a server of Later does not know the caller: a token, password or login is
 	// missing or wrong. Retrying does not help.

@@ -34,8 +34,8 @@ type Event struct {
 	Duration time.Duration
 	// Err is the reason for a nack, bury or give back, or the cause of a lost lease or of a settle that was given up.
 	Err error
-	// Headers are headers of the message, as far as WithEventHeaders asks for them and this process has the message: for
-	// the events of its sends and of its holding. They are not to be changed.
+	// Headers are headers of the message, as far as WithEventHeaders asks for them and this process has the message:
+	// for the events of its sends and of its holding. They are not to be changed.
 	Headers map[string]string
 	// Count is the number of messages of an EventReplayed or EventPurged, and of runs of an EventRunMissed or
 	// EventRunSkipped. It is 0 for the other kinds.

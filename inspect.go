@@ -35,8 +35,8 @@ type Filter struct {
 // $.order.items[0].price, or order.items[*].sku for any item. A name with other characters than letters, digits and _
 // is in quotes: order['unit price'].
 //
-// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another. Value is a number if it is one, or else text. true
-// and false compare with booleans.
+// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another. Value is a number if it is one, or else text.
+// true and false compare with booleans.
 type JSONCondition = inspect.Condition
 
 // ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
@@ -118,7 +118,8 @@ type DeadErrorsPage struct {
 }
 
 // DeadErrors groups the dead messages of the queue by the patterns of their last errors. It looks at a bounded number
-// of messages, and at fewer if their errors have many patterns, in the order of their death. A pattern can be in several pages: add up the counts.
+// of messages, and at fewer if their errors have many patterns, in the order of their death. A pattern can be in
+// several pages: add up the counts.
 //
 // A Filter with StateDead and the pattern selects exactly the messages of a group, for example to replay them.
 func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
@@ -142,8 +143,8 @@ const (
 	WhyLeased    = inspect.Leased    // a worker holds it
 	WhyFollows   = inspect.Follows   // it follows a message that a worker holds; see Follow
 	WhyDead      = inspect.Dead      // it was set aside
-	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next delivery,
-	// or for a worker of another version; see GiveBack.
+	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next
+	// delivery, or for a worker of another version; see GiveBack.
 	WhyGivenBack = inspect.GivenBack
 )
 
@@ -163,7 +164,8 @@ type Explanation struct {
 	// handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
-	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.
+	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that
+	// did.
 	GivenBackAt time.Time
 	Error       string
 	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.

@@ -108,7 +108,7 @@ func MaxAttempts(n int) SendOption {
 			return twice("max attempts")
 		}
 		if n < 1 || n > store.MaxAttempts {
-			return store.Invalid("max attempts is %d: give 1 to %d", n, store.MaxAttempts)
+			return store.Invalid("max attempts is %d: must be 1 to %d", n, store.MaxAttempts)
 		}
 		o.MaxAttempts = n
 		return nil
@@ -328,11 +328,13 @@ func (o *Outgoing) collapse(out *store.Outgoing) error {
 	timed := o.When.kind != 0
 	switch {
 	case o.ID == "":
-		return store.Field("on_duplicate", store.Invalid("mode for duplicates is %v and there is no id: give the id that sends share", o.OnDuplicate))
+		return store.Field("on_duplicate", store.Invalid("mode for duplicates is %v and there is no id: give the id "+
+			"that sends share", o.OnDuplicate))
 	case out.OnDuplicate.Mode != store.DuplicateDebounce:
 		out.OnDuplicate.KeepDue = !timed
 	case timed:
-		return store.Field("on_duplicate", store.Invalid("due time is %v and the mode for duplicates is %v: give only one of them", o.When, o.OnDuplicate))
+		return store.Field("on_duplicate", store.Invalid("due time is %v and the mode for duplicates is %v: give only one "+
+			"of them", o.When, o.OnDuplicate))
 	default:
 		out.Due = store.Due{Delay: o.OnDuplicate.wait}
 	}

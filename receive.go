@@ -54,7 +54,7 @@ func (c *Client) newReceiver(n int, queues []ReceiveQueue, opts []ReceiveOption)
 		return nil, store.Invalid("n is %d: receive 1 to %d messages at a time", n, store.MaxBatch)
 	}
 	if len(queues) < 1 || len(queues) > MaxReceiveQueues {
-		return nil, store.Invalid("there are %d queues: give 1 to %d", len(queues), MaxReceiveQueues)
+		return nil, store.Invalid("there are %d queues: must be 1 to %d", len(queues), MaxReceiveQueues)
 	}
 	from := make([]receive.Queue, len(queues))
 	for i, q := range queues {
@@ -66,7 +66,7 @@ func (c *Client) newReceiver(n int, queues []ReceiveQueue, opts []ReceiveOption)
 			return nil, store.Invalid("queue %q is given twice: give it once", q.Name)
 		}
 		if q.Weight < 0 || q.Weight > maxWeight {
-			return nil, store.Invalid("weight of queue %q is %d: give 1 to %d, or 0 for 1", q.Name, q.Weight, maxWeight)
+			return nil, store.Invalid("weight of queue %q is %d: must be 1 to %d, or 0 for 1", q.Name, q.Weight, maxWeight)
 		}
 		from[i] = receive.Queue{Name: q.Name, Weight: cmp.Or(q.Weight, 1)}
 	}

@@ -105,12 +105,12 @@ func (s Schedule) MarshalJSON() ([]byte, error) { return s.stored().MarshalJSON(
 // value has its content type in Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error { return s.stored().UnmarshalJSON(text) }
 
-// Run is one run of a schedule: a message in its queue, or one that is to come. Schedule is the name of the schedule, and
-// Queue the queue that receives the message.
+// Run is one run of a schedule: a message in its queue, or one that is to come. Schedule is the name of the schedule,
+// and Queue the queue that receives the message.
 //
-// ID is the id of the message. It derives from the schedule's name, its generation and Nominal, and is empty for a run of
-// Schedule.Next. Nominal is the time that the rule says, or for RunTriggered when the run was triggered. Due is when the
-// run is due: Nominal and the jitter. Cause says why the run is sent.
+// ID is the id of the message. It derives from the schedule's name, its generation and Nominal, and is empty for a run
+// of Schedule.Next. Nominal is the time that the rule says, or for RunTriggered when the run was triggered. Due is when
+// the run is due: Nominal and the jitter. Cause says why the run is sent.
 type Run = schedule.Run
 
 // RunCause says why a run is sent.

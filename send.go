@@ -117,9 +117,9 @@ func (o *Outgoing) apply(payload []byte, opts []SendOption) error {
 // ErrLeased, ErrDead or ErrConflict.
 //
 // Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent whole or not
-// at all, unless the store makes several calls of one that takes long, as Redis does; the batch as a whole is not atomic.
-// When a call fails, SendBatch stops after its part and returns the error, and the results of all messages that were not
-// sent have it too. After ErrNotDurable the part was sent, and the later ones were not.
+// at all, unless the store makes several calls of one that takes long, as Redis does; the batch as a whole is not
+// atomic. When a call fails, SendBatch stops after its part and returns the error, and the results of all messages that
+// were not sent have it too. After ErrNotDurable the part was sent, and the later ones were not.
 //
 // Like Send, SendBatch can block while the store cannot be reached; it returns when ctx ends.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {

@@ -213,7 +213,7 @@ func (q QueueConfig) validate() error {
 		return store.Invalid("Concurrency is %d: give 1 or more, or 0 for the worker's", q.Concurrency)
 	}
 	if q.Weight < 1 || q.Weight > maxWeight {
-		return store.Invalid("Weight is %d: give 1 to %d, or 0 for 1", q.Weight, maxWeight)
+		return store.Invalid("Weight is %d: must be 1 to %d, or 0 for 1", q.Weight, maxWeight)
 	}
 	return cmp.Or(checkTimes(q.Lease, q.Timeout), checkGiveBackFor(q.GiveBackFor))
 }

@@ -63,7 +63,7 @@ func (w *Worker) HandleBatch(queue string, h BatchHandlerFunc, cfg BatchConfig) 
 
 func (c BatchConfig) validate() error {
 	if c.Size < 0 || c.Size > store.MaxBatch {
-		return store.Invalid("Size is %d: give 1 to %d, or 0 for %d", c.Size, store.MaxBatch, defaultBatchSize)
+		return store.Invalid("Size is %d: must be 1 to %d, or 0 for %d", c.Size, store.MaxBatch, defaultBatchSize)
 	}
 	if c.Wait < 0 || c.Wait > maxBatchWait {
 		return store.Invalid("Wait is %v: give up to %v, or 0 for no wait", c.Wait, maxBatchWait)

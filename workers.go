@@ -64,7 +64,8 @@ type WorkerInfo struct {
 	// Forwards has the queues that the worker moves to destinations, as many as have about 700 bytes.
 	Forwards []Forwarded
 	// Held has the messages that handlers have held longest, as many as fit into a record of 4 KiB and at most
-	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among them.
+	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among
+	// them.
 	Held      []HeldMessage
 	HeldCount int
 	// Forwarding is the number of messages that the worker holds in order to forward them, or to distribute them to the
@@ -86,8 +87,8 @@ type Forwarded = fleet.Forwarded
 // GivenBack is messages that a worker has given back and that have not fallen due again; see the function GiveBack. Of
 // several workers of a queue, the one that had a message last counts it.
 //
-// Queue, Kind and Messages are their queue, kind and number, and Error is why one of them was given back. Kind is "" for
-// messages without a kind, and for all kinds beyond 1000.
+// Queue, Kind and Messages are their queue, kind and number, and Error is why one of them was given back. Kind is ""
+// for messages without a kind, and for all kinds beyond 1000.
 type GivenBack = fleet.GivenBack
 
 // HeldMessage is a message that a handler holds: its Queue, ID and Attempt, and Since when the handler has it.

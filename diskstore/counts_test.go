@@ -60,8 +60,8 @@ func spreadOut(t *testing.T, s *Store) (from time.Time) {
 	return from
 }
 
-// fewSteps is for the long slots of the 24,000 messages of spreadOut, which are half of a year's, and for the short slots
-// and entries that two bounds divide.
+// fewSteps is for the long slots of the 24,000 messages of spreadOut, which are half of a year's, and for the short
+// slots and entries that two bounds divide.
 const fewSteps = 6000
 
 func TestHistogramReadsFewEntriesOfManyMessages(t *testing.T) {

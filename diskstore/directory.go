@@ -37,8 +37,8 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory creates, locks and checks the directory. It reports whether the store is new, and whether it was closed
-// in good order.
+// claimDirectory creates, locks and checks the directory. It reports whether the store is new, and whether it was
+// closed in good order.
 func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if err := s.checkUser(); err != nil {
 		return false, false, err

@@ -100,8 +100,8 @@ func isFormatError(err error) bool {
 	return ok
 }
 
-// unreadable adds the store to an error of reading, if there is one. If a file is damaged it adds advice; other files are
-// unaffected.
+// unreadable adds the store to an error of reading, if there is one. If a file is damaged it adds advice; other files
+// are unaffected.
 func (s *Store) unreadable(err error) error {
 	if isCorruption(err) {
 		return fmt.Errorf("%w: reading %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())

@@ -273,7 +273,8 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 				return
 			}
 			if begin {
-				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped, swept: q.swept})
+				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
+					swept: q.swept})
 				t.touch(q)
 			}
 			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {

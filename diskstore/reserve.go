@@ -38,8 +38,8 @@ const (
 // minReserve is the smallest reserve that is worth having.
 const minReserve = 1 << 20
 
-// checkFull is how often the disk is checked while it is full, or the reserve is missing. The disk is no longer full when
-// it has room for the reserve and half as much.
+// checkFull is how often the disk is checked while it is full, or the reserve is missing. The disk is no longer full
+// when it has room for the reserve and half as much.
 const checkFull = time.Second
 
 // Pebble's names of its reasons to write files.

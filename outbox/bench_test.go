@@ -59,7 +59,7 @@ func BenchmarkSend(b *testing.B) {
 func payloads(n int) []later.Outgoing {
 	msgs := make([]later.Outgoing, n)
 	for i := range msgs {
-		msgs[i].Payload = make([]byte, 100)
+		msgs[i].Payload = fmt.Appendf(nil, `{"order": %d, "customer": "c-4711", "note": "%060d"}`, 100_000+i, i)
 	}
 	return msgs
 }

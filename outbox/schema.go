@@ -10,7 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schemaVersion is the version of the table. Messages of version 1, which was never released, had a column for each part.
+// schemaVersion is the version of the table. Messages of version 1, which was never released, had a column for each
+// part.
 const schemaVersion = 2
 
 // tables are the statements that create the table. {table} stands for the name. A statement of MySQL may be executed
@@ -79,10 +80,10 @@ func (o *Outbox) Schema() (string, error) {
 	return strings.Join(o.statements(), ";\n") + ";\n", nil
 }
 
-// Migrate creates the tables of the outbox, or changes the tables of an earlier version. It may be called at each start of
-// each process: if there is nothing to do, it reads one row, and the processes that race wait for each other. In SQLite
-// they wait as long as the busy timeout of the connection. It returns ErrUnsupported for tables of a newer version of
-// this package, and for tables from before its first release.
+// Migrate creates the tables of the outbox, or changes the tables of an earlier version. It may be called at each start
+// of each process: if there is nothing to do, it reads one row, and the processes that race wait for each other. In
+// SQLite they wait as long as the busy timeout of the connection. It returns ErrUnsupported for tables of a newer
+// version of this package, and for tables from before its first release.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	if o.invalid != nil {
 		return o.invalid

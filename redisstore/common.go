@@ -28,8 +28,8 @@ var commonScripts = [commonCases]struct {
 }{
 	sendOne: {"send_one", []string{"due", "messages", "records", "dedup", "meta", "sessions", "old_sessions",
 		"wake"}},
-	claimOne: {"claim_one", []string{"due", "messages", "leases", "lease_deadlines", "records", "dedup", "meta",
-		"sessions", "old_sessions", "bucket_starts", "wake"}},
+	claimOne: {"claim_one", []string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup",
+		"meta", "sessions", "old_sessions", "bucket_starts", "wake"}},
 	ackOne: {"ack_one", []string{"messages", "leases", "lease_deadlines", "records", "meta", "sessions",
 		"old_sessions"}},
 }

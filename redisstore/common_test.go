@@ -180,6 +180,16 @@ func commonTests() []commonTest {
 			x.settle(store.Nack, 0)
 		}
 	}
+	buried := func(x *commonQueue) {
+		x.add("dead", 0)
+		x.hold(1)
+		x.settle(store.Bury, 0)
+	}
+	buriedTwice := also(buried, func(x *commonQueue) {
+		x.add("dead as well", 0)
+		x.hold(1)
+		x.settle(store.Bury, 0)
+	})
 	deduped := func(x *commonQueue) {
 		x.add("done", 0)
 		x.hold(1)
@@ -192,6 +202,9 @@ func commonTests() []commonTest {
 	pause := func(x *commonQueue) { x.ok(x.s.SetPaused(x.Context(), commonName, true)) }
 	retain := func(x *commonQueue) {
 		x.ok(x.s.SetDeadRetention(x.Context(), commonName, store.Retention{MaxCount: 1}, nil))
+	}
+	retainAge := func(x *commonQueue) {
+		x.ok(x.s.SetDeadRetention(x.Context(), commonName, store.Retention{MaxAge: time.Hour}, nil))
 	}
 	cancelHeld := func(x *commonQueue) {
 		_, err := x.s.Cancel(x.Context(), commonName, store.CancelRequest{IDs: []string{"held0"}})
@@ -246,7 +259,12 @@ func commonTests() []commonTest {
 		{"claim beside a dedup window", also(deduped, ready("a")), claimCommon(10), true},
 		{"claim after a dedup window", also(deduped, later(time.Hour), ready("a")), claimCommon(10), false},
 		{"claim of a paused queue", also(ready("a"), pause), claimCommon(10), false},
-		{"claim with retention", also(ready("a"), retain), claimCommon(10), false},
+		{"claim with retention", also(ready("a"), retain), claimCommon(10), true},
+		{"claim with as many dead as retained", also(retain, buried, ready("a")), claimCommon(10), true},
+		{"claim with more dead than retained", also(retain, buriedTwice, ready("a")), claimCommon(10), false},
+		{"claim with dead messages of an age", also(retainAge, buried, ready("a")), claimCommon(10), true},
+		{"claim with dead messages beyond it", also(retainAge, buried, later(time.Hour), ready("a")), claimCommon(10),
+			false},
 		{"claim of a newer format", also(ready("a"), newer), claimCommon(10), false},
 		{"claim beside a waiting process", also(ready("a"), lists(idle)), claimCommon(10), true},
 		{"claim beside a promise", also(ready("a"), near("b"), lists(20)), claimCommon(10), true},
@@ -256,6 +274,9 @@ func commonTests() []commonTest {
 		{"ack beside others", also(heldOf(1, 1), ready("a")), ackCommon, true},
 		{"ack of one of two", heldOf(2, 2), ackCommon, false},
 		{"ack with a record", also(failed("a"), func(x *commonQueue) { x.hold(1) }), ackCommon, false},
+		{"ack beside a dead message", also(buried, heldOf(1, 1)), ackCommon, true},
+		{"ack beside a cancelled message", also(heldOf(1, 1), cancelHeld, ready("a"), func(x *commonQueue) { x.hold(1) }),
+			ackCommon, false},
 		{"ack of a cancelled message", also(heldOf(1, 1), cancelHeld), ackCommon, false},
 		{"ack after the lease", also(heldOf(1, 1), later(time.Hour)), ackCommon, false},
 		{"ack twice", also(heldOf(1, 1), func(x *commonQueue) { x.settle(store.Ack, 0) }), ackCommon, false},

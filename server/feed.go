@@ -19,8 +19,8 @@ const (
 	// maxRecent is the number of events that a feed keeps, and maxRecentBytes of how much JSON.
 	maxRecent      = 4096
 	maxRecentBytes = 2 << 20
-	// maxRead is how many of them a client is sent at a time, and maxReadBytes with how much JSON, unless one has more. A
-	// client that is slow has so many in memory.
+	// maxRead is how many of them a client is sent at a time, and maxReadBytes with how much JSON, unless one has more.
+	// A client that is slow has so many in memory.
 	maxRead      = 256
 	maxReadBytes = 32 << 10
 	// lingerTime is how long a feed goes on without a client.

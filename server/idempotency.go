@@ -64,9 +64,9 @@ func keyOf(r *http.Request, fingerprint hash.Hash) (k IdempotencyKey, err error)
 	case len(values) > 1:
 		err = store.Invalid("is given twice: give it once")
 	case k.Key == "":
-		err = store.Invalid("is empty: give 1 to %d characters, or omit it", maxKey)
+		err = store.Invalid("is empty: must have 1 to %d characters, or be left out", maxKey)
 	case len(k.Key) > maxKey:
-		err = store.Invalid("has %d characters: give 1 to %d", len(k.Key), maxKey)
+		err = store.Invalid("has %d characters: must have 1 to %d", len(k.Key), maxKey)
 	case strings.ContainsFunc(k.Key, func(c rune) bool { return c < ' ' || c > '~' }):
 		err = store.Invalid("is not printable ASCII: give letters, digits and punctuation")
 	}
@@ -126,8 +126,8 @@ func keyError(once *store.Once, err error) error {
 	return field(keyField, &problem.Error{Status: http.StatusUnprocessableEntity, Err: err})
 }
 
-// batchOnce sends the messages of a request. With a key, the first that is not refused goes ahead, because whether it is
-// sent decides whether the request has the key; no message of another request with the key is sent then.
+// batchOnce sends the messages of a request. With a key, the first that is not refused goes ahead, because whether it
+// is sent decides whether the request has the key; no message of another request with the key is sent then.
 func (t target) batchOnce(ctx context.Context, msgs []later.Outgoing, key IdempotencyKey) ([]later.SendResult, error) {
 	if key.Key == "" {
 		return t.batch(ctx, msgs)

@@ -238,7 +238,8 @@ func TestBatchWithIdempotencyKeyIsSentOnce(t *testing.T) {
 		"Idempotency-Key", "l").fails(http.StatusBadRequest, "invalid", "messages[1].in")
 }
 
-// The first messages of a batch may be refused because of their ids. Another request with its key sends nothing even so.
+// The first messages of a batch may be refused because of their ids. Another request with its key sends nothing even
+// so.
 func TestBatchWhoseFirstMessageIsRefusedHasItsIdempotencyKey(t *testing.T) {
 	a := newAPI(t)
 	for _, id := range []string{"a", "b"} {

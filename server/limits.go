@@ -43,7 +43,8 @@ func newShare(limit int64, what string) share {
 	return share{quota.New[access.Sender](limit), what}
 }
 
-// take takes n for the sender of a request, or returns an error with the status 503, or 429 if the sender has its share.
+// take takes n for the sender of a request, or returns an error with the status 503, or 429 if the sender has its
+// share.
 func (s share) take(ctx context.Context, n int64) (give func(), err error) {
 	who := senderOf(ctx)
 	if err := s.refusal(s.Take(who, n)); err != nil {
@@ -179,7 +180,8 @@ const (
 )
 
 // admitJSON waits for room for a text as JSON values, which can take fifty times as much memory. If they are many, it
-// also waits for a place to decode the text, unless the caller works already. The caller calls decoded, and then give when the values are not needed.
+// also waits for a place to decode the text, unless the caller works already. The caller calls decoded, and then give
+// when the values are not needed.
 func (s *Server) admitJSON(ctx context.Context, text []byte, works bool) (give, decoded func(), err error) {
 	nothing := func() {}
 	if len(text) <= smallJSON {

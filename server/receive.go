@@ -81,8 +81,8 @@ type ReceiveQueue struct {
 	Weight int    `json:"weight,omitempty" minimum:"1" maximum:"1000" doc:"Its share of the messages when several of the queues have some. Default: 1"`
 }
 
-// receiveFast answers requests to receive messages. Waiting on top of huma's calls would double the stack, which is most
-// of the memory that a request that waits takes.
+// receiveFast answers requests to receive messages. Waiting on top of huma's calls would double the stack, which is
+// most of the memory that a request that waits takes.
 func receiveFast[I any](s *Server, optional bool, newInput func(huma.Context) (in I, body any),
 	receive func(context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {

@@ -32,8 +32,8 @@ var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, close
 	"operation": {"GET", "/v1/operations/{operation}?wait=5m", "", "", "401 ", "200 {"},
 }
 
-// TestLastingRequestsEndWithTheirTokenAndTheServer opens a request of each route that can last. A body that ends in … is
-// sent so far only.
+// TestLastingRequestsEndWithTheirTokenAndTheServer opens a request of each route that can last. A body that ends in …
+// is sent so far only.
 func TestLastingRequestsEndWithTheirTokenAndTheServer(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		t.Run(fmt.Sprint("closes: ", closes), func(t *testing.T) { testLasting(t, closes) })

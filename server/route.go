@@ -79,8 +79,8 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 }
 
-// decodeBody decodes the JSON of a request into a struct. All bodies and lines are decoded by this. Errors name the field
-// or, if they are about another part, the body.
+// decodeBody decodes the JSON of a request into a struct. All bodies and lines are decoded by this. Errors name the
+// field or, if they are about another part, the body.
 func decodeBody(text []byte, optional bool, into any) error {
 	if len(text) == 0 && optional {
 		return nil
@@ -141,8 +141,8 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	}
 }
 
-// checkQuery refuses a query that cannot be read, and a parameter that is empty, or given twice, unless it is a list. Huma
-// would leave it out, or take the first value.
+// checkQuery refuses a query that cannot be read, and a parameter that is empty, or given twice, unless it is a list.
+// Huma would leave it out, or take the first value.
 func checkQuery(ctx huma.Context) error {
 	r, _ := humago.Unwrap(ctx)
 	if r.URL.RawQuery == "" {

@@ -51,11 +51,8 @@ func registerSchedules(s *Server) {
 	registerApply(s, tags)
 }
 
-const (
-	// maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.
-	maxScheduleBody = wire.MaxMessage
-	maxShownRuns    = 1000
-)
+// maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.
+const maxScheduleBody = wire.MaxMessage
 
 // SchedulePath is the schedule of a path.
 type SchedulePath struct {

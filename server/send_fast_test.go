@@ -20,8 +20,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// FuzzOutgoing checks that each body is refused as invalid or too large, or fits its description, and that encoding/json
-// decodes it to the same message.
+// FuzzOutgoing checks that each body is refused as invalid or too large, or fits its description, and that
+// encoding/json decodes it to the same message.
 func FuzzOutgoing(f *testing.F) {
 	for _, body := range []string{
 		`{"payload": "hello", "in": "30m"}`, `{"payload": {"a": [1, "é"]}, "id": "a", "headers": {"k": "v"}}`,

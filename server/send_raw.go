@@ -136,7 +136,8 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body 
 	_ = encodeJSON(w, body) // if that fails the client is gone
 }
 
-// rawHeaders are the request headers that describe a raw message, with their fields: Later-Max-Attempts is max_attempts.
+// rawHeaders are the request headers that describe a raw message, with their fields: Later-Max-Attempts is
+// max_attempts.
 var rawHeaders = func() map[string]*jsonfields.Field {
 	all := map[string]*jsonfields.Field{}
 	for _, f := range jsonfields.Fields(new(Outgoing)) {

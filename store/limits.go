@@ -174,7 +174,8 @@ func (d Durability) Check() error {
 		return nil
 	}
 	if d.Replicas < 0 || d.Replicas > MaxReplicas {
-		return Invalid("durability asks for %d replicas: must be 0 (the server's own disk) to %d", d.Replicas, MaxReplicas)
+		return Invalid("durability asks for %d replicas: must be 0 (the server's own disk) to %d", d.Replicas,
+			MaxReplicas)
 	}
 	if d.Timeout < MinConfirm || d.Timeout > MaxConfirm {
 		return Invalid("durability's timeout is %v: must be %v to %v", d.Timeout, MinConfirm, MaxConfirm)

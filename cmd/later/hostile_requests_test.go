@@ -304,7 +304,7 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a key twice", with(`{"payload":"x"}`, sends, isJSON, "Idempotency-Key: a", "Idempotency-Key: b"),
 		"400 invalid header.Idempotency-Key: is given twice: give it once header.Idempotency-Key"},
 	{"a long key", with(`{"payload":"x"}`, sends, isJSON, "Idempotency-Key: "+strings.Repeat("x", 300)),
-		"400 invalid header.Idempotency-Key: has 300 characters: give 1 to 255 header.Idempotency-Key"},
+		"400 invalid header.Idempotency-Key: has 300 characters: must have 1 to 255 header.Idempotency-Key"},
 	{"a token of nobody", head("POST /v1/leases/AAAA/ack"),
 		"400 invalid path.token: text is not a receipt: give one unchanged, as Delivery.Receipt returned it path.token"},
 	{"an empty parameter", head("GET /v1/queues/mail/export?group="),

@@ -64,7 +64,8 @@ func (v *optionValue) Type() string {
 	return strings.ToUpper(v.field.Name)
 }
 
-// describeOptions calls show for each option of a message or schedule, except some, with its name in words and its value.
+// describeOptions calls show for each option of a message or schedule, except some, with its name in words and its
+// value.
 func describeOptions(of json.Marshaler, show func(name, value string), without ...string) {
 	var o message.Options
 	if text, err := of.MarshalJSON(); err != nil || json.Unmarshal(text, &o) != nil {

@@ -1,6 +1,6 @@
 // Package fleet knows the workers of a store: it lists them, sends them commands, keeps a running worker listed, and
-// makes it obey. Live workers are the properties of the queue reserved.Worker: a record under each worker's id. Commands to a
-// worker are messages of the queue reserved.Worker with its id.
+// makes it obey. Live workers are the properties of the queue reserved.Worker: a record under each worker's id.
+// Commands to a worker are messages of the queue reserved.Worker with its id.
 //
 // It imports packages store, internal/calls, internal/pump and internal/reserved. Start reading at Directory, which
 // other programs use, then at Member, a worker of this program. Remote is a worker of a program without the Go API.
@@ -23,8 +23,8 @@ import (
 const (
 	// Lease is how long a worker stays listed after its last heartbeat.
 	Lease = 30 * time.Second
-	// BeatEvery is the time between heartbeats. With a claim of the commands every minute (store.Patient) and a look for
-	// dead workers every CleanEvery, an idle worker makes 0.096 calls a second in order to be listed.
+	// BeatEvery is the time between heartbeats. With a claim of the commands every minute (store.Patient) and a look
+	// for dead workers every CleanEvery, an idle worker makes 0.096 calls a second in order to be listed.
 	BeatEvery = 14 * time.Second
 	// CleanEvery is the time between looks for dead workers, by one of the workers. A look takes about three calls.
 	CleanEvery = 6 * time.Minute

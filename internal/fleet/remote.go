@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// stateName is the property of a remote worker's own queue with its state. The list of workers would not do, because
-	// a read of one of its records reads all.
+	// stateName is the property of a remote worker's own queue with its state. The list of workers would not do,
+	// because a read of one of its records reads all.
 	stateName = "state"
 	// freshFor is the age from which the record of a remote worker is written again.
 	freshFor = 10 * time.Second
@@ -55,12 +55,12 @@ type state struct {
 func (d *Directory) NewRemote(self Info, spawn func(func())) (*Remote, error) {
 	queue := reserved.Worker + self.ID
 	if err := store.CheckQueue(queue); err != nil || self.ID == "" {
-		return nil, store.Invalid("id of a worker is %q: give 1 to %d bytes without braces", self.ID,
+		return nil, store.Invalid("id of a worker is %q: must have 1 to %d bytes without braces", self.ID,
 			store.MaxQueueName-len(reserved.Worker))
 	}
 	if self.Name == "" {
 		return nil, store.Field("worker",
-			store.Invalid("worker's name is empty: give 1 to %d bytes", store.MaxWorkerName))
+			store.Invalid("worker's name is empty: must have 1 to %d bytes", store.MaxWorkerName))
 	}
 	if err := cmp.Or(store.Field("worker", CheckText("name", self.Name)),
 		store.Field("version", CheckText("version", self.Version)),

@@ -13,8 +13,8 @@ import (
 // noErrorPattern is the pattern of the empty text.
 const noErrorPattern = "no error"
 
-// A page of groups ends when they have maxDeadErrorBytes as JSON, which the last deadErrorsPart messages may exceed by as
-// much as all of their errors.
+// A page of groups ends when they have maxDeadErrorBytes as JSON, which the last deadErrorsPart messages may exceed by
+// as much as all of their errors.
 const (
 	maxDeadErrorBytes = 2 << 20
 	deadErrorsPart    = store.MaxBatch / 2

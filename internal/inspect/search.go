@@ -30,8 +30,8 @@ const (
 // List lists messages of a queue.
 type List func(ctx context.Context, req store.ListRequest) (store.Page, error)
 
-// Filter selects messages of a queue. The root package documents the fields. A message matches if it matches all that is
-// set. The store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
+// Filter selects messages of a queue. The root package documents the fields. A message matches if it matches all that
+// is set. The store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
 type Filter struct {
 	State                    store.State
 	Group                    string
@@ -198,7 +198,7 @@ func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
 	}
 	o.Limit, o.Look = cmp.Or(o.Limit, 100), cmp.Or(o.Look, Look)
 	if o.Limit < 1 || o.Limit > store.MaxBatch || o.Look < 1 || o.Bytes < 0 {
-		return Page{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: give 1 to %d, "+
+		return Page{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: must be 1 to %d, "+
 			"1 or more, and 1 or more or 0", o.Limit, o.Look, o.Bytes, store.MaxBatch)
 	}
 	found, size := Page{Next: o.Cursor}, 0

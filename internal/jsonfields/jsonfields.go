@@ -27,9 +27,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Decode sets the fields of the struct that into points to, by the names in their tags, from a JSON object. The tags are
-// those of package huma, so that the OpenAPI description says what Decode accepts: minimum and maximum of numbers,
-// minLength and maxLength of texts, minItems and maxItems of lists, and enum. A field without omitempty or omitzero is required.
+// Decode sets the fields of the struct that into points to, by the names in their tags, from a JSON object. The tags
+// are those of package huma, so that the OpenAPI description says what Decode accepts: minimum and maximum of numbers,
+// minLength and maxLength of texts, minItems and maxItems of lists, and enum. A field without omitempty or omitzero is
+// required.
 //
 // Decode returns an ErrInvalid, with its field, for everything that does not fit: a field that is unknown, missing,
 // given twice, null, of a wrong type or out of its limits, JSON that is nested deeper than jsontext.MaxDepth, and text

@@ -12,10 +12,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Options are the options that any message can have, but for headers. To add one, add it here, to NewOptions and to Set.
+// Options are the options that any message can have, but for headers. To add one, add it here, to NewOptions and to
+// Set.
 //
-// The name of an option is that of its tag in JSON, with hyphens that of its flag, and with Later- before it that of its
-// HTTP header. Package store checks it, in Message.check.
+// The name of an option is that of its tag in JSON, with hyphens that of its flag, and with Later- before it that of
+// its HTTP header. Package store checks it, in Message.check.
 type Options struct {
 	Common
 	ExpireAt Time `json:"expire_at,omitzero" doc:"Dead if not delivered by this time"`

@@ -1,6 +1,6 @@
 // Package outcome turns the results of handlers into settlements, and follows the messages that a worker gave back or
-// saw become dead. It imports packages store, internal/fleet and internal/kind. Start reading at ResultOf; misfits.go has
-// messages for another version of the program, and dead.go has the calls of OnDead.
+// saw become dead. It imports packages store, internal/fleet and internal/kind. Start reading at ResultOf; misfits.go
+// has messages for another version of the program, and dead.go has the calls of OnDead.
 package outcome
 
 import (

@@ -15,15 +15,15 @@ import (
 
 // Work processes the messages of a Batch.
 type Work interface {
-	// Do works on claimed messages, whose settlements are acks that it may change. An error says that it cannot go on now.
-	// Messages are settled in either case.
+	// Do works on claimed messages, whose settlements are acks that it may change. An error says that it cannot go on
+	// now. Messages are settled in either case.
 	Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error
 	// Acked is called with each message that was acked, to report it.
 	Acked(m *store.Claimed, s *store.Settlement)
 	// Settled is called with each other settlement that took effect.
 	Settled(m *store.Claimed, s *store.Settlement, state store.State)
-	// Refused is called when the store refuses settlements for good. It may change them. Without settlements, the result
-	// of a single one was err, and the answer must not be SettleAgain.
+	// Refused is called when the store refuses settlements for good. It may change them. Without settlements, the
+	// result of a single one was err, and the answer must not be SettleAgain.
 	Refused(err error, settlements []store.Settlement) Answer
 }
 

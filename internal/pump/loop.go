@@ -1,6 +1,6 @@
-// Package pump moves messages through three functions: claim → do → settle. A Loop repeats them for one queue until it is
-// told to end. Handlers, forwarders, topics and schedules are uses of it: for handlers, slots decide what is claimed and
-// each message is settled alone; the others claim, do and settle a Batch at a time.
+// Package pump moves messages through three functions: claim → do → settle. A Loop repeats them for one queue until it
+// is told to end. Handlers, forwarders, topics and schedules are uses of it: for handlers, slots decide what is claimed
+// and each message is settled alone; the others claim, do and settle a Batch at a time.
 //
 // It imports packages store, internal/hold, internal/calls and internal/event. Start reading at Loop, then at Batch.
 // forward.go moves a queue's messages to a destination.

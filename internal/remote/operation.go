@@ -139,7 +139,7 @@ func (op *operation[A, R]) callOnce(ctx context.Context, s *Server, req *request
 	id := store.Request{Session: req.Session, Number: req.Number}
 	if id.Session == "" || len(id.Session) > store.MaxSession || id.Number < 1 {
 		return response{}, store.Invalid(
-			"session of a request has %d bytes and its number is %d: must be 1 to %d bytes, and 1 or more",
+			"session of a request has %d bytes and its number is %d: must have 1 to %d bytes, and 1 or more",
 			len(id.Session),
 			id.Number, store.MaxSession)
 	}

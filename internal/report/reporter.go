@@ -168,8 +168,8 @@ func (a *Queue) take() (r pendingReport, any bool) {
 }
 
 // reported handles the reply to a report. After a failure the watchers are assumed to be still there: the next
-// reports, at the pace of ticks, count the events that the watchers have missed until one succeeds. A failed last report
-// is not repeated.
+// reports, at the pace of ticks, count the events that the watchers have missed until one succeeds. A failed last
+// report is not repeated.
 func (a *Queue) reported(r pendingReport, result store.ReportResult, last bool) {
 	a.mu.Lock()
 	failed := result.Err != nil

@@ -37,8 +37,8 @@ func (r *Record) Between(from, to time.Time, n int) (runs []ScheduledRun, err er
 		runs = append(runs, ScheduledRun{run, state})
 		return true
 	}
-	// The generation is when the rule was stored, in milliseconds, or a little later. Runs at that time or before are of
-	// no rule that is known.
+	// The generation is when the rule was stored, in milliseconds, or a little later. Runs at that time or before are
+	// of no rule that is known.
 	first := max(store.UnixMillis(from)-1, r.Generation)
 	for at := range rule.After(time.UnixMilli(first)) {
 		if r.pastEnd(at.Nominal) {

@@ -1,10 +1,10 @@
-// Package schedule sends messages to queues again and again. A schedule is a message in a queue of its own: its payload is
-// a Record, and it is due when its next step is. Each step sends the runs that are due and replaces the record, in one
-// step of the store.
+// Package schedule sends messages to queues again and again. A schedule is a message in a queue of its own: its payload
+// is a Record, and it is due when its next step is. Each step sends the runs that are due and replaces the record, in
+// one step of the store.
 //
-// It works on a store, and imports package recurrence, which says when a rule runs, and the packages below internal/ that
-// have loops and the JSON of messages. Start reading at Record; step.go decides which runs are sent, missed or skipped,
-// sender.go makes the steps of a worker, and book.go stores schedules.
+// It works on a store, and imports package recurrence, which says when a rule runs, and the packages below internal/
+// that have loops and the JSON of messages. Start reading at Record; step.go decides which runs are sent, missed or
+// skipped, sender.go makes the steps of a worker, and book.go stores schedules.
 package schedule
 
 import (
@@ -147,7 +147,7 @@ func (s *Schedule) checkFields() error {
 		return store.Invalid("missed_within is %v: give up to %v, or 0 for a default that fits the rule", s.MissedWithin,
 			store.MaxDelay)
 	case s.MissedMax < 0 || s.MissedMax > MaxRuns:
-		return store.Invalid("missed_max is %d: give 1 to %d, or 0 for %d", s.MissedMax, MaxRuns, missedMax)
+		return store.Invalid("missed_max is %d: must be 1 to %d, or 0 for %d", s.MissedMax, MaxRuns, missedMax)
 	case s.Missed == MissedAll && s.Unfinished != UnfinishedAllow:
 		return store.Invalid("missed is %q and unfinished is %q: the first of several missed runs would keep the others "+
 			"from being sent; set unfinished to %s", s.Missed, s.Unfinished, UnfinishedAllow)
@@ -244,7 +244,7 @@ func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
 // CheckCount returns an ErrInvalid unless a number of runs is allowed.
 func CheckCount(n int) error {
 	if n < 1 || n > MaxRuns {
-		return store.Invalid("number of runs is %d: give 1 to %d", n, MaxRuns)
+		return store.Invalid("number of runs is %d: must be 1 to %d", n, MaxRuns)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 const (
 	// sendsAtOnce is the number of queues to which copies are sent at the same time, if they are sent one by one.
 	sendsAtOnce = 16
-	// MissedHeader is the header of a message that waits in the topic's queue for queues that cannot be written: a missed
-	// as JSON.
+	// MissedHeader is the header of a message that waits in the topic's queue for queues that cannot be written: a
+	// missed as JSON.
 	MissedHeader = "later-missed"
 	// brokenFirst and brokenMost are the first and the longest pause between two attempts to write such a queue.
 	brokenFirst = 5 * time.Second
@@ -33,9 +33,9 @@ type broken struct {
 	next  time.Time // when the next attempt is made
 }
 
-// Do implements pump.Work. It changes the settlements of messages so that each subscribed queue receives them with the ack, or sends
-// them before if that is not possible in one step. The settlements are refused if the subscriptions have changed since
-// they were read here.
+// Do implements pump.Work. It changes the settlements of messages so that each subscribed queue receives them with the
+// ack, or sends them before if that is not possible in one step. The settlements are refused if the subscriptions have
+// changed since they were read here.
 func (x *Distributor) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
 	stale, err := true, error(nil)
 	for stale && err == nil {
@@ -221,8 +221,8 @@ func (x *Distributor) Acked(m *store.Claimed, s *store.Settlement) {
 // Settled implements pump.Work.
 func (x *Distributor) Settled(*store.Claimed, *store.Settlement, store.State) {}
 
-// Refused implements pump.Work. One of the queues with copies may be the reason: then they are sent one by one, and only
-// that queue goes without.
+// Refused implements pump.Work. One of the queues with copies may be the reason: then they are sent one by one, and
+// only that queue goes without.
 func (x *Distributor) Refused(error, []store.Settlement) pump.Answer {
 	if x.searched {
 		return pump.GiveUp

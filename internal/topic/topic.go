@@ -152,8 +152,8 @@ func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
 	if err := t.link(ctx, queue, linkValue); err != nil {
 		return false, err
 	}
-	// An Unsubscribe changes the list before it removes the property. So one that the list does not show yet will remove
-	// the property.
+	// An Unsubscribe changes the list before it removes the property. So one that the list does not show yet will
+	// remove the property.
 	if state, err = t.Load(ctx); err != nil || t.receives(&state, queue) {
 		return err == nil, err
 	}
@@ -215,8 +215,8 @@ func DeleteQueue(ctx context.Context, s store.Store, queue string) error {
 	return changed(ctx, s)
 }
 
-// Configure replaces the topic's configuration. allow is called with the Version of the one that would be replaced, or ""
-// if the topic does not exist, and may be nil. If it returns false, Configure returns ErrConflict.
+// Configure replaces the topic's configuration. allow is called with the Version of the one that would be replaced, or
+// "" if the topic does not exist, and may be nil. If it returns false, Configure returns ErrConflict.
 func (t *Topic) Configure(ctx context.Context, cfg Config, allow func(version string) bool) error {
 	text, err := json.Marshal(cfg)
 	if err != nil {

@@ -5,14 +5,14 @@
 --        5 channel of the process, which waits if it asked for more; "" if it does not listen
 --        6 "1" if it asked for one message
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline, lease text, value of
---        MESSAGES}; UNCOMMON if nothing was done because the queue has another format, is paused or keeps only some
---        dead messages, no message or several are ready, one has to be inspected or has a record, leases, buckets or
---        dedup windows end, a request of the session is repeated, or another process has to be notified
+--        MESSAGES}; UNCOMMON if nothing was done because the queue has another format or is paused, no message or
+--        several are ready, one has to be inspected or has a record, leases, buckets or dedup windows end, dead messages
+--        exceed the retention, a request of the session is repeated, or another process has to be notified
 -- Safe   every key was read before the first write, LEASES by it: it alone can fail.
 --@include keys
 --@include clock
 --@include enlist
-local format, packed
+local format, packed, max_age, max_count
 local meta = redis.call('HGETALL', META)
 for i = 1, #meta, 2 do
   local field = meta[i]
@@ -20,7 +20,11 @@ for i = 1, #meta, 2 do
     format = meta[i + 1]
   elseif field == 'packed_messages' then
     packed = meta[i + 1] ~= '0'
-  elseif field == 'paused' or field == 'dead_max_age_ms' or field == 'dead_max_count' then
+  elseif field == 'dead_max_age_ms' then
+    max_age = tonumber(meta[i + 1])
+  elseif field == 'dead_max_count' then
+    max_count = tonumber(meta[i + 1])
+  elseif field == 'paused' then
     return UNCOMMON
   end
 end
@@ -30,6 +34,11 @@ local id, due_text = head[1], head[2]
 local next_due = tonumber(head[4] or '')
 if format ~= FORMAT or not id or tonumber(due_text) > now or next_due and next_due <= now and ARGV[6] ~= '1' then
   return UNCOMMON
+end
+if max_count and redis.call('ZCARD', DEAD) > max_count then return UNCOMMON end
+if max_age then
+  local died = tonumber(redis.call('ZRANGE', DEAD, '0', '0', 'WITHSCORES')[2] or '')
+  if died and died <= now - max_age then return UNCOMMON end
 end
 local coming = next_due or math.huge
 local expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, '0', '0', 'WITHSCORES')[2] or '')
