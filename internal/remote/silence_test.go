@@ -69,12 +69,19 @@ func (n *network) fallSilent() {
 // cable is the client's end of a connection.
 type cable struct {
 	net.Conn
-	of  *network
-	cut atomic.Bool
+	of     *network
+	cut    atomic.Bool
+	closed atomic.Bool
+	read   sync.Mutex // held by Read
 }
 
 func (c *cable) Read(p []byte) (int, error) {
+	c.read.Lock()
+	defer c.read.Unlock()
 	for {
+		if c.closed.Load() {
+			return 0, net.ErrClosed
+		}
 		n, err := c.Conn.Read(p)
 		if err != nil || !c.cut.Load() {
 			return n, err
@@ -93,9 +100,12 @@ func (c *cable) Close() error {
 	if !c.cut.Load() {
 		return c.Conn.Close()
 	}
+	c.closed.Store(true)
 	c.Conn.SetReadDeadline(past)
 	c.of.swallow.Go(func() {
+		c.read.Lock() // once a Read has ended
 		c.Conn.SetReadDeadline(time.Time{})
+		c.read.Unlock()
 		io.Copy(io.Discard, c.Conn)
 	})
 	return nil
