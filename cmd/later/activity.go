@@ -13,18 +13,15 @@ import (
 )
 
 func (m *Main) activityCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "activity [QUEUE...]",
-		Short: "Count the events of the last minute, hour and day",
-		Long: `Activity prints how many events of each kind happened to the named queues, or to all queues, in the last
+	return m.command("activity [QUEUE...]", "Count the events of the last minute, hour and day",
+		`Activity prints how many events of each kind happened to the named queues, or to all queues, in the last
 minute, hour and day, in all processes. Processes report their events once a second. The last minute is the last 60 to
 70 seconds, the last hour 60 to 65 minutes, and the last day 24 to 25 hours; --json prints when each begins.
 
 later events shows the events themselves.`,
-		Example: `  later activity
+		`  later activity
   later activity mail --json`,
-		ValidArgsFunction: m.queueNames(true),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			names := args
 			for _, name := range args {
 				if _, _, err := existingQueue(ctx, c, name); err != nil {
@@ -38,8 +35,7 @@ later events shows the events themselves.`,
 				}
 			}
 			return m.printActivity(ctx, c, names)
-		}),
-	}
+		}))
 }
 
 func (m *Main) printActivity(ctx context.Context, c *later.Client, names []string) error {

@@ -14,10 +14,8 @@ import (
 )
 
 func (m *Main) backupCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "backup DIR",
-		Short: "Copy the embedded store to a new directory",
-		Long: `Backup writes a consistent copy of the embedded store to DIR and verifies it. DIR must be missing or empty, and
+	return m.command("backup DIR", "Copy the embedded store to a new directory",
+		`Backup writes a consistent copy of the embedded store to DIR and verifies it. DIR must be missing or empty, and
 appears only when the copy is complete. An interrupted backup leaves DIR.partial, which you can remove. The copy is a
 store: open it with --store to inspect it, or put it in the place of a lost one.
 
@@ -25,19 +23,14 @@ Other programs can use the store during the backup. For stores on Redis, use lat
 
 On the same disk as the store, a backup takes little time and space, because it shares the files that never change.
 For the same reason it does not help when that disk fails: use a directory on another disk, or copy it elsewhere.`,
-		Example: `  later backup ./later-backup
+		`  later backup ./later-backup
   later backup --store /var/lib/later /mnt/other/later-backup
   later doctor --store ./later-backup`,
-		Args: arguments(1, 1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			ctx, stop := interruptible(ctx)
 			defer stop()
 			return m.backup(ctx, args[0])
-		}),
-	}
+		}))
 }
 
 func (m *Main) backup(ctx context.Context, target string) error {

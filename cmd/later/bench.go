@@ -44,10 +44,8 @@ func (m *Main) benchCommand() *cobra.Command {
 		herd: 100_000, handlers: 32,
 		sendFor: 3 * time.Second, idleFor: 10 * time.Second,
 	}
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure your own setup: rates, lateness, idle cost, memory",
-		Long: `Bench measures Later on the selected store, from this machine, in about a minute:
+	cmd := m.command("bench", "Measure your own setup: rates, lateness, idle cost, memory",
+		`Bench measures Later on the selected store, from this machine, in about a minute:
 
   send        messages per second from 1, 32 and 1000 goroutines that each send one at a time, and in batches
   drain       messages per second that --handlers handlers take when all messages are due and handlers do nothing
@@ -64,12 +62,10 @@ It leaves all other queues alone. The store needs room for --messages messages. 
 cover the whole server, including its other clients. Figures that a store cannot report are left out.
 
 Bench prints a note when this machine was the bottleneck; the store can then do more than the figures show.`,
-		Example: `  later bench
+		`  later bench
   later bench --store redis://localhost:6379/0 --run lateness --rate 5000 --duration 30s
   later bench --quick --json`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		func(cmd *cobra.Command, _ []string) error {
 			return run(func(ctx context.Context, _ []string) error {
 				if o.pinger {
 					return m.ping(ctx)
@@ -82,8 +78,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 				}
 				return m.bench(ctx, o)
 			})(cmd, nil)
-		},
-	}
+		})
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.run, "run", o.run, "workloads to measure")
 	flags.BoolVar(&o.quick, "quick", false, "smaller runs, rough figures in ten seconds")

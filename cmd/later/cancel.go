@@ -14,10 +14,8 @@ import (
 func (m *Main) cancelCommand() *cobra.Command {
 	var keepID bool
 	var group groupFlag
-	cmd := &cobra.Command{
-		Use:   "cancel QUEUE (ID... | --group GROUP)",
-		Short: "Cancel messages",
-		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
+	cmd := m.command("cancel QUEUE (ID... | --group GROUP)", "Cancel messages",
+		fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
 delivered again. Its handler's context ends within a second; the handler may finish before that.
 
 An id may be sent again at once. With --keep-id it is refused as a duplicate for the dedup window that the message was
@@ -28,12 +26,10 @@ are none.
 
 If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
 			exitCode(store.ErrNotFound)),
-		Example: `  later cancel orders order-17
+		`  later cancel orders order-17
   later cancel orders --group customer-9
   later list orders --state scheduled --json | jq -r .id | xargs later cancel orders`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			var opts []later.CancelOption
 			if keepID {
 				opts = append(opts, later.KeepID())
@@ -56,8 +52,7 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 				}
 			}
 			return explainNotFound(ctx, c, args[0], m.reportAllButLast(append(failed, err)))
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&keepID, "keep-id", false, "refuse the ids as duplicates until their dedup windows end")
 	group.add(cmd, "cancel all messages of this `group`")
 	return cmd

@@ -24,10 +24,8 @@ type copyOptions struct {
 
 func (m *Main) copyCommand() *cobra.Command {
 	var o copyOptions
-	cmd := &cobra.Command{
-		Use:   "copy --from STORE --to STORE",
-		Short: "Copy or move messages to another store",
-		Long: `Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
+	cmd := m.command("copy --from STORE --to STORE", "Copy or move messages to another store",
+		`Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
 includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
 unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
 both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions, and ids
@@ -40,20 +38,17 @@ that change state may be missed; for a complete copy, stop them with later pause
 
 With --move, copy removes each message from the source once the target has it, so that it is delivered once, even
 if you stop and repeat the move. It pauses each queue of the source, and leaves it paused. Stop the producers first.
-Leased messages stay in the source, and the exit code is ` +
-			strconv.Itoa(exitCode(store.ErrLeased)) + `; move again after their workers have finished or
+Leased messages stay in the source, and the exit code is `+
+			strconv.Itoa(exitCode(store.ErrLeased))+`; move again after their workers have finished or
 their leases have expired. A message also stays if the target has another message with its id, or still refuses the
-id: exit code ` + strconv.Itoa(exitCode(store.ErrDuplicate)) + `.
+id: exit code `+strconv.Itoa(exitCode(store.ErrDuplicate))+`.
 
 If several things went wrong, the exit code is that of the first in this list: an error that ended the copy, a damaged
 queue, messages over a limit, conflicts, leased messages.`,
-		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move  # embedded to Redis
+		`  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move  # embedded to Redis
   later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move  # and back
   later copy --from redis://localhost:6379/0 --to ./backup --queue orders      # a backup of one queue`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              run(func(ctx context.Context, _ []string) error { return m.copy(ctx, o) }),
-	}
+		run(func(ctx context.Context, _ []string) error { return m.copy(ctx, o) }))
 	cmd.Flags().StringVar(&o.from, "from", "", "copy from this `STORE`")
 	cmd.Flags().StringVar(&o.to, "to", "", "copy to this `STORE`")
 	cmd.Flags().StringArrayVar(&o.queues, "queue", nil, "copy this `QUEUE`; can be repeated (default: all)")

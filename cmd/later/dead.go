@@ -14,34 +14,24 @@ import (
 )
 
 func (m *Main) deadCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dead list|errors|replay|purge|retain QUEUE",
-		Short: "List, group, replay, purge or limit dead messages",
-		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
+	return m.group("dead list|errors|replay|purge|retain QUEUE", "List, group, replay, purge or limit dead messages",
+		`A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
 its expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
 until it is replayed, purged or cancelled, or exceeds the limits that later dead retain sets.`,
-		Example: `  later dead list orders
+		`  later dead list orders
   later dead replay orders --all --in 5m
   later dead purge orders order-17`,
-		Args: knownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(m.deadListCommand(), m.deadErrorsCommand(), m.deadReplayCommand(), m.deadPurgeCommand(),
+		m.deadListCommand(), m.deadErrorsCommand(), m.deadReplayCommand(), m.deadPurgeCommand(),
 		m.deadRetainCommand())
-	return cmd
 }
 
 func (m *Main) deadListCommand() *cobra.Command {
 	var r rangeFlags
-	cmd := &cobra.Command{
-		Use:   "list QUEUE",
-		Short: "List dead messages and the reasons",
-		Long: `List prints the dead messages of a queue by time of death, each with its reason, attempts and last error. With
+	cmd := m.command("list QUEUE", "List dead messages and the reasons",
+		`List prints the dead messages of a queue by time of death, each with its reason, attempts and last error. With
 --json it prints every field that later get shows.`,
-		Example:           `  later dead list orders --from "2030-12-31 00:00" --limit 0`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later dead list orders --from "2030-12-31 00:00" --limit 0`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if err := r.check(); err != nil {
 				return err
 			}
@@ -50,8 +40,7 @@ func (m *Main) deadListCommand() *cobra.Command {
 				return err
 			}
 			return m.list(ctx, q, []later.State{later.StateDead}, r, &deadListing{now: stats.Now})
-		}),
-	}
+		}))
 	r.add(cmd.Flags(), "died")
 	return cmd
 }
@@ -77,17 +66,14 @@ func (l *deadListing) row(info *later.Info) []string {
 func (m *Main) deadReplayCommand() *cobra.Command {
 	var all bool
 	var w whenFlags
-	cmd := &cobra.Command{
-		Use:   "replay QUEUE (ID... | --all) [--in DURATION | --at TIME]",
-		Short: "Make dead messages ready or scheduled again",
-		Long: `Replay makes dead messages due again, at once or as --in or --at say. Their attempts start at zero, and their
+	cmd := m.command("replay QUEUE (ID... | --all) [--in DURATION | --at TIME]",
+		"Make dead messages ready or scheduled again",
+		`Replay makes dead messages due again, at once or as --in or --at say. Their attempts start at zero, and their
 expiry no longer applies. --all replays the messages that are dead when the command starts, in many small steps; if it
 fails halfway, the messages replayed so far stay replayed.`,
-		Example: `  later dead replay orders order-17
+		`  later dead replay orders order-17
   later dead replay orders --all --in 5m`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			when, _, err := w.when()
 			if err != nil {
 				return err
@@ -98,8 +84,7 @@ fails halfway, the messages replayed so far stay replayed.`,
 			}
 			n, err := q.Replay(ctx, when, ids...)
 			return m.printBulkResult("replayed", q, n, ids, err)
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&all, "all", false, "replay all dead messages of the queue")
 	w.add(cmd.Flags())
 	return cmd
@@ -107,16 +92,12 @@ fails halfway, the messages replayed so far stay replayed.`,
 
 func (m *Main) deadPurgeCommand() *cobra.Command {
 	var all, yes bool
-	cmd := &cobra.Command{
-		Use:   "purge QUEUE (ID... | --all)",
-		Short: "Remove dead messages permanently",
-		Long: `Purge removes dead messages. --all removes the messages that are dead when the command starts, in many small
+	cmd := m.command("purge QUEUE (ID... | --all)", "Remove dead messages permanently",
+		`Purge removes dead messages. --all removes the messages that are dead when the command starts, in many small
 steps, and asks for confirmation first unless --yes is set.`,
-		Example: `  later dead purge orders order-17
+		`  later dead purge orders order-17
   later dead purge orders --all --yes`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q, ids, err := selectDead(ctx, c, args, all)
 			if err != nil {
 				return err
@@ -133,8 +114,7 @@ steps, and asks for confirmation first unless --yes is set.`,
 			}
 			n, err := q.PurgeDead(ctx, ids...)
 			return m.printBulkResult("purged", q, n, ids, err)
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&all, "all", false, "remove all dead messages of the queue")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd

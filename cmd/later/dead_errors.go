@@ -13,17 +13,13 @@ import (
 
 func (m *Main) deadErrorsCommand() *cobra.Command {
 	look := 100_000
-	cmd := &cobra.Command{
-		Use:   "errors QUEUE [--look N]",
-		Short: "Group dead messages by their errors",
-		Long: `Errors counts the dead messages of a queue by their last errors. In a group's error, # stands for each
+	cmd := m.command("errors QUEUE [--look N]", "Group dead messages by their errors",
+		`Errors counts the dead messages of a queue by their last errors. In a group's error, # stands for each
 number, UUID and long hexadecimal number, so that errors that differ only in these count as one. It prints the largest
 group first, each with the message that died last as an example. It looks at the --look messages that died first.`,
-		Example: `  later dead errors orders
+		`  later dead errors orders
   later dead errors orders --json | jq -r '[.count, .pattern] | @tsv'`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if look < 1 {
 				return store.Invalid("--look is %d: must be 1 or more", look)
 			}
@@ -39,8 +35,7 @@ group first, each with the message that died last as an example. It looks at the
 				m.note("these are the groups of the first %d dead messages: give a larger --look for more", page.Looked)
 			}
 			return m.printDeadErrors(q.Name(), page.Groups, stats)
-		}),
-	}
+		}))
 	cmd.Flags().IntVar(&look, "look", look, "look at this many messages")
 	return cmd
 }

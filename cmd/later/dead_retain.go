@@ -16,21 +16,18 @@ import (
 func (m *Main) deadRetainCommand() *cobra.Command {
 	var r later.Retention
 	var forever bool
-	cmd := &cobra.Command{
-		Use:   "retain QUEUE [--max-age DURATION] [--max-count N] [--forever]",
-		Short: "Limit how long and how many dead messages are kept",
-		Long: `Retain limits the dead messages that a queue keeps: by the time since their death, by their number, or
+	cmd := m.command("retain QUEUE [--max-age DURATION] [--max-count N] [--forever]",
+		"Limit how long and how many dead messages are kept",
+		`Retain limits the dead messages that a queue keeps: by the time since their death, by their number, or
 both. New limits replace all earlier ones; --forever removes all limits. Without a flag it prints the limits. Retain
 creates a queue that does not exist, so that you can limit it before its first message.
 
 Claims remove the messages that exceed the limits, the oldest deaths first. So a queue without workers keeps its dead
 messages. Later stats --json counts the removed messages.`,
-		Example: `  later dead retain orders --max-age 30d --max-count 100000
+		`  later dead retain orders --max-age 30d --max-count 100000
   later dead retain orders --forever
   later dead retain orders`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-	}
+		nil)
 	durationFlag(cmd.Flags(), &r.MaxAge, "max-age", "keep dead messages for this long")
 	cmd.Flags().Int64Var(&r.MaxCount, "max-count", 0, "keep this many dead messages, the latest deaths")
 	cmd.Flags().BoolVar(&forever, "forever", false, "keep all dead messages")

@@ -11,15 +11,11 @@ import (
 
 func (m *Main) deleteCommand() *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
-		Use:   "delete QUEUE",
-		Short: "Delete a queue and everything in it",
-		Long: `Delete removes a queue with all its messages, including leased ones, its dedup window and its settings. It asks
+	cmd := m.command("delete QUEUE", "Delete a queue and everything in it",
+		`Delete removes a queue with all its messages, including leased ones, its dedup window and its settings. It asks
 for confirmation first unless --yes is set. A message sent afterwards creates the queue again.`,
-		Example:           `  later delete orders`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later delete orders`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -33,8 +29,7 @@ for confirmation first unless --yes is set. A message sent afterwards creates th
 				return err
 			}
 			return m.printResult(wire.Deleted{Queue: q.Name(), Deleted: true}, "deleted %s", q.Name())
-		}),
-	}
+		}))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

@@ -34,10 +34,8 @@ type demoOptions struct {
 
 func (m *Main) demoCommand() *cobra.Command {
 	o := demoOptions{orders: 9, speed: 1}
-	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Run a small shop whose unpaid orders cancel themselves",
-		Long: fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is
+	cmd := m.command("demo", "Run a small shop whose unpaid orders cancel themselves",
+		fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is
 due some seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for
 more time, and the message is rescheduled. Reminders and webhooks fail and are retried, and some messages end up dead.
 
@@ -54,14 +52,11 @@ With --ui, the shop goes on until Ctrl-C and is shown on the web page. Demo prin
 It then also has a topic, schedules, a paused queue, and messages that are due within weeks. It runs in memory, or in a
 store that you name.`,
 			durations.Format(demoLease)),
-		Example: `  later demo
+		`  later demo
   later demo --fresh
   later demo --ui
   later demo --store redis://localhost:6379/0 --orders 1000`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              run(func(ctx context.Context, _ []string) error { return m.demo(ctx, &o) }),
-	}
+		run(func(ctx context.Context, _ []string) error { return m.demo(ctx, &o) }))
 	o.set = cmd.Flags()
 	o.set.IntVar(&o.orders, "orders", o.orders, "place `N` orders")
 	o.set.Float64Var(&o.speed, "speed", o.speed, "run `N` times faster")

@@ -17,10 +17,8 @@ import (
 func (m *Main) doctorCommand() *cobra.Command {
 	var repair bool
 	var target string
-	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Check and repair a store",
-		Long: `Doctor checks everything in a store: every block of an embedded store's files, and whether the messages,
+	cmd := m.command("doctor", "Check and repair a store",
+		`Doctor checks everything in a store: every block of an embedded store's files, and whether the messages,
 indexes and counters of each queue agree. It prints a line for each check and each issue:
 
   ok          no issue
@@ -35,15 +33,13 @@ still be read, in a directory that must be missing or empty, and leaves the dama
 were leased are ready in the new store. If the damage hit an ack, the acked message may be delivered again.
 
 Other programs can use the store meanwhile, except with --recover. The exit code is 0 if there is nothing worse than a
-note, ` +
-			fmt.Sprint(exitCode(store.ErrCorrupt)) +
+note, `+
+			fmt.Sprint(exitCode(store.ErrCorrupt))+
 			` if errors remain or something was lost, and 1 if only warnings remain.`,
-		Example: `  later doctor
+		`  later doctor
   later doctor --store redis://localhost:6379/0 --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: run(func(ctx context.Context, _ []string) error {
+		run(func(ctx context.Context, _ []string) error {
 			ctx, stop := interruptible(ctx)
 			defer stop()
 			d := &doctorRun{main: m}
@@ -55,8 +51,7 @@ note, ` +
 				return d.recover(ctx, target)
 			}
 			return d.check(ctx, doctor.Config{Repair: repair})
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters in Redis")
 	cmd.Flags().StringVar(&target, "recover", "", "recover a damaged store to a new store in `DIR`")
 	cmd.MarkFlagDirname("recover")

@@ -15,22 +15,19 @@ import (
 func (m *Main) editCommand() *cobra.Command {
 	var w whenFlags
 	var set, remove []string
-	cmd := &cobra.Command{
-		Use:   "edit QUEUE ID [PAYLOAD|-] [--header KEY=VALUE] [--in DURATION | --at TIME]",
-		Short: "Change the payload, headers or due time of a message",
-		Long: fmt.Sprintf(`Edit changes a scheduled or ready message in place: its payload, some of its headers, its due
+	cmd := m.command("edit QUEUE ID [PAYLOAD|-] [--header KEY=VALUE] [--in DURATION | --at TIME]",
+		"Change the payload, headers or due time of a message",
+		fmt.Sprintf(`Edit changes a scheduled or ready message in place: its payload, some of its headers, its due
 time, or several of these in one step. Everything else stays, also its attempts. PAYLOAD is any text; - reads it
 unchanged from standard input. It refuses a leased message (exit code %d) and a dead message (exit code %d, use later
 dead replay).
 
 Changes of others during the edit are not lost: edit then begins again with the message as it is.`,
 			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
-		Example: `  later edit orders order-17 '{"order":17,"items":2}'
+		`  later edit orders order-17 '{"order":17,"items":2}'
   later edit orders order-17 --header priority=low --remove-header trace --in 2h
   later edit reports daily - < report.json`,
-		Args:              arguments(2, 3),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			due, timed, err := w.when()
 			if err != nil {
 				return err
@@ -63,8 +60,7 @@ Changes of others during the edit are not lost: edit then begins again with the 
 				message.Headers = editedHeaders(message.Headers, headers, remove)
 				return nil
 			})
-		}),
-	}
+		}))
 	w.add(cmd.Flags())
 	cmd.Flags().StringArrayVar(&set, "header", nil, "set a header, as `key=value`; can be repeated")
 	cmd.Flags().StringArrayVar(&remove, "remove-header", nil, "remove the header of this `KEY`; can be repeated")

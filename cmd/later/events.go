@@ -25,10 +25,8 @@ type eventFilter struct {
 
 func (m *Main) eventsCommand() *cobra.Command {
 	var filter eventFilter
-	cmd := &cobra.Command{
-		Use:   "events [QUEUE...]",
-		Short: "Show the events of all processes, live",
-		Long: `Events prints the events of the named queues, or of all queues, in all processes, until Ctrl-C: time,
+	cmd := m.command("events [QUEUE...]", "Show the events of all processes, live",
+		`Events prints the events of the named queues, or of all queues, in all processes, until Ctrl-C: time,
 kind, queue, id, attempt, how late the message was delivered, how long its handler ran, the error, and the process. New
 queues are included with their first message, or within a few seconds in a Redis Cluster and if the Redis user may not
 listen to the pattern of all channels.
@@ -38,15 +36,13 @@ show are dropped, and a line says how many are missing.
 
 An embedded store must be shared: with share=no only the program that has it open can watch, with Client.Watch.
 
-Kinds: ` + kindsText(),
-		Example: `  later events
+Kinds: `+kindsText(),
+		`  later events
   later events mail --kind nacked --kind died
   later events mail --id 42 --json`,
-		ValidArgsFunction: m.queueNames(true),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			return m.events(ctx, c, args, filter)
-		}),
-	}
+		}))
 	cmd.Flags().StringArrayVar(&filter.kinds, "kind", nil, "show only this `KIND`; can be repeated (default: all)")
 	cmd.Flags().StringVar(&filter.id, "id", "", "show only the message with this `ID`")
 	return cmd

@@ -18,10 +18,8 @@ func (m *Main) exportCommand() *cobra.Command {
 	var file string
 	var resume bool
 	var filter later.Filter
-	cmd := &cobra.Command{
-		Use:   "export [QUEUE...]",
-		Short: "Export messages as JSON",
-		Long: `Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
+	cmd := m.command("export [QUEUE...]", "Export messages as JSON",
+		`Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
 includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
 in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
 bytes. Leased messages are imported as if they had been released. Pauses, retentions and properties of queues, and ids
@@ -38,14 +36,12 @@ With --state or --group, export writes only the messages in that state or group,
 with a last error of a pattern that later dead errors prints. So you can save messages before you purge them. Such an
 export cannot be resumed.
 
-If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
-			strconv.Itoa(exitCode(store.ErrCorrupt)) + `.`,
-		Example: `  later export > messages.ndjson
+If a queue is damaged, the other queues are exported nevertheless, and the exit code is `+
+			strconv.Itoa(exitCode(store.ErrCorrupt))+`.`,
+		`  later export > messages.ndjson
   later export orders mail --file messages.ndjson --resume
   later export orders | jq -r 'select(.state == "dead") | .last_error'`,
-		Args:              arguments(0, unlimited),
-		ValidArgsFunction: m.queueNames(true),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			if resume && file == "" {
 				return store.Invalid("--resume needs --file: name the file to continue")
 			}
@@ -57,12 +53,9 @@ If a queue is damaged, the other queues are exported nevertheless, and the exit 
 				cfg.Filter = &filter
 			}
 			return m.export(ctx, cfg, file, resume)
-		}),
-	}
+		}))
 	cmd.Flags().StringVar(&file, "file", "", "write to this new `FILE` (default: standard output)")
-	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only scheduled, ready, leased or dead messages")
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"leased", "ready", "scheduled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	stateFlag(cmd, (*string)(&filter.State))
 	cmd.Flags().StringVar(&filter.Group, "group", "", "only messages of this `GROUP`")
 	cmd.Flags().StringVar(&filter.ErrorPattern, "error-pattern", "", "only dead messages with errors of this `PATTERN`")
 	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export in the file")

@@ -28,10 +28,9 @@ type forwardOptions struct {
 
 func (m *Main) forwardCommand() *cobra.Command {
 	var o forwardOptions
-	cmd := &cobra.Command{
-		Use:   "forward QUEUE --to DESTINATION",
-		Short: "Move messages to a queue, or a Redis list, stream or channel, as they fall due",
-		Long: `Forward moves the messages of a queue to a destination as they fall due, until it is stopped. Programs in any
+	cmd := m.command("forward QUEUE --to DESTINATION",
+		"Move messages to a queue, or a Redis list, stream or channel, as they fall due",
+		`Forward moves the messages of a queue to a destination as they fall due, until it is stopped. Programs in any
 language can read from a list, a stream or a channel without knowing Later. The destination is one of
 
   queue:NAME      another queue, where messages keep their ids, due times, headers and limits
@@ -64,14 +63,11 @@ Signals:
 
 Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console or of the session. Later workers drains,
 pauses, resumes and restarts from any machine, and forward can be a service of systemd, as later work can.`,
-		Example: `  later forward mail --to list:mail-now
+		`  later forward mail --to list:mail-now
   later forward orders --to stream:orders --max-len 1000000
   later forward prices --to 'channel:{prices}:live' --exactly-once --store redis+cluster://host:6379
   later forward jobs --to queue:jobs --store ./spool --at redis://localhost:6379/0  # embedded to Redis`,
-		Args:              arguments(1, 1),
-		RunE:              run(func(ctx context.Context, args []string) error { return m.forward(ctx, args[0], o) }),
-		ValidArgsFunction: m.queueNames(false),
-	}
+		run(func(ctx context.Context, args []string) error { return m.forward(ctx, args[0], o) }))
 	o.set = cmd.Flags()
 	flags := o.set
 	flags.StringVar(&o.to, "to", "", "move to this `DESTINATION`: "+destinationKinds)

@@ -17,10 +17,8 @@ import (
 )
 
 func (m *Main) getCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get QUEUE ID",
-		Short: "Show a message",
-		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last
+	return m.command("get QUEUE ID", "Show a message",
+		fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last
 error, and in one sentence why it has not been handled yet. It does not claim the message. A message that was acked or
 cancelled no longer exists: exit code %d.
 
@@ -30,11 +28,9 @@ longer applies.
 Follows says that the message was sent with --on-duplicate follow, and is delivered when a worker is done with an
 earlier one. State and lease are of that one, and everything else is of the message that follows it.`,
 			exitCode(store.ErrNotFound)),
-		Example: `  later get orders order-17
+		`  later get orders order-17
   later get orders order-17 --json | jq -r .payload_text`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q := c.Queue(args[0])
 			info, err := q.Get(ctx, args[1])
 			if err != nil {
@@ -48,8 +44,7 @@ earlier one. State and lease are of that one, and everything else is of the mess
 				return err
 			}
 			return m.print("%s", describe(args[0], info, why))
-		}),
-	}
+		}))
 }
 
 func delivered(info *later.Info) string {

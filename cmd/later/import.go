@@ -16,10 +16,8 @@ import (
 
 func (m *Main) importCommand() *cobra.Command {
 	var from int64
-	cmd := &cobra.Command{
-		Use:   "import",
-		Short: "Import messages that later export wrote",
-		Long: `Import reads an export from standard input and restores its messages in the store, with all their fields. The
+	cmd := m.command("import", "Import messages that later export wrote",
+		`Import reads an export from standard input and restores its messages in the store, with all their fields. The
 input can be several exports, one after the other.
 
 Import counts and skips a message with an id that is live in the store or within its dedup window. So you can repeat an
@@ -27,18 +25,16 @@ import that failed or was stopped, with the same input; --from-line continues at
 which is faster. But messages that the store's workers finished in between are delivered again: start the store's
 workers after the import. Due times do not change, even if they have passed.
 
-If a line is not a valid message, import reports it and exits with code ` +
-			strconv.Itoa(exitCode(store.ErrInvalid)) + `, or ` +
-			strconv.Itoa(exitCode(store.ErrTooLarge)) + ` if it is over a limit; the
-lines before it are imported. An incomplete export is imported as far as it goes, with exit code ` +
-			strconv.Itoa(exitCodes[store.Internal]) + `. Other input is
+If a line is not a valid message, import reports it and exits with code `+
+			strconv.Itoa(exitCode(store.ErrInvalid))+`, or `+
+			strconv.Itoa(exitCode(store.ErrTooLarge))+` if it is over a limit; the
+lines before it are imported. An incomplete export is imported as far as it goes, with exit code `+
+			strconv.Itoa(exitCodes[store.Internal])+`. Other input is
 refused before anything is written.`,
-		Example: `  later import < messages.ndjson
+		`  later import < messages.ndjson
   later import --from-line 70001 < messages.ndjson
   ssh host later export orders | later import --store redis://localhost:6379/0`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: run(func(ctx context.Context, _ []string) error {
+		run(func(ctx context.Context, _ []string) error {
 			if from < 1 {
 				return store.Invalid("--from-line is %d: must be 1 or more", from)
 			}
@@ -46,8 +42,7 @@ refused before anything is written.`,
 				return store.Invalid("standard input is a terminal: use a file, as in later import < FILE")
 			}
 			return m.importAll(ctx, from)
-		}),
-	}
+		}))
 	cmd.Flags().Int64Var(&from, "from-line", 1, "start at line `N`")
 	return cmd
 }

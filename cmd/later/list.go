@@ -56,22 +56,18 @@ func (m *Main) listCommand() *cobra.Command {
 	var state string
 	var group groupFlag
 	var r rangeFlags
-	cmd := &cobra.Command{
-		Use:   "list QUEUE [--state STATE | --group GROUP]",
-		Short: "List messages",
-		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages
+	cmd := m.command("list QUEUE [--state STATE | --group GROUP]", "List messages",
+		`List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages
 by due time, dead messages by time of death. A message that does not change state during the listing is listed exactly
 once (a leased message at least once). Times are in this machine's time zone.
 
 With --group, list prints the messages that were sent with that --group, in any state, in order of id.
 
 With --json, list prints every field that later get shows.`,
-		Example: `  later list orders
+		`  later list orders
   later list orders --state scheduled --to 18:00 --limit 0 --json
   later list orders --group customer-9`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			states := allStates
 			if state != "" {
 				states = []later.State{later.State(state)}
@@ -96,8 +92,7 @@ With --json, list prints every field that later get shows.`,
 				return m.listMessages(q, all, r.limit, &stateListing{now: stats.Now})
 			}
 			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
-		}),
-	}
+		}))
 	stateFlag(cmd, &state)
 	group.add(cmd, "only the messages of this `group`, in any state")
 	r.add(cmd.Flags(), "due")
@@ -106,9 +101,8 @@ With --json, list prints every field that later get shows.`,
 
 // stateFlag adds --state of the commands that list messages.
 func stateFlag(cmd *cobra.Command, state *string) {
-	cmd.Flags().StringVar(state, "state", "", "scheduled, ready, leased or dead (default: all states)")
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, state, "state", "", "only scheduled, ready, leased or dead messages (default: all states)",
+		"scheduled", "ready", "leased", "dead")
 }
 
 // listing formats messages as a table.

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -111,24 +110,6 @@ func run(f func(ctx context.Context, args []string) error) func(*cobra.Command, 
 		return nil
 	}
 }
-
-// arguments requires between least and most arguments.
-func arguments(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		usage := fmt.Sprintf("usage: %s %s", strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name()), cmd.Use)
-		switch {
-		case len(args) > most && most > 0:
-			return fmt.Errorf("%q is one argument too many, perhaps part of one that needs quotes; %s",
-				args[most], usage)
-		case len(args) < least || len(args) > most:
-			return errors.New(usage)
-		}
-		return nil
-	}
-}
-
-// unlimited means no limit on the number of arguments.
-const unlimited = math.MaxInt
 
 func usageError(cmd *cobra.Command, err error) error {
 	return store.Invalid("%v; see %s --help", err, cmd.CommandPath())

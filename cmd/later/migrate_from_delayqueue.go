@@ -14,10 +14,8 @@ import (
 func (m *Main) migrateFromDelayQueueCommand() *cobra.Command {
 	var f fromFlags
 	var queue, as, prefix string
-	cmd := &cobra.Command{
-		Use:   "from-delayqueue REDIS --queue NAME",
-		Short: "Take over a queue of github.com/hdt3213/delayqueue",
-		Long: `From-delayqueue copies a queue of github.com/hdt3213/delayqueue, with or without a hash tag in its keys. See
+	cmd := m.command("from-delayqueue REDIS --queue NAME", "Take over a queue of github.com/hdt3213/delayqueue",
+		`From-delayqueue copies a queue of github.com/hdt3213/delayqueue, with or without a hash tag in its keys. See
 later migrate --help for how to migrate.
 
 Ids, payloads, due times and retries are kept. A message that waits for a retry has one failed attempt and as many
@@ -26,11 +24,9 @@ Entries of messages that delayqueue has deleted, because their TTL had passed, a
 are refused; with --force they are copied as failed once.
 
 The package github.com/laterq/later/compat/delayqueue has delayqueue's API for the programs.`,
-		Example: `  later migrate from-delayqueue redis://localhost:6379/0 --queue orders --dry-run
+		`  later migrate from-delayqueue redis://localhost:6379/0 --queue orders --dry-run
   later migrate from-delayqueue redis://localhost:6379/0 --queue orders --delete-source`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			if queue == "" {
 				return store.Invalid("--queue is missing: give the name of the queue in delayqueue")
 			}
@@ -40,8 +36,7 @@ The package github.com/laterq/later/compat/delayqueue has delayqueue's API for t
 				return migrate.FromDelayQueue(ctx, to, rdb, queue,
 					migrate.DelayQueueConfig{FromConfig: cfg, Queue: as, Prefix: prefix})
 			})
-		}),
-	}
+		}))
 	cmd.Flags().StringVar(&queue, "queue", "", "`NAME` of the queue in delayqueue")
 	cmd.Flags().StringVar(&as, "as", "", "send to this `QUEUE` (default: the same name)")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "`PREFIX` that UseCustomPrefix was given (default: dp)")

@@ -10,16 +10,12 @@ import (
 )
 
 func (m *Main) pauseCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "pause QUEUE...",
-		Short: "Stop deliveries from queues",
-		Long: `Pause stops deliveries from queues to all workers, until later resume. Workers can finish leased messages, and
+	return m.command("pause QUEUE...", "Stop deliveries from queues",
+		`Pause stops deliveries from queues to all workers, until later resume. Workers can finish leased messages, and
 producers can continue to send. Pause creates a queue that does not exist, so that you can pause it before its first
 message, and notes that on standard error with the most similar name of another queue.`,
-		Example:           `  later pause orders mail`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.queueNames(true),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later pause orders mail`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			for _, name := range args {
 				q := c.Queue(name)
 				before, err := q.Stats(ctx)
@@ -37,6 +33,5 @@ message, and notes that on standard error with the most similar name of another 
 				}
 			}
 			return nil
-		}),
-	}
+		}))
 }

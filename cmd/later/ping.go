@@ -15,23 +15,18 @@ import (
 
 func (m *Main) pingCommand() *cobra.Command {
 	timeout := 5 * time.Second
-	cmd := &cobra.Command{
-		Use:   "ping [--timeout DURATION]",
-		Short: "Check that the store serves calls",
-		Long: fmt.Sprintf(`Ping opens the store and checks that it serves calls now: in a Redis Cluster, that all
+	cmd := m.command("ping [--timeout DURATION]", "Check that the store serves calls",
+		fmt.Sprintf(`Ping opens the store and checks that it serves calls now: in a Redis Cluster, that all
 primaries do. It prints the store and how long the call took. Exit code 0 means that it does; otherwise the error names
 the cause and the remedy. A store that does not answer in time, such as one that hangs, has exit code %d.
 
 Ping writes nothing, and does not create an embedded store: one that does not exist yet has exit code %d. To check that
 the content of a store is intact, use later doctor.`,
 			exitCode(store.ErrUnavailable), exitCode(store.ErrNotFound)),
-		Example: `  later ping
+		`  later ping
   later ping --store redis://redis.example:6379/0 --timeout 1s
   until later ping --json; do sleep 1; done`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              run(func(ctx context.Context, _ []string) error { return m.pingStore(ctx, timeout) }),
-	}
+		run(func(ctx context.Context, _ []string) error { return m.pingStore(ctx, timeout) }))
 	durationFlag(cmd.Flags(), &timeout, "timeout", "how long the store may take to open and to answer")
 	return cmd
 }

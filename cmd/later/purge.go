@@ -18,18 +18,14 @@ var purgeable = []string{"scheduled", "ready", "dead"}
 func (m *Main) purgeCommand() *cobra.Command {
 	var states []string
 	var yes bool
-	cmd := &cobra.Command{
-		Use:   "purge QUEUE [--state STATE]...",
-		Short: "Remove messages permanently",
-		Long: `Purge removes the messages of a queue in the given states, or all messages. All includes leased messages,
+	cmd := m.command("purge QUEUE [--state STATE]...", "Remove messages permanently",
+		`Purge removes the messages of a queue in the given states, or all messages. All includes leased messages,
 and ends the contexts of their handlers. Purge asks for confirmation first unless --yes is set. It works in many small
 steps, so that a large purge does not block the store, and does not remove messages that are sent after it started. The
 queue itself remains, and remains paused if it was.`,
-		Example: `  later purge orders
+		`  later purge orders
   later purge orders --state scheduled --state ready --yes`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			chosen := make([]later.State, len(states))
 			for i, state := range states {
 				chosen[i] = later.State(state)
@@ -50,8 +46,7 @@ queue itself remains, and remains paused if it was.`,
 			}
 			n, err := q.Purge(ctx, chosen...)
 			return m.printBulkResult("purged", q, n, nil, err)
-		}),
-	}
+		}))
 	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: "+
 		"all messages)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(purgeable, cobra.ShellCompDirectiveNoFileComp))

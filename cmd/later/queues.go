@@ -10,16 +10,12 @@ import (
 )
 
 func (m *Main) queuesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "queues",
-		Short: "List all queues",
-		Long: `Queues prints the names of all queues, one per line. A queue exists from its first message or pause until it is
+	return m.command("queues", "List all queues",
+		`Queues prints the names of all queues, one per line. A queue exists from its first message or pause until it is
 deleted.`,
-		Example: `  later queues
+		`  later queues
   later queues | xargs later pause`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
 			names, err := c.Queues(ctx)
 			if err != nil {
 				return err
@@ -30,6 +26,5 @@ deleted.`,
 				}
 			}
 			return nil
-		}),
-	}
+		}))
 }

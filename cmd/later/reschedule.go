@@ -14,21 +14,18 @@ import (
 func (m *Main) rescheduleCommand() *cobra.Command {
 	var w whenFlags
 	var group groupFlag
-	cmd := &cobra.Command{
-		Use:   "reschedule QUEUE (ID | --group GROUP) (--in DURATION | --at TIME)",
-		Short: "Change the due time of messages",
-		Long: fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses
+	cmd := m.command("reschedule QUEUE (ID | --group GROUP) (--in DURATION | --at TIME)",
+		"Change the due time of messages",
+		fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses
 a leased message (exit code %d) and a dead message (exit code %d, use later dead replay).
 
 With --group, reschedule moves all scheduled and ready messages that were sent with that --group, and prints how many.
 It leaves leased and dead ones, and counts them.`,
 			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
-		Example: `  later reschedule orders order-17 --in 2h
+		`  later reschedule orders order-17 --in 2h
   later reschedule orders order-17 --at "2030-12-31 18:00"
   later reschedule orders --group customer-9 --in 5m`,
-		Args:              arguments(1, 2),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			ofGroup, err := group.instead(args[1:])
 			if err != nil {
 				return err
@@ -53,8 +50,7 @@ It leaves leased and dead ones, and counts them.`,
 			}
 			return m.printResult(wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)},
 				"%s is due %s (%s)", args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
-		}),
-	}
+		}))
 	w.add(cmd.Flags())
 	group.add(cmd, "move all messages of this `group`")
 	return cmd

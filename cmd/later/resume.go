@@ -10,15 +10,11 @@ import (
 )
 
 func (m *Main) resumeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "resume QUEUE...",
-		Short: "Resume deliveries from paused queues",
-		Long: `Resume resumes deliveries from paused queues. Messages that fell due during the pause are ready, earliest
+	return m.command("resume QUEUE...", "Resume deliveries from paused queues",
+		`Resume resumes deliveries from paused queues. Messages that fell due during the pause are ready, earliest
 first. A queue that is not paused is left unchanged.`,
-		Example:           `  later resume orders`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.queueNames(true),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later resume orders`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			for _, name := range args {
 				q, _, err := existingQueue(ctx, c, name)
 				if err != nil {
@@ -32,6 +28,5 @@ first. A queue that is not paused is left unchanged.`,
 				}
 			}
 			return nil
-		}),
-	}
+		}))
 }

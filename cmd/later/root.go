@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 const overview = `Later is a reliable delay queue: a message is sent now and delivered when it falls due, at least once,
@@ -95,35 +91,4 @@ func (m *Main) rootCommand() *cobra.Command {
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)
 	return root
-}
-
-// knownCommand returns an error for an unknown subcommand of cmd, with a suggestion if there is one.
-func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd, "", args[0]))
-}
-
-// similarFlag adds a suggestion to the error for an unknown flag.
-func similarFlag(cmd *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok || unknown.GetSpecifiedShortnames() != "" {
-		return err
-	}
-	named := &cobra.Command{} // cobra suggests only commands, so make one for each flag
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		named.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
-	return fmt.Errorf("%w%s", err, didYouMean(named, "--", unknown.GetSpecifiedName()))
-}
-
-// didYouMean suggests the commands of cmd that are similar to the typed word, each with the prefix.
-func didYouMean(cmd *cobra.Command, prefix, typed string) string {
-	cmd.SuggestionsMinimumDistance = 2
-	similar := cmd.SuggestionsFor(typed)
-	if len(similar) == 0 {
-		return ""
-	}
-	return "; did you mean " + prefix + strings.Join(similar, " or "+prefix) + "?"
 }

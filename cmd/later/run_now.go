@@ -13,19 +13,15 @@ import (
 )
 
 func (m *Main) runNowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "run-now QUEUE ID...",
-		Short: "Make messages due at once",
-		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. It refuses a leased message
+	return m.command("run-now QUEUE ID...", "Make messages due at once",
+		fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. It refuses a leased message
 (exit code %d) and a dead message (exit code %d, use later dead replay).
 
 If some messages are refused, run-now reports them on standard error, makes the others due, and exits with the code of
 the last error.`,
 			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
-		Example:           `  later run-now orders order-17 order-18`,
-		Args:              arguments(2, unlimited),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later run-now orders order-17 order-18`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -43,6 +39,5 @@ the last error.`,
 				}
 			}
 			return m.reportAllButLast(failed)
-		}),
-	}
+		}))
 }

@@ -11,28 +11,23 @@ import (
 )
 
 func (m *Main) scheduleCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "schedule put|get|list|next|pause|resume|trigger|backfill|delete|apply",
-		Short: "Send messages again and again, by cron expressions and other rules",
-		Long: `A schedule sends a message to a queue at each time of a rule: a cron expression, an interval, an RRULE, a list
+	return m.group("schedule put|get|list|next|pause|resume|trigger|backfill|delete|apply",
+		"Send messages again and again, by cron expressions and other rules",
+		`A schedule sends a message to a queue at each time of a rule: a cron expression, an interval, an RRULE, a list
 of times or delays that grow, in any time zone. Each run is a message of its own, with the headers schedule (the name)
 and schedule-nominal (the time of the rule).
 
 Any worker of the store sends the runs, of all queues; so one must run. A crash neither loses nor doubles a run. The
 policies for runs that were missed because no worker ran, and for a run that is due while the one before is unfinished,
 are --missed and --unfinished of later schedule put.`,
-		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
+		`  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule list
   later schedule next nightly
   later schedule pause nightly --note 'until the new warehouse is there'
   later schedule apply schedules.yaml --dry-run`,
-		Args: knownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(m.schedulePutCommand(), m.scheduleGetCommand(), m.scheduleListCommand(), m.scheduleNextCommand(),
+		m.schedulePutCommand(), m.scheduleGetCommand(), m.scheduleListCommand(), m.scheduleNextCommand(),
 		m.schedulePauseCommand(), m.scheduleResumeCommand(), m.scheduleTriggerCommand(), m.scheduleBackfillCommand(),
 		m.scheduleDeleteCommand(), m.scheduleApplyCommand())
-	return cmd
 }
 
 // withSchedules opens the store for a command with the name of a schedule as its first argument, if it has arguments.
@@ -65,14 +60,4 @@ func scheduleNames(c *later.Client, ctx context.Context) (names []string, err er
 		names = append(names, info.Name)
 	}
 	return names, err
-}
-
-// completeSchedules completes the first argument with the names of schedules.
-func (m *Main) completeSchedules(cmd *cobra.Command, args []string, typed string) (
-	[]string, cobra.ShellCompDirective,
-) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return m.complete(cmd.Context(), scheduleNames, args, typed)
 }

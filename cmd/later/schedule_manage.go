@@ -16,41 +16,31 @@ import (
 
 func (m *Main) schedulePauseCommand() *cobra.Command {
 	var note string
-	cmd := &cobra.Command{
-		Use:   "pause NAME [--note TEXT]",
-		Short: "Stop the runs of a schedule",
-		Long: `Pause stops the runs of a schedule until later schedule resume. Runs that were sent stay in their queue. The
+	cmd := m.command("pause NAME [--note TEXT]", "Stop the runs of a schedule",
+		`Pause stops the runs of a schedule until later schedule resume. Runs that were sent stay in their queue. The
 note is shown by later schedule get and list.`,
-		Example:           `  later schedule pause nightly --note 'until the new warehouse is there'`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+		`  later schedule pause nightly --note 'until the new warehouse is there'`,
+		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			if err := s.Pause(ctx, args[0], note); err != nil {
 				return err
 			}
 			return m.printScheduleResult(args[0], "paused")
-		}),
-	}
+		}))
 	cmd.Flags().StringVar(&note, "note", "", "`text` that says why")
 	return cmd
 }
 
 func (m *Main) scheduleResumeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "resume NAME",
-		Short: "Let a paused schedule run again",
-		Long: `Resume lets a paused schedule run again, next at the first time of its rule from now on. The times of the pause
+	return m.command("resume NAME", "Let a paused schedule run again",
+		`Resume lets a paused schedule run again, next at the first time of its rule from now on. The times of the pause
 do not count as missed.`,
-		Example:           `  later schedule resume nightly`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+		`  later schedule resume nightly`,
+		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			if err := s.Resume(ctx, args[0]); err != nil {
 				return err
 			}
 			return m.printScheduleResult(args[0], "resumed")
-		}),
-	}
+		}))
 }
 
 func (m *Main) printScheduleResult(name, result string) error {
@@ -58,37 +48,28 @@ func (m *Main) printScheduleResult(name, result string) error {
 }
 
 func (m *Main) scheduleTriggerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "trigger NAME",
-		Short: "Send a run of a schedule now",
-		Long: `Trigger sends a run now, in addition to the runs of the rule, and prints the id of its message. It does
+	return m.command("trigger NAME", "Send a run of a schedule now",
+		`Trigger sends a run now, in addition to the runs of the rule, and prints the id of its message. It does
 so even if the schedule is paused or has finished, or a run is unfinished.`,
-		Example:           `  later schedule trigger nightly`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+		`  later schedule trigger nightly`,
+		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			triggered, err := s.Trigger(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			return m.printResult(view.Triggered(triggered), "%s", printable(triggered.ID))
-		}),
-	}
+		}))
 }
 
 func (m *Main) scheduleBackfillCommand() *cobra.Command {
 	var from, to time.Time
 	var dry bool
-	cmd := &cobra.Command{
-		Use:   "backfill NAME --from TIME --to TIME",
-		Short: "Send the runs of a past range",
-		Long: fmt.Sprintf(`Backfill sends a run at once for each time of the rule from --from until before --to, up to
+	cmd := m.command("backfill NAME --from TIME --to TIME", "Send the runs of a past range",
+		fmt.Sprintf(`Backfill sends a run at once for each time of the rule from --from until before --to, up to
 %d, and prints how many. It may be repeated: a run is not sent again if its message is there, or was acked within its
 dedup window. --dry-run only counts the times.`, later.MaxRuns),
-		Example:           `  later schedule backfill nightly --from "2030-01-01 00:00" --to "2030-01-08 00:00" --dry-run`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+		`  later schedule backfill nightly --from "2030-01-01 00:00" --to "2030-01-08 00:00" --dry-run`,
+		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			b, err := s.Backfill(ctx, args[0], from, to, dry)
 			if err != nil && b.Sent > 0 {
 				return fmt.Errorf("sent %d of %d runs, then: %w", b.Sent, b.Runs, err)
@@ -103,8 +84,7 @@ dedup window. --dry-run only counts the times.`, later.MaxRuns),
 			}
 			return m.printResult(result, "sent %d runs of %s, %d were there before", b.Sent, printable(args[0]),
 				b.Duplicates)
-		}),
-	}
+		}))
 	cmd.Flags().Var(pastTimeValue{timeValue{&from}}, "from", "the first `TIME`, included")
 	cmd.Flags().Var(pastTimeValue{timeValue{&to}}, "to", "the `TIME` when the runs end, not included")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "send nothing")
@@ -114,15 +94,11 @@ dedup window. --dry-run only counts the times.`, later.MaxRuns),
 }
 
 func (m *Main) scheduleDeleteCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "delete NAME...",
-		Short: "Delete schedules",
-		Long: `Delete deletes schedules. Runs that were sent stay in their queue, where later cancel removes
+	return m.command("delete NAME...", "Delete schedules",
+		`Delete deletes schedules. Runs that were sent stay in their queue, where later cancel removes
 them.`,
-		Example:           `  later schedule delete nightly`,
-		Args:              arguments(1, unlimited),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later schedule delete nightly`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
 				err := c.Schedules().Delete(ctx, name)
@@ -135,17 +111,14 @@ them.`,
 				errs = append(errs, err)
 			}
 			return m.reportAllButLast(errs)
-		}),
-	}
+		}))
 }
 
 func (m *Main) scheduleApplyCommand() *cobra.Command {
 	var o later.ApplyOptions
 	var set string
-	cmd := &cobra.Command{
-		Use:   "apply FILE [--dry-run] [--prune]",
-		Short: "Store the schedules of a file",
-		Long: `Apply stores the schedules of a YAML or JSON file, - for standard input, and prints the changes: + for a
+	cmd := m.command("apply FILE [--dry-run] [--prune]", "Store the schedules of a file",
+		`Apply stores the schedules of a YAML or JSON file, - for standard input, and prints the changes: + for a
 new schedule, ~ for one that changes, with the fields that differ, and - for one that is deleted. So schedules can live
 in a repository. The file is checked as a whole before anything is stored.
 
@@ -160,10 +133,9 @@ in a repository. The file is checked as a whole before anything is stored.
         unfinished: skip          # skip, allow or buffer
 
 The fields have the names that later schedule get --json prints; see docs/schedules.md.`,
-		Example: `  later schedule apply schedules.yaml --dry-run
+		`  later schedule apply schedules.yaml --dry-run
   later schedule apply schedules.yaml --prune`,
-		Args: arguments(1, 1),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			file, err := m.readScheduleFile(args[0])
 			if err != nil {
 				return err
@@ -185,8 +157,7 @@ The fields have the names that later schedule get --json prints; see docs/schedu
 			defer client.Close()
 			changes, err := client.Schedules().Apply(ctx, file.Schedules, o)
 			return errors.Join(m.printChanges(changes, o.DryRun), err)
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "change nothing")
 	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the schedules of the set that are not in the file")
 	cmd.Flags().StringVar(&set, "set", "", "`name` of the set, unless the file has it")

@@ -26,10 +26,9 @@ type nextFlags struct {
 
 func (m *Main) scheduleNextCommand() *cobra.Command {
 	var f nextFlags
-	cmd := &cobra.Command{
-		Use:   "next [NAME | --all | --cron EXPRESSION | --every DURATION | --rrule RULE | …]",
-		Short: "Show the next runs of a schedule, of all schedules, or of a rule",
-		Long: `Next prints the next runs of a schedule, or of all schedules in order of time, as if all of them were sent:
+	cmd := m.command("next [NAME | --all | --cron EXPRESSION | --every DURATION | --rrule RULE | …]",
+		"Show the next runs of a schedule, of all schedules, or of a rule",
+		`Next prints the next runs of a schedule, or of all schedules in order of time, as if all of them were sent:
 in the local time of the zone with the offset from UTC, in UTC, and relative to now.
 
 With a rule in place of a name it uses no store. A time is then 15:04 (the next), "2030-12-31 15:04:05" (both in the
@@ -37,15 +36,13 @@ zone of the rule) or 2030-12-31T15:04:05Z. Without --start, --every, --rrule and
 or else from now.
 
 With --jitter, NOMINAL is the time before jitter. The jitter depends on that time and --name alone.`,
-		Example: `  later schedule next nightly
+		`  later schedule next nightly
   later schedule next --all -n 100
   later schedule next --cron '0 9 * * 1-5' --tz Europe/Berlin
   later schedule next --cron '30 2 * * *' --tz Europe/Berlin --from "2030-03-30 00:00" --gap skip -n 3
   later schedule next --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 18:00" --exclude 2030-12-20/2031-01-06
   later schedule next --every 90m --start 2030-01-01T00:00:00Z --json | jq -r .due`,
-		Args:              arguments(0, 1),
-		ValidArgsFunction: m.completeSchedules,
-	}
+		nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(args); err != nil {
 			return &commandError{err}

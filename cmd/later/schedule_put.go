@@ -33,10 +33,9 @@ type putFlags struct {
 
 func (m *Main) schedulePutCommand() *cobra.Command {
 	var f putFlags
-	cmd := &cobra.Command{
-		Use:   "put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | …) [PAYLOAD|-]",
-		Short: "Store a schedule, or replace the one with its name",
-		Long: fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with
+	cmd := m.command("put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | …) [PAYLOAD|-]",
+		"Store a schedule, or replace the one with its name",
+		fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with
 PAYLOAD to the queue. PAYLOAD is any text; - reads it from standard input. Without it the payload is empty.
 
 If there is a schedule with the name, put replaces all of it, and keeps its counts and whether it is paused. Its next
@@ -50,14 +49,12 @@ are left out are counted.
 
 A time is 15:04 (the next), "2030-12-31 15:04:05" (both in the zone of the rule) or 2030-12-31T15:04:05Z. A name has up
 to %d bytes.`, later.MaxScheduleName),
-		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
+		`  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule put heartbeat --queue pings --every 30s --missed none
   later schedule put wages --queue wages --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 09:00" --tz Asia/Tokyo
   later schedule put dunning-17 --queue dunning 'invoice 17' --series-first 3d --series-factor 2 --series-count 4
   later schedule put import --queue imports --cron '*/5 * * * *' --unfinished buffer --jitter 30s --timeout 10m`,
-		Args:              arguments(1, 2),
-		ValidArgsFunction: m.completeSchedules,
-	}
+		nil)
 	cmd.RunE = run(func(ctx context.Context, args []string) error {
 		schedule, err := f.schedule(cmd, args[0])
 		if err == nil && len(args) > 1 {
@@ -89,20 +86,19 @@ to %d bytes.`, later.MaxScheduleName),
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the messages, or topic:TOPIC")
 	f.rule.add(cmd)
 	f.message.addMessage(flags, &f.message.options.Common)
-	flags.StringVar(&f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)")
+	choice(cmd, &f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)", "none", "one", "all")
 	durationFlag(flags, &f.missedWithin, "missed-within",
 		"how old a missed run may be that is sent (default: the distance between runs)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
-	flags.StringVar(&f.unfinished, "unfinished", "",
-		"`policy` for a run while another is unfinished: skip, allow or buffer (default skip)")
+	choice(cmd, &f.unfinished, "unfinished", "",
+		"`policy` for a run while another is unfinished: skip, allow or buffer (default skip)", "skip", "allow", "buffer")
 	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
 	cmd.MarkFlagRequired("queue")
-	for name, values := range map[string][]string{
-		"missed": {"none", "one", "all"}, "unfinished": {"skip", "allow", "buffer"},
-	} {
-		cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	cmd.RegisterFlagCompletionFunc("queue", m.queueNames(false))
+	cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, typed string) (
+		[]string, cobra.ShellCompDirective,
+	) {
+		return m.complete(cmd, "QUEUE", nil, typed)
+	})
 	return cmd
 }
 
@@ -147,16 +143,12 @@ func scheduleState(info *later.ScheduleInfo) string {
 }
 
 func (m *Main) scheduleGetCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "get NAME",
-		Short: "Show a schedule and its runs",
-		Long: `Get prints a schedule: its rule, its messages, its next and last run, and how many runs were sent, missed
+	return m.command("get NAME", "Show a schedule and its runs",
+		`Get prints a schedule: its rule, its messages, its next and last run, and how many runs were sent, missed
 and skipped. With --json, the schedule has the same fields as in a file for later schedule apply.`,
-		Example: `  later schedule get nightly
+		`  later schedule get nightly
   later schedule get nightly --json | jq .next_run.due`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.completeSchedules,
-		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			info, err := s.Get(ctx, args[0])
 			if err != nil {
 				return err
@@ -165,8 +157,7 @@ and skipped. With --json, the schedule has the same fields as in a file for late
 				return m.printJSON(info)
 			}
 			return m.print("%s", describeSchedule(info))
-		}),
-	}
+		}))
 }
 
 // ruleText returns a rule in one line.
@@ -244,15 +235,12 @@ func describeSchedule(info *later.ScheduleInfo) string {
 }
 
 func (m *Main) scheduleListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List all schedules",
-		Long: `List prints all schedules in order of name, with their rule, next run and counts. With --json it prints each as
+	return m.command("list", "List all schedules",
+		`List prints all schedules in order of name, with their rule, next run and counts. With --json it prints each as
 later schedule get does.`,
-		Example: `  later schedule list
+		`  later schedule list
   later schedule list --json | jq -r 'select(.paused) | .name'`,
-		Args: arguments(0, 0),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
 			t := newTable("SCHEDULE", "QUEUE", "RULE", "STATE", ">RUNS", ">MISSED", ">SKIPPED")
 			found, unreadable := false, []error(nil)
 			for cursor := ""; ; {
@@ -281,6 +269,5 @@ later schedule get does.`,
 				m.note("there are no schedules yet in %s: later schedule put NAME creates one", m.shownURL())
 			}
 			return errors.Join(m.flush(t), m.reportAllButLast(unreadable))
-		}),
-	}
+		}))
 }

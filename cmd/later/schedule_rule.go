@@ -36,11 +36,9 @@ func (f *ruleFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.Exclude, "exclude", nil,
 		"leave out a `day`, 2030-12-25/2030-12-31, or a time; can be repeated")
 	durationFlag(flags, &f.Jitter, "jitter", "the longest delay of a run, up to 24h")
-	flags.StringVar(&f.gap, "gap", "shift", "`policy` for times that the clock skips: shift or skip")
-	flags.StringVar(&f.overlap, "overlap", "first", "`policy` for times that the clock shows twice: first or both")
-	for name, values := range map[string][]string{"gap": {"shift", "skip"}, "overlap": {"first", "both"}} {
-		cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	choice(cmd, &f.gap, "gap", "shift", "`policy` for times that the clock skips: shift or skip", "shift", "skip")
+	choice(cmd, &f.overlap, "overlap", "first", "`policy` for times that the clock shows twice: first or both",
+		"first", "both")
 }
 
 // given reports whether there is a rule.

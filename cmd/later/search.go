@@ -25,10 +25,8 @@ type searchOptions struct {
 
 func (m *Main) searchCommand() *cobra.Command {
 	var o searchOptions
-	cmd := &cobra.Command{
-		Use:   "search QUEUE",
-		Short: "Find messages by their content",
-		Long: `Search prints the messages of a queue that meet all conditions, in the order of later list. Without
+	cmd := m.command("search QUEUE", "Find messages by their content",
+		`Search prints the messages of a queue that meet all conditions, in the order of later list. Without
 --state and --group it searches all states. It reads up to --look messages, however few match, and notes on standard
 error if others may match, too. The HTTP API has the same conditions.
 
@@ -44,12 +42,10 @@ error if others may match, too. The HTTP API has the same conditions.
 --error-pattern takes a pattern that later dead errors prints with --json.
 
 No match is not an error: the exit code is 0. With --json, search prints every field that later get shows.`,
-		Example: `  later search orders --payload-json 'order.total >= 100' --state scheduled
+		`  later search orders --payload-json 'order.total >= 100' --state scheduled
   later search orders --header kind=refund --header region=eu --limit 0 --look 0
   later search orders --state dead --error timeout --min-attempts 3 --json | jq -r .id`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			filter, err := o.filter() // before a store is created
 			if err != nil {
 				return err
@@ -64,8 +60,7 @@ No match is not an error: the exit code is 0. With --json, search prints every f
 				return err
 			}
 			return m.search(ctx, q, filter, &o, stats.Now)
-		}),
-	}
+		}))
 	o.add(cmd)
 	return cmd
 }

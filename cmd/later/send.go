@@ -35,10 +35,9 @@ type sendOptions struct {
 
 func (m *Main) sendCommand() *cobra.Command {
 	var o sendOptions
-	cmd := &cobra.Command{
-		Use:   "send QUEUE [PAYLOAD|-] [--in DURATION | --at TIME]",
-		Short: "Send a message, or one per line of standard input",
-		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
+	cmd := m.command("send QUEUE [PAYLOAD|-] [--in DURATION | --at TIME]",
+		"Send a message, or one per line of standard input",
+		fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
 message and delivers it at least once, never before it is due. Without --in and --at the message is due at once. The
 first message creates the queue; if another queue has a similar name, a note on standard error says so.
 
@@ -64,15 +63,14 @@ are sent. With --durable, the batch also ends when messages are not confirmed in
 the error names their lines.`,
 			store.MaxPayload, exitCode(store.ErrDuplicate), exitCode(store.ErrLeased), exitCode(store.ErrDead),
 			exitCode(store.ErrNotDurable)),
-		Example: `  later send mail 'hello' --in 30m
+		`  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
   later send orders '{"order":17}' --id order-17 --kind order.cancel --in 2d12h --max-attempts 5
   later send orders 'remind' --group customer-9 --in 3d
   later send index 'doc 7' --id doc-7 --on-duplicate debounce --wait 2s --max-wait 30s
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
-		Args: arguments(1, 2),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			message, err := m.readMessage(args[1:], &o) // before a store is created
 			if err != nil {
 				return err
@@ -89,9 +87,7 @@ the error names their lines.`,
 				m.noteNewQueue(ctx, client, q.Name(), true)
 			}
 			return err
-		}),
-		ValidArgsFunction: m.queueNames(false),
-	}
+		}))
 	o.add(cmd.Flags())
 	return cmd
 }

@@ -17,24 +17,19 @@ import (
 )
 
 func (m *Main) seriesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "series send|list|move|cancel QUEUE ID",
-		Short: "Send several messages before or after a moment, under one id",
-		Long: `A reminder series is a set of messages with the same payload at several distances from one moment, such
+	return m.group("series send|list|move|cancel QUEUE ID",
+		"Send several messages before or after a moment, under one id",
+		`A reminder series is a set of messages with the same payload at several distances from one moment, such
 as a day and an hour before an appointment. One id covers them all: list the remaining messages, move the moment, or
 cancel the series.
 
 Each message has the headers series (the id), series-until (the moment that it was sent with), series-offset,
 series-index and series-count, and the id ID/OFFSET, for later get.`,
-		Example: `  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
+		`  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
   later series list reminders appointment-7
   later series move reminders appointment-7 --until "2031-01-07 15:00"
   later series cancel reminders appointment-7`,
-		Args: knownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(m.seriesSendCommand(), m.seriesListCommand(), m.seriesMoveCommand(), m.seriesCancelCommand())
-	return cmd
+		m.seriesSendCommand(), m.seriesListCommand(), m.seriesMoveCommand(), m.seriesCancelCommand())
 }
 
 // seriesFlags are --until and --past.
@@ -46,9 +41,7 @@ type seriesFlags struct {
 func (f *seriesFlags) add(cmd *cobra.Command, past string) {
 	timeFlag(cmd.Flags(), &f.until, "until",
 		`the moment: 15:04 (the next), "2030-12-31 15:04:05" (local) or 2030-12-31T15:04:05Z`)
-	cmd.Flags().StringVar(&f.past, "past", "skip", past)
-	cmd.RegisterFlagCompletionFunc("past",
-		cobra.FixedCompletions([]string{"skip", "send"}, cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, &f.past, "past", "skip", past, "skip", "send")
 }
 
 func (f *seriesFlags) policy() (later.PastPolicy, error) {
@@ -109,10 +102,8 @@ func (m *Main) seriesSendCommand() *cobra.Command {
 	var o sendOptions
 	var s seriesFlags
 	var offsets offsetsValue
-	cmd := &cobra.Command{
-		Use:   "send QUEUE ID PAYLOAD|- --until TIME --offsets DURATIONS",
-		Short: "Send a series",
-		Long: fmt.Sprintf(`Send sends a message for each of the offsets, due at the moment plus the offset. A message
+	cmd := m.command("send QUEUE ID PAYLOAD|- --until TIME --offsets DURATIONS", "Send a series",
+		fmt.Sprintf(`Send sends a message for each of the offsets, due at the moment plus the offset. A message
 that would be due in the past is skipped, or with --past send, due at once. ID has up to %d bytes. PAYLOAD is any text;
 - reads it from standard input.
 
@@ -120,10 +111,9 @@ It is safe to send a series again after an error: this sends the missing message
 %d. A series that was moved stays where it is then. A message that was acked is not sent again for --dedup-window, which
 is 24 hours by default.`,
 			later.MaxSeriesID, exitCode(store.ErrDuplicate)),
-		Example: `  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
+		`  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
   later series send mail order-17 - --until 2030-12-31T15:00:00Z --offsets 1d,3d,7d --kind review.ask < order.json`,
-		Args: arguments(3, 3),
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			past, err := s.policy()
 			if err != nil {
 				return err
@@ -142,9 +132,7 @@ is 24 hours by default.`,
 				return err
 			}
 			return m.sendSeries(ctx, args[0], message, later.Series{Until: s.until, Offsets: offsets, Past: past})
-		}),
-		ValidArgsFunction: m.queueNames(false),
-	}
+		}))
 	s.add(cmd, "`policy` for messages due in the past: skip or send")
 	addOffsets(cmd.Flags(), &offsets)
 	o.addMessage(cmd.Flags(), &o.options, "group") // a series is a group

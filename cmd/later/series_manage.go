@@ -13,16 +13,12 @@ import (
 )
 
 func (m *Main) seriesListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list QUEUE ID",
-		Short: "Show the remaining messages of a series",
-		Long: `List prints the messages of a series that were not acked or cancelled, in order of their offsets. UNTIL is
+	return m.command("list QUEUE ID", "Show the remaining messages of a series",
+		`List prints the messages of a series that were not acked or cancelled, in order of their offsets. UNTIL is
 the moment: the due time minus the offset, or once an attempt has failed, the moment that the series was sent with.`,
-		Example: `  later series list reminders appointment-7
+		`  later series list reminders appointment-7
   later series list reminders appointment-7 --json | jq -r .due`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -32,8 +28,7 @@ the moment: the due time minus the offset, or once an attempt has failed, the mo
 				return err
 			}
 			return m.printSeries(all, stats.Now)
-		}),
-	}
+		}))
 }
 
 func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
@@ -61,18 +56,14 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 
 func (m *Main) seriesMoveCommand() *cobra.Command {
 	var s seriesFlags
-	cmd := &cobra.Command{
-		Use:   "move QUEUE ID --until TIME",
-		Short: "Move a series to another moment",
-		Long: `Move gives the messages of a series that remain their times before or after another moment, and prints
+	cmd := m.command("move QUEUE ID --until TIME", "Move a series to another moment",
+		`Move gives the messages of a series that remain their times before or after another moment, and prints
 how many. It cancels a message if its new time has passed, or with --past send, makes it due at once. It leaves messages
 that a worker holds, dead ones, and messages that have fallen due already and would not be due later.
 
 After an error, move the series again: each message is moved in one step.`,
-		Example:           `  later series move reminders appointment-7 --until "2031-01-07 15:00"`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later series move reminders appointment-7 --until "2031-01-07 15:00"`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			past, err := s.policy()
 			if err != nil {
 				return err
@@ -94,24 +85,19 @@ After an error, move the series again: each message is moved in one step.`,
 			}
 			return m.printResult(wire.MovedSeries{Queue: q.Name(), Series: args[1], Until: wire.FormatTime(s.until),
 				Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}, "%s", text)
-		}),
-	}
+		}))
 	s.add(cmd, "`policy` for messages with a new time in the past: skip or send")
 	return cmd
 }
 
 func (m *Main) seriesCancelCommand() *cobra.Command {
 	var keepID bool
-	cmd := &cobra.Command{
-		Use:   "cancel QUEUE ID",
-		Short: "Cancel the remaining messages of a series",
-		Long: `Cancel removes the messages of a series that remain, in any state, and prints how many. It is no error if there
+	cmd := m.command("cancel QUEUE ID", "Cancel the remaining messages of a series",
+		`Cancel removes the messages of a series that remain, in any state, and prints how many. It is no error if there
 are none. The series may be sent again at once. With --keep-id its messages are refused as duplicates for their dedup
 window, which is 24 hours unless it was sent with another.`,
-		Example:           `  later series cancel reminders appointment-7`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.queueNames(false),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later series cancel reminders appointment-7`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			q, _, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -126,8 +112,7 @@ window, which is 24 hours unless it was sent with another.`,
 			}
 			return m.printResult(wire.CancelledSeries{Queue: q.Name(), Series: args[1], Cancelled: n.Total()},
 				"cancelled %s of series %s", countMessages(n.Total()), printable(args[1]))
-		}),
-	}
+		}))
 	cmd.Flags().BoolVar(&keepID, "keep-id", false, "refuse the messages as duplicates until their dedup windows end")
 	return cmd
 }

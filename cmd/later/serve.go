@@ -30,10 +30,8 @@ const defaultListen = "127.0.0.1:7600"
 
 func (m *Main) serveCommand() *cobra.Command {
 	var o serveOptions
-	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Offer the store over HTTP",
-		Long: `Serve offers the store at http://ADDRESS, in three ways. A browser shows what is coming, and changes it, at
+	cmd := m.command("serve", "Offer the store over HTTP",
+		`Serve offers the store at http://ADDRESS, in three ways. A browser shows what is coming, and changes it, at
 the page that docs/page.md describes. Programs in any language send and receive messages over the HTTP API, which
 docs/http.md explains and /v1/openapi.json describes. Other processes of Later use the address as their store, with
 --store or LATER_STORE and with later.Open in Go: so they work on an embedded store of another machine, or on a Redis
@@ -51,13 +49,11 @@ passes on, and --path-prefix is for one that passes on the path under which it h
 SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills, but not a second SIGTERM within 2 s, which
 timeout(1) sends. As a service of systemd, serve reports when it is ready, reloads and ends;
 deploy/systemd/later-serve.service is an example.`,
-		Example: `  later serve
+		`  later serve
   later serve --store redis://localhost:6379/0 --listen :7600 --web-config /etc/later/web.yml
   later --store http://127.0.0.1:7600 work mail
   LATER_TOKEN=... later --store https://queue.example:7600 stats`,
-		Args: arguments(0, 0),
-		RunE: run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o, func(string) {}) }),
-	}
+		run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o, func(string) {}) }))
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
 	flags.StringVar(&o.webConfig, "web-config", "", "`FILE` with TLS, identities and their roles")

@@ -18,10 +18,8 @@ import (
 func (m *Main) statsCommand() *cobra.Command {
 	var watch bool
 	interval := time.Second
-	cmd := &cobra.Command{
-		Use:   "stats [QUEUE...]",
-		Short: "Count messages by state",
-		Long: `Stats prints how many messages the named queues, or all queues, have in each state, and when the earliest
+	cmd := m.command("stats [QUEUE...]", "Count messages by state",
+		`Stats prints how many messages the named queues, or all queues, have in each state, and when the earliest
 waiting message is due by the store's clock. It is cheap, however many messages there are. If a queue is damaged, stats
 reports it on standard error, shows the others, and exits with the code of the error.
 
@@ -32,11 +30,10 @@ reports it on standard error, shows the others, and exits with the code of the e
 
 With --watch, stats repeats until Ctrl-C and prints how much each count changes per second. On a terminal it updates the
 screen; otherwise it prints a block each time.`,
-		Example: `  later stats
+		`  later stats
   later stats orders mail --json
   later stats --watch`,
-		ValidArgsFunction: m.queueNames(true),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if interval < time.Millisecond {
 				return store.Invalid("--interval is %s: must be 1ms or more", durations.Format(interval))
 			}
@@ -57,8 +54,7 @@ screen; otherwise it prints a block each time.`,
 				err = m.printStats(all)
 			}
 			return m.reportAllButLast(append(damaged, err))
-		}),
-	}
+		}))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until stopped")
 	durationFlag(cmd.Flags(), &interval, "interval", "how often --watch updates")
 	return cmd

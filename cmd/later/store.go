@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -238,40 +237,4 @@ func explainNotFound(ctx context.Context, c *later.Client, queue string, err err
 		}
 	}
 	return err
-}
-
-// queueNames completes the first argument, or every argument if all is true, with queue names.
-func (m *Main) queueNames(all bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 && !all {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return m.complete(cmd.Context(), (*later.Client).Queues, args, typed)
-	}
-}
-
-// complete completes an argument with names that a store has. It leaves out names that are among the arguments.
-func (m *Main) complete(
-	ctx context.Context, list func(*later.Client, context.Context) ([]string, error), args []string, typed string,
-) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-	defer cancel()
-	name, _ := m.storeName()
-	url, err := m.storeURLOf(name)
-	if err != nil || isNew(url) { // completion must not create a store
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	client, err := later.Open(ctx, url, later.WithLogger(m.logger()))
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer client.Close()
-	names, err := list(client, ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, typed) || slices.Contains(args, name)
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -15,17 +15,11 @@ import (
 )
 
 func (m *Main) tokenCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "token new",
-		Short: "Make tokens for later serve",
-		Long: `A token says who sends a request to later serve, and so decides their rights: its entry in the file of
+	return m.group("token new", "Make tokens for later serve",
+		`A token says who sends a request to later serve, and so decides their rights: its entry in the file of
 --web-config has a role. Docs/access.md describes both.`,
-		Example: `  later token new --name shop --role send`,
-		Args:    knownCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(m.tokenNewCommand())
-	return cmd
+		`  later token new --name shop --role send`,
+		m.tokenNewCommand())
 }
 
 // tokenOptions are the flags of later token new.
@@ -37,10 +31,8 @@ type tokenOptions struct {
 
 func (m *Main) tokenNewCommand() *cobra.Command {
 	var o tokenOptions
-	cmd := &cobra.Command{
-		Use:   "new",
-		Short: "Make a token and its entry for the configuration file",
-		Long: `New makes a random token and prints it once, with the entry for tokens in the file of later serve
+	cmd := m.command("new", "Make a token and its entry for the configuration file",
+		`New makes a random token and prints it once, with the entry for tokens in the file of later serve
 --web-config. The entry has only the hash of the token, so that the token cannot be learned from the file. Nothing is
 stored.
 
@@ -49,11 +41,9 @@ as https://:TOKEN@HOST.
 
 Roles: read looks at messages, send sends and cancels, work receives and sends, operate looks, sends and manages queues,
 and admin does everything, also with the server as a store.`,
-		Example: `  later token new --name shop --role send --queue orders --queue 'mail.*'
+		`  later token new --name shop --role send --queue orders --queue 'mail.*'
   later token new --role admin --json | jq -r .token`,
-		Args: arguments(0, 0),
-		RunE: run(func(context.Context, []string) error { return m.newToken(o) }),
-	}
+		run(func(context.Context, []string) error { return m.newToken(o) }))
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "`NAME` in logs (default: the first digits of the hash)")
 	flags.StringVar(&o.role, "role", string(access.RoleWork), "`ROLE`: read, send, work, operate or admin")

@@ -14,35 +14,29 @@ import (
 )
 
 func (m *Main) topicCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "topic publish|subscribe|unsubscribe|list|history|rewind|configure|delete TOPIC",
-		Short: "Publish messages that each subscribed queue receives",
-		Long: `A topic distributes messages to queues. Each queue that is subscribed when a message is due receives it,
+	return m.group("topic publish|subscribe|unsubscribe|list|history|rewind|configure|delete TOPIC",
+		"Publish messages that each subscribed queue receives",
+		`A topic distributes messages to queues. Each queue that is subscribed when a message is due receives it,
 under the same id, and has its own workers, attempts and dead messages: other systems call it a consumer group.
 
 The workers of subscribed queues distribute the messages; they learn of new subscriptions within about two seconds. A
 queue without workers needs a worker of another subscribed queue of the topic.
 
 Until a message is due it is in the queue topic:TOPIC, where later get, list, cancel, reschedule and run-now find it.`,
-		Example: `  later topic subscribe orders mail
+		`  later topic subscribe orders mail
   later topic subscribe orders audit --where 'region=eu, !test'
   later topic publish orders 'order 17' --in 30m --header region=eu
   later work mail`,
-		Args: knownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(m.topicPublishCommand(), m.topicSubscribeCommand(), m.topicUnsubscribeCommand(),
+		m.topicPublishCommand(), m.topicSubscribeCommand(), m.topicUnsubscribeCommand(),
 		m.topicListCommand(),
 		m.topicHistoryCommand(), m.topicRewindCommand(), m.topicConfigureCommand(), m.topicDeleteCommand())
-	return cmd
 }
 
 func (m *Main) topicPublishCommand() *cobra.Command {
 	var o sendOptions
-	cmd := &cobra.Command{
-		Use:   "publish TOPIC [PAYLOAD|-] [--in DURATION | --at TIME]",
-		Short: "Publish a message, or one per line of standard input",
-		Long: fmt.Sprintf(`Publish sends a message to a topic and prints its id. Each queue that is subscribed when the
+	cmd := m.command("publish TOPIC [PAYLOAD|-] [--in DURATION | --at TIME]",
+		"Publish a message, or one per line of standard input",
+		fmt.Sprintf(`Publish sends a message to a topic and prints its id. Each queue that is subscribed when the
 message is due receives it with its headers and limits. Publish takes PAYLOAD, standard input and flags as later send
 does; see its help.
 
@@ -50,12 +44,10 @@ Messages that are due while no queue is subscribed wait for the first subscripti
 --drop-unsubscribed says otherwise; a note on standard error says that there is none. The first message creates the
 topic. A topic's name has up to %d bytes.`,
 			later.MaxTopicName),
-		Example: `  later topic publish orders 'order 17' --in 30m --id order-17
+		`  later topic publish orders 'order 17' --in 30m --id order-17
   later topic publish orders - --header region=eu < order.json
   later cancel topic:orders order-17`,
-		Args:              arguments(1, 2),
-		ValidArgsFunction: m.topicNames,
-		RunE: run(func(ctx context.Context, args []string) error {
+		run(func(ctx context.Context, args []string) error {
 			message, err := m.readMessage(args[1:], &o) // before a store is created
 			if err != nil {
 				return err
@@ -71,8 +63,7 @@ topic. A topic's name has up to %d bytes.`,
 				m.noteUnheard(ctx, client, t)
 			}
 			return err
-		}),
-	}
+		}))
 	o.add(cmd.Flags())
 	return cmd
 }
@@ -121,27 +112,6 @@ func checkHistory(ctx context.Context, t *later.Topic) error {
 			t.Name(), t.Name())
 	}
 	return err
-}
-
-// topicNames completes the first argument with topic names.
-func (m *Main) topicNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return m.complete(cmd.Context(), (*later.Client).Topics, args, typed)
-}
-
-// topicAndQueueNames completes a topic name and then a queue name.
-func (m *Main) topicAndQueueNames(cmd *cobra.Command, args []string, typed string) (
-	[]string, cobra.ShellCompDirective,
-) {
-	switch len(args) {
-	case 0:
-		return m.topicNames(cmd, args, typed)
-	case 1:
-		return m.complete(cmd.Context(), subscribable, nil, typed)
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // subscribable returns the names of the queues that can be subscribed to topics.

@@ -16,10 +16,9 @@ import (
 
 func (m *Main) topicConfigureCommand() *cobra.Command {
 	var given later.TopicConfig
-	cmd := &cobra.Command{
-		Use:   "configure TOPIC [--drop-unsubscribed] [--history-age DURATION] [--history-count N]",
-		Short: "Set how long a topic keeps messages",
-		Long: `Configure sets the policy for messages that are due while no queue is subscribed, and how long and how
+	cmd := m.command("configure TOPIC [--drop-unsubscribed] [--history-age DURATION] [--history-count N]",
+		"Set how long a topic keeps messages",
+		`Configure sets the policy for messages that are due while no queue is subscribed, and how long and how
 many distributed messages are retained as history. Settings without a flag stay as they are; without any flag, configure
 prints them. It creates a topic that does not exist. Workers follow with their next messages.
 
@@ -28,12 +27,10 @@ and the topic's queue keeps the last 1,000 of them.
 
 History costs as much memory as the same messages in a queue. By default there is none. The workers of subscribed queues
 trim it about every second, and while no messages are due every minute.`,
-		Example: `  later topic configure orders --history-age 24h --history-count 100000
+		`  later topic configure orders --history-age 24h --history-count 100000
   later topic configure orders --history-age 0s --history-count 0
   later topic configure orders --drop-unsubscribed=false`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.topicNames,
-	}
+		nil)
 	flags := cmd.Flags()
 	flags.BoolVar(&given.DropUnsubscribed, "drop-unsubscribed", false,
 		"messages that are due while no queue is subscribed become dead")
@@ -102,16 +99,12 @@ func describeHistory(cfg later.TopicConfig) string {
 
 func (m *Main) topicDeleteCommand() *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
-		Use:   "delete TOPIC",
-		Short: "Delete a topic with its subscriptions and history",
-		Long: `Delete removes a topic with its configuration, its subscriptions, its history and the messages that are
+	cmd := m.command("delete TOPIC", "Delete a topic with its subscriptions and history",
+		`Delete removes a topic with its configuration, its subscriptions, its history and the messages that are
 not distributed yet. Messages that queues have received stay there. It asks for confirmation first unless --yes is set.
 A message published afterwards creates the topic again.`,
-		Example:           `  later topic delete orders`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.topicNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later topic delete orders`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			t, _, stats, err := existingTopic(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -134,8 +127,7 @@ A message published afterwards creates the topic again.`,
 				return err
 			}
 			return m.printResult(wire.DeletedTopic{Topic: t.Name(), Deleted: true}, "deleted topic %s", t.Name())
-		}),
-	}
+		}))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

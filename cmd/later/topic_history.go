@@ -17,16 +17,12 @@ import (
 
 func (m *Main) topicHistoryCommand() *cobra.Command {
 	var r rangeFlags
-	cmd := &cobra.Command{
-		Use:   "history TOPIC [--from TIME] [--to TIME]",
-		Short: "List the messages that a topic retains",
-		Long: `History prints the distributed messages that a topic retains, by due time; see later topic configure. With
+	cmd := m.command("history TOPIC [--from TIME] [--to TIME]", "List the messages that a topic retains",
+		`History prints the distributed messages that a topic retains, by due time; see later topic configure. With
 --json it prints every field that later get shows.`,
-		Example: `  later topic history orders --from 09:00
+		`  later topic history orders --from 09:00
   later topic history orders --limit 0 --json`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: m.topicNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if err := r.check(); err != nil {
 				return err
 			}
@@ -43,8 +39,7 @@ func (m *Main) topicHistoryCommand() *cobra.Command {
 			}
 			m.note("no matching messages in the history of topic %q", t.Name())
 			return nil
-		}),
-	}
+		}))
 	cmd.Flags().Var(pastTimeValue{timeValue{&r.from}}, "from", "only messages due at this time or later")
 	cmd.Flags().Var(pastTimeValue{timeValue{&r.to}}, "to", "only messages due before this time")
 	r.addLimit(cmd.Flags())
@@ -98,21 +93,17 @@ func formatHeaders(headers map[string]string) string {
 
 func (m *Main) topicRewindCommand() *cobra.Command {
 	var from startFlags
-	cmd := &cobra.Command{
-		Use:   "rewind TOPIC QUEUE --from TIME | --from-id ID",
-		Short: "Deliver history to a subscribed queue again",
-		Long: `Rewind delivers the messages of the topic's history, from a due time or a message on, up to now, to a
+	cmd := m.command("rewind TOPIC QUEUE --from TIME | --from-id ID", "Deliver history to a subscribed queue again",
+		`Rewind delivers the messages of the topic's history, from a due time or a message on, up to now, to a
 subscribed queue again, as far as they match the subscription's filter. The messages start without failed attempts and
 no longer expire.
 
 A message that the queue still has, dead ones included, is left alone, and so is one with an id within its dedup window.
 To receive dead messages again, use later dead replay.`,
-		Example: `  later topic rewind orders search --from 09:00
+		`  later topic rewind orders search --from 09:00
   later topic rewind orders search --from 2030-12-31T00:00:00Z
   later topic rewind orders search --from-id order-1`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.topicAndQueueNames,
-	}
+		nil)
 	from.add(cmd, "start")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		start, given, err := from.start(cmd)

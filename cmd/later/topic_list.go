@@ -17,21 +17,17 @@ import (
 const maxShownFilter = 2048
 
 func (m *Main) topicListCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "list [TOPIC]",
-		Short: "List topics, or the subscriptions of one",
-		Long: `List prints each topic with the number of its subscriptions, the counts of messages that are not
+	return m.command("list [TOPIC]", "List topics, or the subscriptions of one",
+		`List prints each topic with the number of its subscriptions, the counts of messages that are not
 distributed yet, and the number of messages in its history. Dead are messages that expired, and with --drop-unsubscribed
 of later topic configure also messages that were due while no queue was subscribed.
 
 With TOPIC it prints the topic's configuration, and its subscriptions with their filters and the counts of the
 subscribed queues. With --json both print the same object for each topic, which has everything.`,
-		Example: `  later topic list
+		`  later topic list
   later topic list orders
   later topic list orders --json | jq -r .subscriptions[].queue`,
-		Args:              arguments(0, 1),
-		ValidArgsFunction: m.topicNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if len(args) == 0 {
 				return m.listTopics(ctx, c)
 			}
@@ -47,8 +43,7 @@ subscribed queues. With --json both print the same object for each topic, which 
 				return m.printJSON(topic)
 			}
 			return m.print("%s", describeTopic(topic, cfg))
-		}),
-	}
+		}))
 }
 
 // listTopics prints all topics. It reports damaged topics, and prints the others.

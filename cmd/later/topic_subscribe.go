@@ -13,10 +13,9 @@ import (
 func (m *Main) topicSubscribeCommand() *cobra.Command {
 	var where string
 	var from startFlags
-	cmd := &cobra.Command{
-		Use:   "subscribe TOPIC QUEUE [--where FILTER] [--from TIME | --from-id ID]",
-		Short: "Deliver a topic's messages to a queue",
-		Long: fmt.Sprintf(`Subscribe delivers the messages of a topic to a queue: all that are due from now on, and all
+	cmd := m.command("subscribe TOPIC QUEUE [--where FILTER] [--from TIME | --from-id ID]",
+		"Deliver a topic's messages to a queue",
+		fmt.Sprintf(`Subscribe delivers the messages of a topic to a queue: all that are due from now on, and all
 that were kept because no queue was subscribed. It replaces the queue's subscription if there is one. The topic and the
 queue need not exist. Workers follow within about two seconds. A topic has up to %d subscriptions.
 
@@ -34,12 +33,10 @@ Names and values are quoted like "a b" if they are empty or have anything but le
 With --from or --from-id the queue first receives the topic's history from a due time or a message on; see later topic
 configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
 			later.MaxSubscriptions),
-		Example: `  later topic subscribe orders mail
+		`  later topic subscribe orders mail
   later topic subscribe orders audit --where 'region=eu, kind in (order, refund), !test'
   later topic subscribe orders search --from "2030-12-31 00:00"`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.topicAndQueueNames,
-	}
+		nil)
 	cmd.Flags().StringVar(&where, "where", "", "only messages with headers that match this `FILTER`")
 	from.add(cmd, "also the history")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
@@ -68,20 +65,15 @@ configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
 }
 
 func (m *Main) topicUnsubscribeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "unsubscribe TOPIC QUEUE",
-		Short: "End the subscription of a queue",
-		Long: `Unsubscribe ends the subscription of a queue. Messages that the queue has received stay there. Workers
+	return m.command("unsubscribe TOPIC QUEUE", "End the subscription of a queue",
+		`Unsubscribe ends the subscription of a queue. Messages that the queue has received stay there. Workers
 that are distributing messages follow with their next ones.`,
-		Example:           `  later topic unsubscribe orders mail`,
-		Args:              arguments(2, 2),
-		ValidArgsFunction: m.topicAndQueueNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		`  later topic unsubscribe orders mail`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if err := c.Topic(args[0]).Unsubscribe(ctx, args[1]); err != nil {
 				return explainNoTopic(ctx, c, args[0], err)
 			}
 			return m.printResult(wire.Subscribed{Topic: args[0], Queue: args[1]},
 				"unsubscribed %s from %s", args[1], args[0])
-		}),
-	}
+		}))
 }

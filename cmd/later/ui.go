@@ -17,27 +17,22 @@ import (
 func (m *Main) uiCommand() *cobra.Command {
 	o := serveOptions{}
 	var noOpen bool
-	cmd := &cobra.Command{
-		Use:   "ui",
-		Short: "Open the web page of the store",
-		Long: `Ui serves the page of the store on this machine, prints its URL and opens it in the browser, until
+	cmd := m.command("ui", "Open the web page of the store",
+		`Ui serves the page of the store on this machine, prints its URL and opens it in the browser, until
 SIGTERM or Ctrl-C. The page shows and changes coming, late and failed messages and workers; docs/page.md describes it.
 
-Ui listens at ` + defaultListen + `, or at a free port if that is taken. If the store is a server's, at http:// or
+Ui listens at `+defaultListen+`, or at a free port if that is taken. If the store is a server's, at http:// or
 https://, ui opens that server's page and ends. BROWSER names the program to open it with, instead of the system's.
 
 Everybody who can log in to this machine reaches the page, and can do everything with it. later serve has pages for
 several people, with tokens and roles.`,
-		Example: `  later ui
+		`  later ui
   later ui --store redis://localhost:6379/0 --no-open
   later ui --store https://queue.example:7600`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		func(cmd *cobra.Command, args []string) error {
 			o.anyPort = !cmd.Flags().Changed("listen")
 			return run(func(ctx context.Context, _ []string) error { return m.ui(ctx, o, noOpen) })(cmd, args)
-		},
-	}
+		})
 	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
 	addNoOpen(cmd, &noOpen)
 	return cmd

@@ -361,3 +361,25 @@ func TestMainRunsWithoutAnEnvironment(t *testing.T) {
 	}
 	contains(t, stdout.String(), "early=0")
 }
+
+func TestTheUsageSaysHowManyArgumentsThereAre(t *testing.T) {
+	for _, test := range []struct {
+		usage       string
+		least, most int
+	}{
+		{"ping [--timeout DURATION]", 0, 0},
+		{"get QUEUE ID", 2, 2},
+		{"stats [QUEUE...]", 0, unlimited},
+		{"work QUEUE... [--exec COMMAND]", 1, unlimited},
+		{"purge QUEUE [--state STATE]...", 1, 1},
+		{"cancel QUEUE (ID... | --group GROUP)", 1, unlimited},
+		{"reschedule QUEUE (ID | --group GROUP) (--in DURATION | --at TIME)", 1, 2},
+		{"edit QUEUE ID [PAYLOAD|-] [--header KEY=VALUE] [--in DURATION | --at TIME]", 2, 3},
+		{"next [NAME | --all | --cron EXPRESSION | --every DURATION | …]", 0, 1},
+		{"rewind TOPIC QUEUE --from TIME | --from-id ID", 2, 2},
+	} {
+		if _, least, most := parseUsage(test.usage); least != test.least || most != test.most {
+			t.Errorf("%s: %d to %d arguments", test.usage, least, most)
+		}
+	}
+}

@@ -12,16 +12,11 @@ import (
 )
 
 func (m *Main) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version and the selected store",
-		Long: `Version prints the version of this program, the commit it was built from if known, and its Go version. It
+	return m.command("version", "Print the version and the selected store",
+		`Version prints the version of this program, the commit it was built from if known, and its Go version. It
 also prints which store the other commands use, and the flag or variable that selected it. It does not open the store.`,
-		Example:           `  later version --json`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              run(func(context.Context, []string) error { return m.printVersion() }),
-	}
+		`  later version --json`,
+		run(func(context.Context, []string) error { return m.printVersion() }))
 }
 
 func (m *Main) printVersion() error {

@@ -36,10 +36,8 @@ type workOptions struct {
 
 func (m *Main) workCommand() *cobra.Command {
 	o := workOptions{lease: 30 * time.Second, drain: 30 * time.Second}
-	cmd := &cobra.Command{
-		Use:   "work QUEUE... [--exec COMMAND]",
-		Short: "Print messages as they fall due, or run a command for each",
-		Long: fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints
+	cmd := m.command("work QUEUE... [--exec COMMAND]", "Print messages as they fall due, or run a command for each",
+		fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints
 each message's payload on a line, or the whole message as an object with --json, and acks it. A message that cannot be
 printed is released.
 
@@ -91,18 +89,16 @@ pauses, resumes and restarts from any machine.
 As a service of systemd with Type=notify-reload, work reports when it is ready, drains and restarts when it is reloaded
 (SIGHUP), and feeds the watchdog while it is not stuck; deploy/systemd/later-work.service is an example.`,
 			exitTempFail, killGrace),
-		Example: `  later work mail
+		`  later work mail
   later work orders refunds --json
   later work mail --exec 'curl -fsS --data-binary @- https://mail.example/send' --concurrency 20 --timeout 10s
   later work jobs --exec ./one-job.sh --max 1`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if n := cmd.ArgsLenAtDash(); n >= 0 && n < len(args) {
-				return fmt.Errorf("%q after -- is no queue: give a command as one argument of --exec", args[n])
-			}
-			return arguments(1, unlimited)(cmd, args)
-		},
-		RunE:              run(func(ctx context.Context, args []string) error { return m.work(ctx, args, o) }),
-		ValidArgsFunction: m.queueNames(true),
+		run(func(ctx context.Context, args []string) error { return m.work(ctx, args, o) }))
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if n := cmd.ArgsLenAtDash(); n >= 0 && n < len(args) {
+			return fmt.Errorf("%q after -- is no queue: give a command as one argument of --exec", args[n])
+		}
+		return arguments(1, unlimited)(cmd, args)
 	}
 	o.set = cmd.Flags()
 	flags := o.set

@@ -19,10 +19,8 @@ import (
 const shownQueues = 40
 
 func (m *Main) workersCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "workers [NAME...]",
-		Short: "List the live workers, or send them commands",
-		Long: `Workers lists the live workers of all processes that use the store: the version of each program, its queues,
+	cmd := m.command("workers [NAME...]", "List the live workers, or send them commands",
+		`Workers lists the live workers of all processes that use the store: the version of each program, its queues,
 how many messages its handlers hold, and for how long the first of them. With NAME, a worker's name or id, it prints the
 messages too. A worker that does not answer within a second is shown as of its last heartbeat, which is 14 seconds old
 at most. One that dies leaves the list within 30 seconds.
@@ -31,13 +29,11 @@ The name of a worker is the name of the machine and the id of the process, unles
 of later work). Several workers can have the same name; the id, with --json, is unique.
 
 The commands drain, restart, pause and resume reach workers on any machine, through the store.`,
-		Example: `  later workers
+		`  later workers
   later workers web-1:4711
   later workers --json | jq -r 'select(.held_count > 0).name'
   later workers restart --all --one-at-a-time`,
-		Args:              arguments(0, unlimited),
-		ValidArgsFunction: m.workerNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			all, err := c.ReportWorkers(ctx, 0)
 			if err != nil {
 				return err
@@ -51,8 +47,7 @@ The commands drain, restart, pause and resume reach workers on any machine, thro
 				}
 			}
 			return m.printWorkers(all, len(args) > 0)
-		}),
-	}
+		}))
 	cmd.AddCommand(m.workersControl(later.CommandDrain), m.workersControl(later.CommandRestart),
 		m.workersControl(later.CommandPause), m.workersControl(later.CommandResume))
 	return cmd
@@ -63,17 +58,6 @@ func (m *Main) noWorkers() {
 	if !m.json {
 		m.note("no worker is live in %s", m.shownURL())
 	}
-}
-
-// workerNames completes arguments with the names of workers.
-func (m *Main) workerNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return m.complete(cmd.Context(), func(c *later.Client, ctx context.Context) (names []string, err error) {
-		all, err := c.Workers(ctx)
-		for _, w := range all {
-			names = append(names, w.Name)
-		}
-		return slices.Compact(names), err
-	}, args, typed)
 }
 
 // pickWorkers returns the workers with these names or ids. It returns ErrNotFound, with the names that there are, if
@@ -94,6 +78,12 @@ func pickWorkers(all []later.WorkerInfo, names []string) (picked []later.WorkerI
 		}
 	}
 	return picked, nil
+}
+
+// workerNames returns the names of the live workers.
+func workerNames(c *later.Client, ctx context.Context) ([]string, error) {
+	all, err := c.Workers(ctx)
+	return workerNamesOf(all), err
 }
 
 // workerNamesOf returns the names of workers, which are sorted by name, each once.

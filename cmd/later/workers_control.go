@@ -49,22 +49,17 @@ restarts is not paused.`, "paused"},
 func (m *Main) workersControl(do later.WorkerCommand) *cobra.Command {
 	var o controlOptions
 	text := controlTexts[do]
-	cmd := &cobra.Command{
-		Use:   string(do) + " [NAME...]",
-		Short: text.short,
-		Long: text.long + `
+	cmd := m.command(string(do)+" [NAME...]", text.short,
+		text.long+`
 
 It tells the workers with these names or ids; without NAME all, after a question unless --all is set. It prints each
-worker that has ` + text.done + `, and waits for them for up to --wait. Then it fails and names the others, which may
+worker that has `+text.done+`, and waits for them for up to --wait. Then it fails and names the others, which may
 still do it.`,
-		Example: fmt.Sprintf(`  later workers %[1]s web-1:4711
+		fmt.Sprintf(`  later workers %[1]s web-1:4711
   later workers %[1]s --all --wait 5m`, do),
-		Args:              arguments(0, unlimited),
-		ValidArgsFunction: m.workerNames,
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			return m.controlWorkers(ctx, c, do, args, o)
-		}),
-	}
+		}))
 	flags := cmd.Flags()
 	flags.BoolVar(&o.all, "all", false, "tell all workers, without a question")
 	o.wait = 2 * time.Minute
