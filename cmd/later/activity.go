@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -88,10 +87,6 @@ func addActivity(t *table, name string, a later.Activity) {
 		if slices.Max(counts) == 0 {
 			continue
 		}
-		row := []string{name, string(kind)}
-		for _, n := range counts {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
-		t.add(row...)
+		t.add(name, kind, counts[0], counts[1], counts[2])
 	}
 }

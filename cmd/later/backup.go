@@ -61,11 +61,8 @@ func (m *Main) backup(ctx context.Context, target string) error {
 func (m *Main) backupDirectory(text string) (string, error) {
 	if strings.HasPrefix(text, "file:") || strings.HasPrefix(text, "~/") {
 		url, err := m.storeURLOf(text)
-		if err != nil {
-			return "", err
-		}
 		dir, _ := directoryOf(url)
-		return dir, nil
+		return dir, err
 	}
 	return filepath.Abs(text)
 }

@@ -146,8 +146,7 @@ func (o *benchOptions) check() error {
 
 // ping runs in a process of its own during the herd, until standard input ends.
 func (m *Main) ping(ctx context.Context) error {
-	url, _ := m.storeName()
-	r, err := benchmark.OpenRedis(ctx, url)
+	r, err := benchmark.OpenRedis(ctx, m.selected().url)
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,7 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 		return err
 	}
 	defer client.Close()
-	b := &bench{main: m, o: o, client: client}
-	name, _ := m.storeName()
-	if b.url, err = m.storeURLOf(name); err != nil {
-		return err
-	}
+	b := &bench{main: m, o: o, client: client, url: m.selected().url}
 	if strings.HasPrefix(b.url, "redis") || strings.HasPrefix(b.url, "unix:") {
 		if b.redis, err = benchmark.OpenRedis(ctx, b.url); err != nil {
 			return err

@@ -103,12 +103,11 @@ func (m *Main) complete(cmd *cobra.Command, word string, args []string, typed st
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	name, _ := m.storeName()
-	url, err := m.storeURLOf(name)
-	if err != nil || isNew(url) { // completion must not create a store
+	s := m.selected()
+	if s.err != nil || s.isNew { // completion must not create a store
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := later.Open(ctx, url, later.WithLogger(m.logger()))
+	client, err := later.Open(ctx, s.url, later.WithLogger(m.logger()))
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

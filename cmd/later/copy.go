@@ -56,12 +56,12 @@ queue, messages over a limit, conflicts, leased messages.`,
 	return cmd
 }
 
-// checkCopy rejects invalid combinations of flags.
-func (m *Main) checkCopy(o copyOptions) error {
+// checkCopy returns the two stores. It rejects invalid combinations of flags.
+func (m *Main) checkCopy(o copyOptions) (from, to selected, err error) {
 	if m.storeURL != "" {
-		return store.Invalid("--store is set: copy uses --from and --to instead")
+		return from, to, store.Invalid("--store is set: copy uses --from and --to instead")
 	}
-	var urls [2]string
+	var stores [2]selected
 	for i, flag := range []struct{ name, value string }{{"--from", o.from}, {"--to", o.to}} {
 		if flag.value == "" {
 			embedded := ""
@@ -69,47 +69,41 @@ func (m *Main) checkCopy(o copyOptions) error {
 				dir, _ := directoryOf(url)
 				embedded = "; the embedded store of this user is " + dir
 			}
-			return store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s",
+			return from, to, store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s",
 				flag.name, embedded)
 		}
 		if isMemory(flag.value) {
-			return store.Invalid("%s is %s, the memory of this command itself: use another store",
+			return from, to, store.Invalid("%s is %s, the memory of this command itself: use another store",
 				flag.name, flag.value)
 		}
-		url, err := m.storeURLOf(flag.value)
-		if err != nil {
-			return fmt.Errorf("%w (from %s)", err, flag.name)
+		if stores[i] = m.named(flag.value, flag.name); stores[i].err != nil {
+			return from, to, stores[i].err
 		}
-		urls[i] = url
 	}
-	if urls[0] == urls[1] {
-		return store.Invalid("--from and --to are the same store, %s: use two stores", store.RedactURL(urls[0]))
+	switch from, to = stores[0], stores[1]; {
+	case from.url == to.url:
+		err = store.Invalid("--from and --to are the same store, %s: use two stores", store.RedactURL(from.url))
+	case from.isNew:
+		err = notFound("no store in %s (from --from)", from.dir)
 	}
-	if dir, _ := directoryOf(urls[0]); isNew(urls[0]) {
-		return notFound("no store in %s (from --from)", dir)
-	}
-	return nil
+	return from, to, err
 }
 
 func (m *Main) copy(ctx context.Context, o copyOptions) error {
-	if err := m.checkCopy(o); err != nil {
+	source, target, err := m.checkCopy(o)
+	if err != nil {
 		return err
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	from, err := m.openURL(ctx, o.from, "--from")
+	from, err := m.openSelected(ctx, source)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	url, _ := m.storeURLOf(o.to)
-	made := isNew(url)
-	to, err := m.openURL(ctx, o.to, "--to")
+	to, err := m.openSelected(ctx, target)
 	if err != nil {
 		return err
-	}
-	if dir, _ := directoryOf(url); made {
-		m.note("created a store in %s", dir)
 	}
 	shown := isTerminal(m.Stderr) && !m.json
 	progress := copyProgress{progressWriter: progressWriter{to: m.Stderr, shown: shown}, last: time.Now()}
@@ -168,46 +162,31 @@ type copiedJSON struct {
 }
 
 func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
-	if m.json {
-		for _, q := range queues {
-			line := copiedJSON{
-				Queue: q.Queue, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts,
-				Refused: q.Refused, Paused: q.Paused,
-			}
-			if line.Copied = &q.Copied; o.move {
-				line.Copied, line.Moved = nil, &q.Copied
-			}
-			if err := m.printJSON(line); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(queues) == 0 {
-		return nil
-	}
 	t := newTable("QUEUE", ">COPIED", ">EXISTING", ">LEASED", ">REFUSED")
 	if o.move {
 		t = newTable("QUEUE", ">MOVED", ">EXISTING", ">LEFT: LEASED", ">LEFT: CONFLICTS", ">LEFT: REFUSED")
 	}
 	for _, q := range queues {
-		counts := []int64{q.Copied, q.Duplicates, q.Leased, q.Refused}
+		line := copiedJSON{
+			Queue: q.Queue, Copied: &q.Copied, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts,
+			Refused: q.Refused, Paused: q.Paused,
+		}
+		cells := []any{q.Queue, q.Copied, q.Duplicates, q.Leased, q.Refused}
 		if o.move {
-			counts = []int64{q.Copied, q.Duplicates, q.Leased, q.Conflicts, q.Refused}
+			line.Copied, line.Moved = nil, &q.Copied
+			cells = []any{q.Queue, q.Copied, q.Duplicates, q.Leased, q.Conflicts, q.Refused}
 		}
-		row := []string{q.Queue}
-		for _, n := range counts {
-			row = append(row, strconv.FormatInt(n, 10))
+		if err := m.row(t, line, cells...); err != nil {
+			return err
 		}
-		t.add(row...)
-		if q.Paused {
+		if q.Paused && !m.json {
 			m.note("queue %q is paused in the source, but not in the target", q.Queue)
 		}
 	}
-	if o.move {
+	if o.move && len(queues) > 0 && !m.json {
 		m.note("the moved queues are paused in the source")
 	}
-	return m.print("%s", t)
+	return m.flush(t)
 }
 
 // copyProgress shows the progress of a copy.

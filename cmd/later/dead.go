@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,12 +51,12 @@ func (*deadListing) table() *table {
 	return newTable("ID", "DIED", "REASON", ">ATTEMPTS", "LAST ERROR", "PAYLOAD")
 }
 
-func (l *deadListing) row(info *later.Info) []string {
-	return []string{
+func (l *deadListing) row(info *later.Info) []any {
+	return []any{
 		printable(info.ID),
-		formatTime(info.DiedAt, l.now) + " (" + formatRelative(info.DiedAt, l.now) + ")",
-		string(info.DeadReason),
-		strconv.Itoa(info.Attempts),
+		formatWhen(info.DiedAt, l.now),
+		info.DeadReason,
+		info.Attempts,
 		preview(info.LastError, previewWidth),
 		preview(string(info.Payload), previewWidth),
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -41,22 +40,16 @@ group first, each with the message that died last as an example. It looks at the
 }
 
 func (m *Main) printDeadErrors(queue string, groups []later.DeadErrors, stats later.Stats) error {
-	if m.json {
-		for _, group := range groups {
-			if err := m.printJSON(view.DeadErrors(queue, group)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(groups) == 0 {
+	if len(groups) == 0 && !m.json {
 		m.note("queue %q has no dead messages", queue)
-		return nil
 	}
 	t := newTable(">COUNT", "FIRST", "LAST", "REASON", "ERROR", "EXAMPLE")
 	for _, group := range groups {
-		t.add(strconv.Itoa(group.Count), formatTime(group.First, stats.Now), formatTime(group.Last, stats.Now),
-			string(group.Reason), preview(group.Pattern, 2*previewWidth), printable(group.ExampleID))
+		if err := m.row(t, view.DeadErrors(queue, group), group.Count, formatTime(group.First, stats.Now),
+			formatTime(group.Last, stats.Now), group.Reason, preview(group.Pattern, 2*previewWidth),
+			printable(group.ExampleID)); err != nil {
+			return err
+		}
 	}
-	return m.print("%s", t)
+	return m.flush(t)
 }

@@ -95,16 +95,16 @@ func (m *Main) demo(ctx context.Context, o *demoOptions) error {
 	s := &shop{demoOptions: o, counts: metrics.New(metrics.Config{}), report: &demoReport{
 		main: m, quiet: o.ui || m.json, fail: fail, began: time.Now(), left: map[string]bool{},
 	}}
-	name, source := m.storeName()
-	named := name != "" && source != sourceDefault
+	selected, memory := m.selected(), selected{url: "mem://", source: sourceDefault}
+	named := selected.source != "" && selected.source != sourceDefault
 	if o.ui && !named {
-		name, source = "mem://", sourceDefault
+		selected = memory
 	}
-	err := s.open(ctx, name, source)
+	err := s.open(ctx, selected)
 	if err != nil && !named && ctx.Err() == nil {
 		reason, _, _ := strings.Cut(err.Error(), "\n")
 		m.note("the demo runs in memory and cannot be continued after a stop: %s", reason)
-		err = s.open(ctx, "mem://", sourceDefault)
+		err = s.open(ctx, memory)
 	}
 	if err != nil {
 		return err
@@ -118,20 +118,15 @@ func (m *Main) demo(ctx context.Context, o *demoOptions) error {
 }
 
 // open opens the shop in a store, with the messages of a stopped demo that are there.
-func (s *shop) open(ctx context.Context, name, source string) (err error) {
-	m := s.report.main
-	if name == "" {
-		_, err := m.defaultStore()
-		return err
+func (s *shop) open(ctx context.Context, selected selected) (err error) {
+	if selected.err != nil {
+		return selected.err
 	}
-	if s.url, err = m.storeURLOf(name); err != nil {
-		return fmt.Errorf("%w (%s)", err, describeSource(source))
-	}
-	_, embedded := directoryOf(s.url)
-	open, shared := s.url, !isMemory(s.url)
+	m, shared, embedded := s.report.main, !isMemory(selected.url), selected.dir != ""
+	s.url = selected.url
 	s.prefix, s.keeps = demoPrefix, embedded && !s.ui
 	if s.keeps {
-		open, shared = unshared(s.url), false // there is one demo in a store
+		selected.url, shared = unshared(s.url), false // there is one demo in a store
 	}
 	if shared { // others may run a demo in this store, too
 		s.prefix += strings.ToLower(rand.Text()[:6]) + "-"
@@ -140,7 +135,7 @@ func (s *shop) open(ctx context.Context, name, source string) (err error) {
 	for _, name := range shopQueues {
 		s.names = append(s.names, s.prefix+name)
 	}
-	if s.client, err = m.openURL(ctx, open, source, later.WithObserver(s.counts.Observe)); err != nil {
+	if s.client, err = m.openQuietly(ctx, selected, later.WithObserver(s.counts.Observe)); err != nil {
 		return err
 	}
 	if s.keeps {

@@ -67,17 +67,11 @@ type doctorRun struct {
 
 func (d *doctorRun) check(ctx context.Context, cfg doctor.Config) error {
 	m := d.main
-	name, _ := m.storeName()
-	url, err := m.storeURLOf(name)
-	dir, embedded := directoryOf(url)
-	if err == nil && isNew(url) {
-		return notFound("there is no store in %s", dir)
+	client, err := m.openExisting(ctx)
+	if dir := m.selected().dir; dir != "" && errors.Is(err, later.ErrCorrupt) {
+		return d.inspect(ctx, dir, err)
 	}
-	client, err := m.open(ctx)
 	if err != nil {
-		if embedded && errors.Is(err, later.ErrCorrupt) {
-			return d.inspect(ctx, dir, err)
-		}
 		return err
 	}
 	defer client.Close()
@@ -101,24 +95,22 @@ func (d *doctorRun) inspect(ctx context.Context, dir string, reason error) error
 // recover copies the readable messages of a damaged store to a new store in target.
 func (d *doctorRun) recover(ctx context.Context, target string) error {
 	m := d.main
-	name, source := m.storeName()
-	url, err := m.storeURLOf(name)
-	if err != nil {
-		return fmt.Errorf("%w (%s)", err, describeSource(source))
-	}
-	dir, ok := directoryOf(url)
-	if !ok {
+	from := m.selected()
+	switch {
+	case from.err != nil:
+		return from.err
+	case from.dir == "":
 		return store.Invalid("--recover needs an embedded store, but the store is %s (%s): give a directory "+
-			"with --store", store.RedactURL(url), describeSource(source))
+			"with --store", store.RedactURL(from.url), describeSource(from.source))
 	}
-	err = diskstore.Recover(ctx, dir, target, d.report)
+	err := diskstore.Recover(ctx, from.dir, target, d.report)
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {
 		return &inUseError{held}
 	}
 	if err != nil {
 		return fmt.Errorf("%w; remove %s before you try again", err, target)
 	}
-	m.note("recovered the readable messages to %s; %s is unchanged", target, dir)
+	m.note("recovered the readable messages to %s; %s is unchanged", target, from.dir)
 	return d.done(nil)
 }
 

@@ -62,16 +62,6 @@ If a queue is damaged, the other queues are exported nevertheless, and the exit 
 	return cmd
 }
 
-// openExisting opens the selected store, and returns an error instead of creating it.
-func (m *Main) openExisting(ctx context.Context) (*later.Client, error) {
-	name, _ := m.storeName()
-	if url, err := m.storeURLOf(name); err == nil && isNew(url) {
-		dir, _ := directoryOf(url)
-		return nil, notFound("there is no store in %s", dir)
-	}
-	return m.open(ctx)
-}
-
 func (m *Main) export(ctx context.Context, cfg migrate.ExportConfig, file string, resume bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()

@@ -100,8 +100,7 @@ func (m *Main) checkForward(queue string, o forwardOptions) (later.Destination, 
 	if err != nil {
 		return later.Destination{}, err
 	}
-	name, _ := m.storeName()
-	url, _ := m.storeURLOf(name) // open reports an error
+	url := m.selected().url // open reports an error
 	if o.set.Changed("at") {
 		err = m.checkAt(target, o, url)
 	} else {
@@ -160,10 +159,11 @@ func (m *Main) checkAt(target store.Target, o forwardOptions, url string) error 
 		return store.Invalid("--exactly-once and --at are both given: in another store messages arrive at " +
 			"least once; leave out one of them")
 	}
-	at, err := m.storeURLOf(o.at)
+	named := m.named(o.at, "--at")
+	at := named.url
 	switch {
-	case err != nil:
-		return fmt.Errorf("%w (from --at)", err)
+	case named.err != nil:
+		return named.err
 	case isMemory(at):
 		return store.Invalid("--at is %s, the memory of this command itself: use another store", at)
 	case at == url:
@@ -200,14 +200,14 @@ func (m *Main) forwardOnce(
 	w := m.newWorker("forwarding "+queue+" to "+o.to, stop)
 	log := w.log.With("store", m.shownURL()) // outages name the store
 	if o.at != "" {
-		at, err := m.openAt(ctx, o.at)
+		named := m.named(o.at, "--at")
+		at, err := m.openSelected(ctx, named)
 		if err != nil {
 			return false, err
 		}
 		defer at.Close()
 		to = to.At(at)
-		url, _ := m.storeURLOf(o.at)
-		log = log.With("at", store.RedactURL(url))
+		log = log.With("at", store.RedactURL(named.url))
 	}
 	w.later = later.NewWorker(c, later.WorkerConfig{
 		Logger: log, Name: o.name, OnCommand: w.onCommand,
@@ -216,15 +216,4 @@ func (m *Main) forwardOnce(
 	w.signals = w.listen()
 	logAbsentQueues(ctx, c, w.log, []string{queue})
 	return w.run(ctx)
-}
-
-// openAt opens the store of --at.
-func (m *Main) openAt(ctx context.Context, name string) (*later.Client, error) {
-	url, _ := m.storeURLOf(name)
-	made := isNew(url)
-	c, err := m.openURL(ctx, name, "--at")
-	if dir, _ := directoryOf(url); err == nil && made {
-		m.note("created a store in %s", dir)
-	}
-	return c, err
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,54 +71,36 @@ func describeFailure(f *later.Failure) string {
 
 // describe formats a message as one line per field, followed by the payload.
 func describe(queue string, info *later.Info, why later.Explanation) string {
-	var b strings.Builder
-	now := time.Now()
-	text := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-15s %s\n", name,
-				strings.ReplaceAll(printable(value), "\n", "\n"+strings.Repeat(" ", 16)))
-		}
-	}
-	at := func(name string, t time.Time) {
-		if !t.IsZero() {
-			text(name, t.Local().Format("2006-01-02 15:04:05.000 -07:00")+" ("+formatRelative(t, now)+")")
-		}
-	}
-	text("id", info.ID)
-	text("queue", queue)
-	text("state", string(info.State))
+	f := &fields{width: 15}
+	f.add("id", info.ID)
+	f.add("queue", queue)
+	f.add("state", string(info.State))
 	if why.Reason != "" {
-		text("why", why.Text(time.Local))
+		f.add("why", why.Text(time.Local))
 	}
-	at("due", info.Due)
-	text("attempts", fmt.Sprintf("%d of %d failed", info.Attempts, info.MaxAttempts))
-	text("delivered", delivered(info))
-	text("last error", info.LastError)
-	for i, f := range info.Failures {
+	f.at("due", info.Due.Local())
+	f.addf("attempts", "%d of %d failed", info.Attempts, info.MaxAttempts)
+	f.add("delivered", delivered(info))
+	f.add("last error", info.LastError)
+	for i, failure := range info.Failures {
 		name := ""
 		if i == 0 {
 			name = "failures"
 		}
-		fmt.Fprintf(&b, "%-15s %s\n", name, describeFailure(&f))
+		f.add(name, describeFailure(&failure))
 	}
-	text("dead because", string(info.DeadReason))
-	at("died", info.DiedAt)
-	at("leased until", info.LeaseDeadline)
+	f.add("dead because", string(info.DeadReason))
+	f.at("died", info.DiedAt.Local())
+	f.at("leased until", info.LeaseDeadline.Local())
 	if info.Follows {
-		text("follows", "an earlier message, which a worker holds")
+		f.add("follows", "an earlier message, which a worker holds")
 	}
-	at("sent", info.SentAt)
-	describeOptions(info, text, "max_attempts")
-	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
-		text("header", name+"="+info.Headers[name])
-	}
+	f.at("sent", info.SentAt.Local())
+	describeOptions(info, f.add, "max_attempts")
 	if info.Raw != nil {
-		text("raw bytes", fmt.Sprintf("%q", info.Raw))
-		return b.String()
+		f.addf("raw bytes", "%q", info.Raw)
+	} else {
+		f.content(info.Headers, info.Payload)
 	}
-	text("payload", fmt.Sprintf("%d bytes", len(info.Payload)))
-	if len(info.Payload) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", printable(string(info.Payload)))
-	}
-	return b.String()
+	return f.String()
 }

@@ -95,13 +95,9 @@ type importedJSON struct {
 func (m *Main) printImported(queues []migrate.QueueImport) error {
 	t := newTable("QUEUE", ">IMPORTED", ">EXISTING")
 	for _, q := range queues {
-		if m.json {
-			if err := m.printJSON(importedJSON(q)); err != nil {
-				return err
-			}
-			continue
+		if err := m.row(t, importedJSON(q), printable(q.Queue), q.Imported, q.Duplicates); err != nil {
+			return err
 		}
-		t.add(printable(q.Queue), strconv.FormatInt(q.Imported, 10), strconv.FormatInt(q.Duplicates, 10))
 	}
 	return m.flush(t)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,7 +107,7 @@ func stateFlag(cmd *cobra.Command, state *string) {
 // listing formats messages as a table.
 type listing interface {
 	table() *table
-	row(info *later.Info) []string
+	row(info *later.Info) []any
 }
 
 // list prints messages in the given states. The limit applies to all states together.
@@ -139,18 +138,15 @@ func (m *Main) listMessages(q *later.Queue, all iter.Seq2[*later.Info, error], l
 func (m *Main) printMessages(all iter.Seq2[*later.Info, error], limit int, shape listing) (listed int, err error) {
 	table := shape.table()
 	for info, err := range all {
-		switch {
-		case err != nil:
-			return listed, err
-		case limit > 0 && listed == limit:
+		if err == nil && limit > 0 && listed == limit {
 			m.note("there are more messages: use a higher --limit, or 0 for all")
-			return listed, m.flush(table)
-		case m.json:
-			if err := m.printJSON(info); err != nil {
-				return listed, err
-			}
-		default:
-			table.add(shape.row(info)...)
+			break
+		}
+		if err == nil {
+			err = m.row(table, info, shape.row(info)...)
+		}
+		if err != nil {
+			return listed, err
 		}
 		if listed++; len(table.rows) == store.MaxBatch {
 			if err := m.flush(table); err != nil {
@@ -162,24 +158,17 @@ func (m *Main) printMessages(all iter.Seq2[*later.Info, error], limit int, shape
 	return listed, m.flush(table)
 }
 
-func (m *Main) flush(t *table) error {
-	if len(t.rows) == 0 {
-		return nil
-	}
-	return m.print("%s", t)
-}
-
 // stateListing is the table of later list.
 type stateListing struct{ now time.Time }
 
 func (*stateListing) table() *table { return newTable("ID", "STATE", "DUE", ">ATTEMPTS", "PAYLOAD") }
 
-func (l *stateListing) row(info *later.Info) []string {
-	return []string{
+func (l *stateListing) row(info *later.Info) []any {
+	return []any{
 		printable(info.ID),
-		string(info.State),
-		formatTime(info.Due, l.now) + " (" + formatRelative(info.Due, l.now) + ")",
-		strconv.Itoa(info.Attempts),
+		info.State,
+		formatWhen(info.Due, l.now),
+		info.Attempts,
 		preview(string(info.Payload), previewWidth),
 	}
 }

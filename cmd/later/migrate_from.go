@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -93,8 +92,7 @@ func openSource(ctx context.Context, url string) (redis.UniversalClient, error) 
 
 // checkSource returns the error of a source that nothing can be migrated from, if the store would have to be created.
 func (m *Main) checkSource(ctx context.Context, rdb redis.UniversalClient, f fromFlags, from fromFunc) error {
-	name, _ := m.storeName()
-	if url, err := m.storeURLOf(name); f.dryRun || err != nil || !isNew(url) {
+	if f.dryRun || !m.selected().isNew {
 		return nil
 	}
 	none, err := m.openTarget(ctx, true)
@@ -149,10 +147,6 @@ func (m *Main) printMigrated(result migrate.FromResult, f fromFlags) error {
 	}
 	t := newTable("SOURCE", "QUEUE", copied, ">EXISTING", ">CONFLICTS", ">REFUSED", ">LOST", ">DELETED", "FOUND")
 	for _, q := range result.Queues {
-		row := []string{printable(q.Source), printable(q.Queue)}
-		for _, n := range []int64{q.Copied, q.Duplicates, q.Conflicts, q.Refused, q.Lost, q.Deleted} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
 		var found []string
 		for _, s := range q.States {
 			if text := fmt.Sprintf("%d %s", s.Count, s.State); s.Left {
@@ -161,7 +155,8 @@ func (m *Main) printMigrated(result migrate.FromResult, f fromFlags) error {
 				found = append(found, text)
 			}
 		}
-		t.add(append(row, strings.Join(found, ", "))...)
+		t.add(printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts, q.Refused, q.Lost, q.Deleted,
+			strings.Join(found, ", "))
 	}
 	if err := m.flush(t); err != nil || len(result.First) == 0 {
 		return err
@@ -169,7 +164,7 @@ func (m *Main) printMigrated(result migrate.FromResult, f fromFlags) error {
 	first := newTable("DUE", "STATE", "QUEUE", "ID", ">ATTEMPTS", "PAYLOAD")
 	for _, e := range result.First {
 		first.add(formatTime(e.Info.Due, time.Now()), e.State, printable(e.Queue), printable(e.Info.ID),
-			strconv.Itoa(e.Info.Attempts), preview(string(e.Info.Payload), 40))
+			e.Info.Attempts, preview(string(e.Info.Payload), 40))
 	}
 	return errors.Join(m.print("\n"), m.flush(first))
 }

@@ -35,8 +35,7 @@ func (m *Main) pingStore(ctx context.Context, timeout time.Duration) error {
 	if timeout == 0 {
 		return store.Invalid("--timeout is 0: must be more than 0, such as 1s")
 	}
-	name, _ := m.storeName()
-	if url, err := m.storeURLOf(name); name != "" && err == nil && isNew(url) {
+	if m.selected().isNew {
 		return notFound("no store at %s: later send QUEUE PAYLOAD creates one", m.shownURL())
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the store at %s did not answer within %s: %w",

@@ -146,11 +146,7 @@ The fields have the names that later schedule get --json prints; see docs/schedu
 			if o.Set = file.Set; set != "" {
 				o.Set = set
 			}
-			open := m.open
-			if o.DryRun {
-				open = m.openDry
-			}
-			client, err := open(ctx)
+			client, err := m.openDry(ctx, o.DryRun)
 			if err != nil {
 				return err
 			}

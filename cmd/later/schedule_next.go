@@ -158,13 +158,7 @@ func (m *Main) printRuns(runs []later.Run, jitter bool) error {
 	}
 	t := newTable(headings...)
 	for _, run := range runs {
-		if m.json {
-			if err := m.printJSON(view.Run(run)); err != nil {
-				return err
-			}
-			continue
-		}
-		row := []string{run.Due.Format(local), run.Due.UTC().Format("2006-01-02T15:04:05.999Z"),
+		row := []any{run.Due.Format(local), run.Due.UTC().Format("2006-01-02T15:04:05.999Z"),
 			formatRelative(run.Due, now)}
 		if jitter {
 			row = append(row, run.Nominal.Format(local))
@@ -172,7 +166,9 @@ func (m *Main) printRuns(runs []later.Run, jitter bool) error {
 		if named {
 			row = append(row, printable(run.Schedule))
 		}
-		t.add(row...)
+		if err := m.row(t, view.Run(run), row...); err != nil {
+			return err
+		}
 	}
 	return m.flush(t)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -185,53 +183,36 @@ func ruleText(s *later.Schedule) string {
 
 // describeSchedule formats a schedule as one line per field, followed by the payload.
 func describeSchedule(info *later.ScheduleInfo) string {
-	var b strings.Builder
-	now := time.Now()
-	text := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-15s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 16)))
-		}
-	}
-	at := func(name string, t time.Time) {
-		if !t.IsZero() {
-			text(name, t.Format("2006-01-02 15:04:05.000 -07:00")+" ("+formatRelative(t, now)+")")
-		}
-	}
-	text("name", printable(info.Name))
-	text("queue", printable(info.Queue))
-	text("set", printable(info.Set))
-	text("rule", ruleText(&info.Schedule))
-	at("start", info.When.Start)
-	at("end", info.When.End)
-	text("exclude", printable(strings.Join(info.When.Exclude, ", ")))
+	f := &fields{width: 15}
+	f.add("name", info.Name)
+	f.add("queue", info.Queue)
+	f.add("set", info.Set)
+	f.add("rule", ruleText(&info.Schedule))
+	f.at("start", info.When.Start)
+	f.at("end", info.When.End)
+	f.add("exclude", strings.Join(info.When.Exclude, ", "))
 	if info.When.Jitter > 0 {
-		text("jitter", "up to "+durations.Format(info.When.Jitter))
+		f.add("jitter", "up to "+durations.Format(info.When.Jitter))
 	}
 	if info.When.MaxRuns > 0 {
-		text("max runs", strconv.Itoa(info.When.MaxRuns))
+		f.add("max runs", strconv.Itoa(info.When.MaxRuns))
 	}
-	text("state", scheduleState(info))
+	f.add("state", scheduleState(info))
 	if last := info.LastRun; !last.Nominal.IsZero() {
-		at("last run", last.Nominal)
-		text("", fmt.Sprintf("%s, message %s", last.Cause, printable(last.ID)))
+		f.at("last run", last.Nominal)
+		f.addf("", "%s, message %s", last.Cause, last.ID)
 	}
-	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns,
-		info.SkippedRuns, info.TriggeredRuns))
-	at("last missed", info.LastMissed)
-	at("last skipped", info.LastSkipped)
-	text("if missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, durations.Format(info.MadeUpWithin)))
-	text("if unfinished", string(info.Unfinished))
-	at("created", info.Created)
-	at("changed", info.Changed)
-	describeOptions(info.Schedule, func(name, value string) { text(name, printable(value)) })
-	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
-		text("header", printable(name+"="+info.Headers[name]))
-	}
-	text("payload", fmt.Sprintf("%d bytes", len(info.Payload)))
-	if len(info.Payload) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", printable(string(info.Payload)))
-	}
-	return b.String()
+	f.addf("runs", "%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns, info.SkippedRuns,
+		info.TriggeredRuns)
+	f.at("last missed", info.LastMissed)
+	f.at("last skipped", info.LastSkipped)
+	f.addf("if missed", "%s, within %s", info.Schedule.Missed, durations.Format(info.MadeUpWithin))
+	f.add("if unfinished", string(info.Unfinished))
+	f.at("created", info.Created)
+	f.at("changed", info.Changed)
+	describeOptions(info.Schedule, f.add)
+	f.content(info.Headers, info.Payload)
+	return f.String()
 }
 
 func (m *Main) scheduleListCommand() *cobra.Command {
@@ -250,15 +231,10 @@ later schedule get does.`,
 				}
 				for _, info := range page.Schedules {
 					found = true
-					if m.json {
-						if err := m.printJSON(info); err != nil {
-							return err
-						}
-						continue
+					if err := m.row(t, info, printable(info.Name), printable(info.Queue), ruleText(&info.Schedule),
+						scheduleState(info), info.Runs, info.MissedRuns, info.SkippedRuns); err != nil {
+						return err
 					}
-					t.add(printable(info.Name), printable(info.Queue), ruleText(&info.Schedule), scheduleState(info),
-						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.MissedRuns, 10),
-						strconv.FormatInt(info.SkippedRuns, 10))
 				}
 				unreadable = append(unreadable, page.Unreadable...)
 				if cursor = page.Next; cursor == "" {

@@ -38,18 +38,11 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 	}
 	t := newTable(">#", ">OFFSET", "STATE", "DUE", "UNTIL", "ID")
 	for _, one := range all {
-		if m.json {
-			if err := m.printJSON(view.SeriesMessage(one)); err != nil {
-				return err
-			}
-			continue
+		if err := m.row(t, view.SeriesMessage(one), fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count),
+			formatOffset(one.Part.Offset), one.State, formatWhen(one.Due, now), formatTime(one.Part.Until, now),
+			printable(one.ID)); err != nil {
+			return err
 		}
-		t.add(fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count), formatOffset(one.Part.Offset), string(one.State),
-			formatTime(one.Due, now)+" ("+formatRelative(one.Due, now)+")", formatTime(one.Part.Until, now),
-			printable(one.ID))
-	}
-	if m.json {
-		return nil
 	}
 	return m.flush(t)
 }

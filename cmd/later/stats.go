@@ -130,9 +130,9 @@ func statsTable(all []queueStats) *table {
 			before = *q.before
 		}
 		elapsed := q.Now.Sub(before.Now)
-		row := []string{q.name}
+		row := []any{q.name}
 		count := func(now, then int64) {
-			row = append(row, strconv.FormatInt(now, 10))
+			row = append(row, now)
 			if watched {
 				row = append(row, formatRate(now-then, elapsed))
 			}

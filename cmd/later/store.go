@@ -27,21 +27,40 @@ const (
 	maxNamed = 10
 )
 
-// storeName returns the selected store as the user named it, and the source of that name. Both are "" if no store is
-// named and there is no directory for the embedded store.
-func (m *Main) storeName() (url, source string) {
+// selected is a store that the user selected.
+type selected struct {
+	url    string // as the user wrote it if err is set
+	dir    string // of an embedded store
+	source string // a flag, a variable or "the default"
+	isNew  bool   // it is an embedded store that does not exist yet
+	err    error  // why the store cannot be named
+}
+
+// selected returns the store of --store, a variable or the default.
+func (m *Main) selected() selected {
 	if m.storeURL != "" {
-		return m.storeURL, "--store"
+		return m.named(m.storeURL, "--store")
 	}
 	for _, source := range []string{"LATER_STORE", "REDIS_URL"} {
-		if url := m.getenv(source); url != "" {
-			return url, source
+		if name := m.getenv(source); name != "" {
+			return m.named(name, source)
 		}
 	}
-	if url, err := m.defaultStore(); err == nil {
-		return url, sourceDefault
+	url, err := m.defaultStore()
+	if err != nil {
+		return selected{err: err}
 	}
-	return "", ""
+	return m.named(url, sourceDefault)
+}
+
+// named returns the store that a flag or a variable names.
+func (m *Main) named(name, source string) selected {
+	url, err := m.storeURLOf(name)
+	if err != nil {
+		return selected{url: name, source: source, err: fmt.Errorf("%w (%s)", err, describeSource(source))}
+	}
+	dir, _ := directoryOf(url)
+	return selected{url: url, dir: dir, source: source, isNew: isNew(url)}
 }
 
 // withToken returns the URL of a server with LATER_TOKEN, unless the URL has a user.
@@ -56,13 +75,7 @@ func (m *Main) withToken(text string) string {
 }
 
 // shownURL returns the full URL of the selected store, without a password.
-func (m *Main) shownURL() string {
-	name, _ := m.storeName()
-	if url, err := m.storeURLOf(name); err == nil {
-		name = url
-	}
-	return store.RedactURL(name)
-}
+func (m *Main) shownURL() string { return store.RedactURL(m.selected().url) }
 
 // storeKind returns the kind of the selected store.
 func (m *Main) storeKind() string {
@@ -87,35 +100,40 @@ func describeSource(source string) string {
 
 // open opens the store that the user named, or else the embedded store.
 func (m *Main) open(ctx context.Context, opts ...later.Option) (*later.Client, error) {
-	url, source := m.storeName()
-	if url == "" {
-		_, err := m.defaultStore()
-		return nil, err
+	return m.openSelected(ctx, m.selected(), opts...)
+}
+
+// openSelected opens a store. It notes that it creates one, or that one in memory does not last.
+func (m *Main) openSelected(ctx context.Context, s selected, opts ...later.Option) (*later.Client, error) {
+	if isMemory(s.url) {
+		m.note("messages in %s are lost when this command ends", s.url)
 	}
-	if isMemory(url) {
-		m.note("messages in %s are lost when this command ends", url)
-	}
-	full, err := m.storeURLOf(url)
-	made := err == nil && isNew(full)
-	client, err := m.openURL(ctx, url, source, opts...)
-	if err == nil && made {
-		dir, _ := directoryOf(full)
+	client, err := m.openQuietly(ctx, s, opts...)
+	if err == nil && s.isNew {
 		other := ""
-		if source == sourceDefault {
+		if s.source == sourceDefault {
 			other = "; use --store, LATER_STORE or REDIS_URL for another"
 		}
-		m.note("created a store in %s%s", dir, other)
+		m.note("created a store in %s%s", s.dir, other)
 	}
 	return client, err
 }
 
-// openDry is open for a dry run, which does not create a store: an empty one in memory stands for it.
-func (m *Main) openDry(ctx context.Context, opts ...later.Option) (*later.Client, error) {
-	name, _ := m.storeName()
-	if url, err := m.storeURLOf(name); name == "" || err != nil || !isNew(url) {
-		return m.open(ctx, opts...)
+// openExisting opens the selected store, and returns an error instead of creating it.
+func (m *Main) openExisting(ctx context.Context) (*later.Client, error) {
+	s := m.selected()
+	if s.isNew {
+		return nil, notFound("there is no store in %s", s.dir)
 	}
-	return later.Open(ctx, "mem://", append(opts, later.WithLogger(m.logger()))...)
+	return m.openSelected(ctx, s)
+}
+
+// openDry is open unless it is for a dry run, which does not create a store: an empty one in memory stands for it.
+func (m *Main) openDry(ctx context.Context, dry bool) (*later.Client, error) {
+	if s := m.selected(); !dry || !s.isNew {
+		return m.openSelected(ctx, s)
+	}
+	return later.Open(ctx, "mem://", later.WithLogger(m.logger()))
 }
 
 // isUnreachable reports whether err means that nothing answered at the store's address.
@@ -129,12 +147,12 @@ func isUnreachable(err error) bool {
 
 func isMemory(url string) bool { return strings.HasPrefix(url, "mem:") }
 
-// openURL opens the named store. It fails within openTimeout if nothing answers.
-func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.Option) (*later.Client, error) {
-	url, err := m.storeURLOf(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
+// openQuietly opens a store. It fails within openTimeout if nothing answers.
+func (m *Main) openQuietly(ctx context.Context, s selected, opts ...later.Option) (*later.Client, error) {
+	if s.err != nil {
+		return nil, s.err
 	}
+	url, source := s.url, s.source
 	client, err := openWithRetry(ctx, url, append(opts, later.WithLogger(m.logger()))...)
 	if err == nil {
 		return client, nil

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -13,7 +17,13 @@ type table struct {
 
 func newTable(headings ...string) *table { return &table{headings: headings} }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = fmt.Sprint(cell)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // lines returns the headings and the rows, without line ends.
 func (t *table) lines() []string {
@@ -49,3 +59,53 @@ func (t *table) lines() []string {
 }
 
 func (t *table) String() string { return strings.Join(t.lines(), "\n") + "\n" }
+
+// row prints an object with --json, or else adds a row to a table.
+func (m *Main) row(t *table, object any, cells ...any) error {
+	if m.json {
+		return m.printJSON(object)
+	}
+	t.add(cells...)
+	return nil
+}
+
+func (m *Main) flush(t *table) error {
+	if len(t.rows) == 0 {
+		return nil
+	}
+	return m.print("%s", t)
+}
+
+// fields is text with a line for each field.
+type fields struct {
+	strings.Builder
+	width int // of the names
+}
+
+// add adds a field, unless its value is empty.
+func (f *fields) add(name, value string) {
+	if value != "" {
+		indent := "\n" + strings.Repeat(" ", f.width+1)
+		fmt.Fprintf(f, "%-*s %s\n", f.width, name, strings.ReplaceAll(printable(value), "\n", indent))
+	}
+}
+
+func (f *fields) addf(name, format string, args ...any) { f.add(name, fmt.Sprintf(format, args...)) }
+
+// at adds a field with a time, unless it is zero.
+func (f *fields) at(name string, t time.Time) {
+	if !t.IsZero() {
+		f.add(name, t.Format("2006-01-02 15:04:05.000 -07:00")+" ("+formatRelative(t, time.Now())+")")
+	}
+}
+
+// content adds headers and a payload.
+func (f *fields) content(headers map[string]string, payload []byte) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		f.add("header", name+"="+headers[name])
+	}
+	f.addf("payload", "%d bytes", len(payload))
+	if len(payload) > 0 {
+		fmt.Fprintf(f, "\n%s\n", printable(string(payload)))
+	}
+}

@@ -73,10 +73,10 @@ type historyListing struct{ now time.Time }
 
 func (*historyListing) table() *table { return newTable("ID", "DUE", "HEADERS", "PAYLOAD") }
 
-func (l *historyListing) row(info *later.Info) []string {
-	return []string{
+func (l *historyListing) row(info *later.Info) []any {
+	return []any{
 		printable(info.ID),
-		formatTime(info.Due, l.now) + " (" + formatRelative(info.Due, l.now) + ")",
+		formatWhen(info.Due, l.now),
 		preview(formatHeaders(info.Headers), previewWidth),
 		preview(string(info.Payload), previewWidth),
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,18 +57,13 @@ func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
 		switch {
 		case isDamage(err):
 			damaged = append(damaged, err)
+			continue
 		case err != nil:
 			return err
-		case m.json:
-			if err := m.printJSON(topic); err != nil {
-				return err
-			}
-		default:
-			row := []string{name, strconv.Itoa(len(topic.Subscriptions))}
-			for _, n := range []int64{topic.Scheduled, topic.Ready, topic.Leased, topic.Dead, topic.History} {
-				row = append(row, strconv.FormatInt(n, 10))
-			}
-			t.add(row...)
+		}
+		if err := m.row(t, topic, name, len(topic.Subscriptions), topic.Scheduled, topic.Ready, topic.Leased,
+			topic.Dead, topic.History); err != nil {
+			return err
 		}
 	}
 	if len(names) == 0 && !m.json {
@@ -83,27 +76,18 @@ func everyQueue(string) bool { return true }
 
 // describeTopic formats a topic as one line per field, followed by its subscriptions.
 func describeTopic(topic wire.Topic, cfg later.TopicConfig) string {
-	var b strings.Builder
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-15s "+format+"\n", append([]any{name}, args...)...)
-	}
-	field("topic", "%s", topic.Topic)
-	field("not distributed", "%d scheduled, %d ready, %d leased, %d dead",
+	f := &fields{width: 15}
+	f.add("topic", topic.Topic)
+	f.addf("not distributed", "%d scheduled, %d ready, %d leased, %d dead",
 		topic.Scheduled, topic.Ready, topic.Leased, topic.Dead)
-	field("unsubscribed", "%s", describeUnsubscribed(cfg.DropUnsubscribed))
-	field("history", "%s; has %d", describeHistory(cfg), topic.History)
-	b.WriteString("\n")
+	f.add("unsubscribed", describeUnsubscribed(cfg.DropUnsubscribed))
+	f.addf("history", "%s; has %d", describeHistory(cfg), topic.History)
 	if len(topic.Subscriptions) == 0 {
-		fmt.Fprintf(&b, "No queue is subscribed: later topic subscribe %s QUEUE\n", topic.Topic)
-		return b.String()
+		return f.String() + fmt.Sprintf("\nNo queue is subscribed: later topic subscribe %s QUEUE\n", topic.Topic)
 	}
 	t := newTable("QUEUE", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", "WHERE")
 	for _, s := range topic.Subscriptions {
-		row := []string{s.Queue}
-		for _, n := range []int64{s.Scheduled, s.Ready, s.Leased, s.Dead} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
-		t.add(append(row, preview(s.Where, maxShownFilter))...)
+		t.add(s.Queue, s.Scheduled, s.Ready, s.Leased, s.Dead, preview(s.Where, maxShownFilter))
 	}
-	return b.String() + t.String()
+	return f.String() + "\n" + t.String()
 }

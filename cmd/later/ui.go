@@ -44,8 +44,8 @@ func addNoOpen(cmd *cobra.Command, noOpen *bool) {
 
 func (m *Main) ui(ctx context.Context, o serveOptions, noOpen bool) error {
 	show := func(url string) { m.showPage(url+"/", noOpen) }
-	name, _ := m.storeName()
-	if !strings.HasPrefix(name, "http://") && !strings.HasPrefix(name, "https://") {
+	name := m.selected().url
+	if m.storeKind() != "remote" {
 		return m.serve(ctx, o, show)
 	}
 	page, err := pageOf(ctx, name)

@@ -182,6 +182,11 @@ func formatTime(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
+// formatWhen formats a local time, with its distance from now.
+func formatWhen(t, now time.Time) string {
+	return formatTime(t, now) + " (" + formatRelative(t, now) + ")"
+}
+
 // formatMillis formats a duration in milliseconds: 0.6ms.
 func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))

@@ -25,17 +25,12 @@ func (m *Main) printVersion() error {
 	if v.Commit != "" {
 		commit = ", commit " + v.Commit
 	}
-	var where string
-	name, source := m.storeName()
-	url, err := m.storeURLOf(name)
-	if name == "" {
-		_, err = m.defaultStore()
-	}
-	if err != nil {
-		where = err.Error()
+	where := ""
+	if s := m.selected(); s.err != nil {
+		where = s.err.Error()
 	} else {
-		v.Store, v.StoreFrom = store.RedactURL(url), source
-		where = fmt.Sprintf("store %s (%s)", v.Store, describeSource(source))
+		v.Store, v.StoreFrom = store.RedactURL(s.url), s.source
+		where = fmt.Sprintf("store %s (%s)", v.Store, describeSource(s.source))
 	}
 	return m.printResult(v, "later %s%s, %s %s\n%s", v.Version, commit, v.Go, v.Platform, where)
 }

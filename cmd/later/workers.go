@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -98,23 +97,20 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 	t := newTable("NAME", "STATE", "VERSION", "QUEUES", ">HANDLERS", ">HELD", ">LONGEST", ">UP")
 	for i, w := range all {
 		var err error
-		switch {
-		case m.json:
-			err = m.printJSON(view.Worker(w))
-		case detailed:
+		if detailed && !m.json {
 			separator := ""
 			if i > 0 {
 				separator = "\n"
 			}
 			err = m.print("%s%s", separator, describeWorker(w))
-		default:
+		} else {
 			longest := "-"
 			if len(w.Held) > 0 {
 				longest = ago(w, w.Held[0].Since)
 			}
-			t.add(preview(w.Name, later.MaxWorkerName), string(w.State), dash(preview(w.Version, shownQueues)),
-				queuesOfWorker(w, shownQueues), strconv.Itoa(w.Concurrency), strconv.Itoa(w.HeldCount), longest,
-				ago(w, w.Started))
+			err = m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
+				dash(preview(w.Version, shownQueues)), queuesOfWorker(w, shownQueues), w.Concurrency, w.HeldCount,
+				longest, ago(w, w.Started))
 		}
 		if err != nil {
 			return err
@@ -146,43 +142,40 @@ func queuesOfWorker(w later.WorkerInfo, limit int) string {
 
 // describeWorker formats a worker as one line per field, followed by the messages that its handlers hold.
 func describeWorker(w later.WorkerInfo) string {
-	var b strings.Builder
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-11s "+format+"\n", append([]any{name}, args...)...)
-	}
-	field("name", "%s", preview(w.Name, later.MaxWorkerName))
-	field("id", "%s", preview(w.ID, 64))
-	field("state", "%s", w.State)
+	f := &fields{width: 11}
+	f.add("name", preview(w.Name, later.MaxWorkerName))
+	f.add("id", preview(w.ID, 64))
+	f.add("state", string(w.State))
 	if w.PID == 0 {
-		field("process", "over HTTP")
+		f.addf("process", "over HTTP")
 	} else {
-		field("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
+		f.addf("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
 	}
-	field("version", "%s", dash(preview(w.Version, later.MaxWorkerName)))
-	field("queues", "%s", queuesOfWorker(w, 2000))
-	field("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
+	f.add("version", dash(preview(w.Version, later.MaxWorkerName)))
+	f.add("queues", queuesOfWorker(w, 2000))
+	f.addf("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
 	if w.Forwarding > 0 {
-		field("forwarding", "%d messages", w.Forwarding)
+		f.addf("forwarding", "%d messages", w.Forwarding)
 	}
-	for _, f := range w.Forwards {
-		field("forwards", "%s to %s", preview(f.Queue, 128), preview(f.To, 256))
+	for _, to := range w.Forwards {
+		f.addf("forwards", "%s to %s", preview(to.Queue, 128), preview(to.To, 256))
 	}
 	for _, g := range w.GivenBack {
-		field("gives back", "%d messages of %s: %s", g.Messages, preview(g.Queue, 128), preview(g.Error, 256))
+		f.addf("gives back", "%d messages of %s: %s", g.Messages, preview(g.Queue, 128), preview(g.Error, 256))
 	}
-	field("up", "%s", ago(w, w.Started))
-	field("heartbeat", "%s ago", ago(w, w.Heartbeat))
+	f.add("up", ago(w, w.Started))
+	f.addf("heartbeat", "%s ago", ago(w, w.Heartbeat))
 	if len(w.Held) == 0 {
-		return b.String()
+		return f.String()
 	}
-	b.WriteString("\n")
+	f.WriteString("\n")
 	t := newTable("QUEUE", "ID", ">ATTEMPT", ">HELD FOR")
 	for _, h := range w.Held {
-		t.add(preview(h.Queue, 128), preview(h.ID, 128), strconv.Itoa(h.Attempt), ago(w, h.Since))
+		t.add(preview(h.Queue, 128), preview(h.ID, 128), h.Attempt, ago(w, h.Since))
 	}
-	b.WriteString(t.String())
+	f.WriteString(t.String())
 	if more := w.HeldCount - len(w.Held); more > 0 {
-		fmt.Fprintf(&b, "and %d more\n", more)
+		fmt.Fprintf(f, "and %d more\n", more)
 	}
-	return b.String()
+	return f.String()
 }
