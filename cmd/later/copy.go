@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -105,10 +103,9 @@ func (m *Main) copy(ctx context.Context, o copyOptions) error {
 	if err != nil {
 		return err
 	}
-	shown := isTerminal(m.Stderr) && !m.json
-	progress := copyProgress{progressWriter: progressWriter{to: m.Stderr, shown: shown}, last: time.Now()}
-	result, err := migrate.Copy(ctx, to, from,
-		migrate.CopyConfig{Queues: o.queues, Move: o.move, Progress: progress.report})
+	progress := m.newProgress(false)
+	result, err := migrate.Copy(ctx, to, from, migrate.CopyConfig{Queues: o.queues, Move: o.move,
+		Progress: func(q migrate.QueueCopy) { progress.report(q.Queue, q.Seen(), q.Total) }})
 	progress.clear()
 	printed := m.printCopied(result.Queues, o)
 	switch stopped, unavailable := interruption(err); {
@@ -187,31 +184,4 @@ func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
 		m.note("the moved queues are paused in the source")
 	}
 	return m.flush(t)
-}
-
-// copyProgress shows the progress of a copy.
-type copyProgress struct {
-	progressWriter
-	queue string
-	last  time.Time // last report
-}
-
-func (p *copyProgress) report(q migrate.QueueCopy) {
-	if q.Queue != p.queue {
-		p.queue, p.began = q.Queue, p.last
-	}
-	p.last = time.Now()
-	p.show(func(elapsed time.Duration) string { return progressLine(q, elapsed) })
-}
-
-// progressLine formats the progress of a queue.
-func progressLine(q migrate.QueueCopy, elapsed time.Duration) string {
-	line := fmt.Sprintf("%s  %d of %d", preview(q.Queue, 40), q.Seen(), max(q.Total, q.Seen()))
-	if q.Total > 0 {
-		line += fmt.Sprintf("  %d %%", 100*q.Seen()/max(q.Total, q.Seen()))
-	}
-	if rate := formatRate(q.Seen(), elapsed); rate != "" {
-		line += "  " + rate[1:] + "/s"
-	}
-	return line
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/redistest"
-	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
 
@@ -360,24 +359,23 @@ func TestCopyIsStoppedByCtrlCBetweenPagesAndSaysHowToContinue(t *testing.T) {
 }
 
 func TestCopyShowsItsProgress(t *testing.T) {
-	q := migrate.QueueCopy{Queue: "orders", Total: 4000, Copied: 900, Duplicates: 100}
-	if got := progressLine(q, 2*time.Second); got != "orders  1000 of 4000  25 %  500/s" {
+	if got := progressLine("orders", 1000, 4000, 2*time.Second); got != "orders  1000 of 4000  25 %  500/s" {
 		t.Errorf("got %q", got)
 	}
-	if got := progressLine(migrate.QueueCopy{Queue: "a\x1bb", Copied: 5, Total: 3}, 0); got != `a\x1bb  5 of 5  100 %` {
+	if got := progressLine("a\x1bb", 5, 3, 0); got != `a\x1bb  5 of 5  100 %` {
 		t.Errorf("got %q", got)
 	}
 	var out strings.Builder
-	p := copyProgress{progressWriter: progressWriter{to: &out, shown: true}, last: time.Now()}
-	p.report(q)
-	p.report(q) // too soon
+	p := progress{to: &out, shown: true, last: time.Now()}
+	p.report("orders", 1000, 4000)
+	p.report("orders", 1000, 4000) // too soon
 	p.clear()
 	if got := out.String(); strings.Count(got, "orders") != 1 || !strings.HasSuffix(got, "\r"+clearLine) {
 		t.Errorf("wrote %q", got)
 	}
 	out.Reset()
-	p = copyProgress{progressWriter: progressWriter{to: &out}}
-	p.report(q)
+	p = progress{to: &out}
+	p.report("orders", 1000, 4000)
 	p.clear()
 	if out.Len() > 0 {
 		t.Errorf("wrote %q without a terminal", out.String())

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -150,4 +153,112 @@ func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids []string,
 			len(ids)-n, len(ids), q.Name())
 	}
 	return nil
+}
+
+func (m *Main) deadErrorsCommand() *cobra.Command {
+	look := 100_000
+	cmd := m.command("errors QUEUE [--look N]", "Group dead messages by their errors",
+		`Errors counts the dead messages of a queue by their last errors. In a group's error, # stands for each
+number, UUID and long hexadecimal number, so that errors that differ only in these count as one. It prints the largest
+group first, each with the message that died last as an example. It looks at the --look messages that died first.`,
+		`  later dead errors orders
+  later dead errors orders --json | jq -r '[.count, .pattern] | @tsv'`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if look < 1 {
+				return store.Invalid("--look is %d: must be 1 or more", look)
+			}
+			q, stats, err := existingQueue(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			page, err := q.DeadErrors(ctx, later.DeadErrorsOptions{Look: look})
+			if err != nil {
+				return err
+			}
+			if page.Next != "" {
+				m.note("these are the groups of the first %d dead messages: give a larger --look for more", page.Looked)
+			}
+			return m.printDeadErrors(q.Name(), page.Groups, stats)
+		}))
+	cmd.Flags().IntVar(&look, "look", look, "look at this many messages")
+	return cmd
+}
+
+func (m *Main) printDeadErrors(queue string, groups []later.DeadErrors, stats later.Stats) error {
+	if len(groups) == 0 && !m.json {
+		m.note("queue %q has no dead messages", queue)
+	}
+	t := newTable(">COUNT", "FIRST", "LAST", "REASON", "ERROR", "EXAMPLE")
+	for _, group := range groups {
+		if err := m.row(t, view.DeadErrors(queue, group), group.Count, formatTime(group.First, stats.Now),
+			formatTime(group.Last, stats.Now), group.Reason, preview(group.Pattern, 2*previewWidth),
+			printable(group.ExampleID)); err != nil {
+			return err
+		}
+	}
+	return m.flush(t)
+}
+
+func (m *Main) deadRetainCommand() *cobra.Command {
+	var r later.Retention
+	var forever bool
+	cmd := m.command("retain QUEUE [--max-age DURATION] [--max-count N] [--forever]",
+		"Limit how long and how many dead messages are kept",
+		`Retain limits the dead messages that a queue keeps: by the time since their death, by their number, or
+both. New limits replace all earlier ones; --forever removes all limits. Without a flag it prints the limits. Retain
+creates a queue that does not exist, so that you can limit it before its first message.
+
+Claims remove the messages that exceed the limits, the oldest deaths first. So a queue without workers keeps its dead
+messages. Later stats --json counts the removed messages.`,
+		`  later dead retain orders --max-age 30d --max-count 100000
+  later dead retain orders --forever
+  later dead retain orders`,
+		nil)
+	durationFlag(cmd.Flags(), &r.MaxAge, "max-age", "keep dead messages for this long")
+	cmd.Flags().Int64Var(&r.MaxCount, "max-count", 0, "keep this many dead messages, the latest deaths")
+	cmd.Flags().BoolVar(&forever, "forever", false, "keep all dead messages")
+	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		limited := false
+		for _, name := range []string{"max-age", "max-count"} {
+			limited = limited || cmd.Flags().Changed(name)
+		}
+		switch {
+		case forever && limited:
+			return store.Invalid("--forever and a limit are both given: use one of them")
+		case limited && r == (later.Retention{}):
+			return store.Invalid("the limit is 0: give more, or --forever to keep all dead messages")
+		case !forever && !limited:
+			q, stats, err := existingQueue(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			return m.printRetention(q, stats)
+		}
+		q := c.Queue(args[0])
+		if err := q.SetDeadRetention(ctx, r); err != nil {
+			return err
+		}
+		stats, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		return m.printRetention(q, stats)
+	})
+	return cmd
+}
+
+func (m *Main) printRetention(q *later.Queue, stats later.Stats) error {
+	var limits []string
+	if age := stats.DeadRetention.MaxAge; age > 0 {
+		limits = append(limits, "for "+durations.Format(age))
+	}
+	if n := stats.DeadRetention.MaxCount; n > 0 {
+		limits = append(limits, fmt.Sprintf("up to %d", n))
+	}
+	text := "for ever"
+	if len(limits) > 0 {
+		text = strings.Join(limits, ", ")
+	}
+	return m.printResult(wire.Retained{Queue: q.Name(), Retention: wire.NewRetention(stats)},
+		"dead messages of %s are kept %s; %d were dropped", q.Name(), text, stats.Dropped)
 }

@@ -55,9 +55,10 @@ func (m *Main) migrateFrom(ctx context.Context, url string, f fromFlags, from fr
 	if err != nil {
 		return err
 	}
-	progress := fromProgress{progressWriter{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, began: time.Now()}}
+	progress := m.newProgress(false)
 	cfg := migrate.FromConfig{
-		DryRun: f.dryRun, DeleteSource: f.deleteSource, Force: f.force, Watch: f.watch, Progress: progress.report,
+		DryRun: f.dryRun, DeleteSource: f.deleteSource, Force: f.force, Watch: f.watch,
+		Progress: func(q migrate.FromQueue) { progress.report(q.Source, q.Seen(), q.Total()) },
 	}
 	if cfg.Watch == 0 {
 		cfg.Watch = -1
@@ -193,20 +194,4 @@ func (m *Main) printMigratedJSON(result migrate.FromResult, f fromFlags) error {
 		}
 	}
 	return nil
-}
-
-// fromProgress shows the progress of a migration.
-type fromProgress struct{ progressWriter }
-
-func (p *fromProgress) report(q migrate.FromQueue) {
-	p.show(func(elapsed time.Duration) string { return fromLine(q, elapsed) })
-}
-
-// fromLine formats the progress of a queue.
-func fromLine(q migrate.FromQueue, elapsed time.Duration) string {
-	line := fmt.Sprintf("%s  %d of %d", preview(q.Source, 40), q.Seen(), max(q.Total(), q.Seen()))
-	if rate := formatRate(q.Seen(), elapsed); rate != "" {
-		line += "  " + rate[1:] + "/s"
-	}
-	return line
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/redistest"
-	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
 
@@ -205,13 +204,12 @@ type closedOutput struct{}
 func (closedOutput) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestImportShowsItsProgress(t *testing.T) {
-	r := migrate.ImportResult{Imported: 900, Duplicates: 100}
-	if got := importLine(r, 2*time.Second); got != "1000 messages  500/s" {
+	if got := progressLine("", 1000, 0, 2*time.Second); got != "1000 messages  500/s" {
 		t.Errorf("got %q", got)
 	}
 	var out strings.Builder
-	p := importProgress{progressWriter{to: &out, shown: true}}
-	p.report(r)
+	p := progress{to: &out, shown: true}
+	p.report("", 1000, 0)
 	p.clear()
 	if got := out.String(); !strings.Contains(got, "1000 messages") || !strings.HasSuffix(got, "\r"+clearLine) {
 		t.Errorf("wrote %q", got)

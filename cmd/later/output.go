@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 // errOutputClosed means that standard output was closed by its reader, as by `| head`. The command ends quietly.
@@ -105,6 +108,14 @@ func (m *Main) printResult(value any, format string, args ...any) error {
 	return m.print(format+"\n", args...)
 }
 
+// messages counts messages in words.
+func messages[N int | int64](n N) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
+}
+
 // printable makes text safe for a terminal by escaping control characters.
 func printable(s string) string {
 	var b strings.Builder
@@ -128,4 +139,75 @@ func preview(s string, limit int) string {
 		return line
 	}
 	return string([]rune(line)[:limit-1]) + "…"
+}
+
+// progress shows how far a command is on one line of a terminal, ten times a second at most.
+type progress struct {
+	to      io.Writer
+	shown   bool
+	name    string    // of the queue that the command works on
+	began   time.Time // with that queue
+	last    time.Time // last report
+	written time.Time
+}
+
+// newProgress returns the progress of a command, which is shown only to people. A command that prints its results
+// meanwhile shows it only if they go elsewhere.
+func (m *Main) newProgress(printing bool) *progress {
+	shown := isTerminal(m.Stderr) && !m.json && !(printing && isTerminal(m.Stdout))
+	return &progress{to: m.Stderr, shown: shown, began: time.Now(), last: time.Now()}
+}
+
+// show shows a line, which is formatted only if it is time.
+func (p *progress) show(line func(elapsed time.Duration) string) {
+	if now := time.Now(); p.shown && now.Sub(p.written) >= 100*time.Millisecond {
+		p.written = now
+		fmt.Fprintf(p.to, "\r%s%s", line(now.Sub(p.began)), clearLine)
+	}
+}
+
+// report shows how many of the messages of a queue are done.
+func (p *progress) report(name string, done, total int64) {
+	if name != p.name {
+		p.name, p.began = name, p.last
+	}
+	p.last = time.Now()
+	p.show(func(elapsed time.Duration) string { return progressLine(name, done, total, elapsed) })
+}
+
+// progressLine formats how many messages are done. Without a name, their total is not known.
+func progressLine(name string, done, total int64, elapsed time.Duration) string {
+	line := messages(done)
+	if name != "" {
+		line = fmt.Sprintf("%s  %d of %d", preview(name, 40), done, max(total, done))
+	}
+	if total > 0 {
+		line += fmt.Sprintf("  %d %%", 100*done/max(total, done))
+	}
+	if rate := formatRate(done, elapsed); rate != "" {
+		line += "  " + rate[1:] + "/s"
+	}
+	return line
+}
+
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprintf(p.to, "\r%s", clearLine)
+	}
+}
+
+// confirm asks a question on standard error and reads the answer. It returns ErrInvalid unless the answer is yes.
+func (m *Main) confirm(format string, args ...any) error {
+	fmt.Fprintf(m.Stderr, format+" [y/N] ", args...)
+	answer, err := bufio.NewReader(io.LimitReader(m.Stdin, 100)).ReadString('\n')
+	if err != nil || !isTerminal(m.Stdin) {
+		fmt.Fprintln(m.Stderr) // the answer was not echoed with a line end
+	}
+	switch answer = strings.ToLower(strings.TrimSpace(answer)); answer {
+	case "y", "yes":
+		return nil
+	case "":
+		return store.Invalid("not confirmed, nothing was done: answer y, or use --yes")
+	}
+	return store.Invalid("not confirmed by %q, nothing was done: answer y, or use --yes", answer)
 }

@@ -116,8 +116,7 @@ func (m *Main) search(ctx context.Context, q *later.Queue, f later.Filter, o *se
 	if f.State == "" && f.Group == "" {
 		states = allStates
 	}
-	s := search{queue: q, filter: f, options: o, progress: progressWriter{
-		to: m.Stderr, shown: isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json, began: time.Now()}}
+	s := search{queue: q, filter: f, options: o, progress: m.newProgress(true)}
 	err := m.listMessages(q, s.all(ctx, states), o.inRange.limit, &stateListing{now: now})
 	s.progress.clear()
 	if err == nil && s.ended {
@@ -133,7 +132,7 @@ type search struct {
 	options  *searchOptions
 	looked   int
 	ended    bool // by --look
-	progress progressWriter
+	progress *progress
 }
 
 // all returns the messages in the given states that match.

@@ -15,28 +15,19 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// progressEvery is how often progress is shown on a terminal.
-const progressEvery = 200 * time.Millisecond
-
 // sendBatch sends each line of standard input as the payload of a message like the given one.
 func (m *Main) sendBatch(ctx context.Context, to destination, like later.Outgoing) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	b := &batchSend{to: to, like: like, started: time.Now()}
-	terminal := isTerminal(m.Stderr) && !m.json
-	shown := b.started
+	progress := m.newProgress(false)
 	chunks, readError := readLines(ctx, m.Stdin)
 	more, err := true, error(nil)
 	for more && err == nil {
 		more, err = b.next(ctx, chunks)
-		if terminal && time.Since(shown) >= progressEvery {
-			shown = time.Now()
-			fmt.Fprintf(m.Stderr, "\r\x1b[K%s", b)
-		}
+		progress.show(func(time.Duration) string { return b.String() })
 	}
-	if terminal {
-		fmt.Fprint(m.Stderr, "\r\x1b[K")
-	}
+	progress.clear()
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)

@@ -208,11 +208,15 @@ func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Qu
 	if err != nil {
 		return nil, stats, err
 	}
+	return nil, stats, missing("queue", name, names, "later queues", "later send QUEUE PAYLOAD")
+}
+
+// missing returns the error for a name that the store does not have. list and create are commands.
+func missing(kind, name string, names []string, list, create string) error {
 	if len(names) == 0 {
-		return nil, stats, notFound(
-			"no queue %q; this store has no queues yet (see later version): later send QUEUE PAYLOAD creates one", name)
+		return notFound("no %s %q; this store has no %ss yet (see later version): %s creates one", kind, name, kind, create)
 	}
-	return nil, stats, notFound("no queue %q; existing queues: %s", name, listExisting(name, names, "later queues"))
+	return notFound("no %s %q; existing %ss: %s", kind, name, kind, listExisting(name, names, list))
 }
 
 // listNames lists up to maxNamed names, and the command that shows the others.

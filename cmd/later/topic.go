@@ -10,6 +10,8 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -86,12 +88,7 @@ func existingTopic(ctx context.Context, c *later.Client, name string) (
 	if err != nil {
 		return nil, cfg, stats, err
 	}
-	if len(names) == 0 {
-		return nil, cfg, stats, notFound(
-			"no topic %q; this store has no topics yet: later topic subscribe TOPIC QUEUE creates one", name)
-	}
-	return nil, cfg, stats, notFound("no topic %q; existing topics: %s", name,
-		listExisting(name, names, "later topic list"))
+	return nil, cfg, stats, missing("topic", name, names, "later topic list", "later topic subscribe TOPIC QUEUE")
 }
 
 // explainNoTopic returns err, or a better error if something was not found because the topic does not exist.
@@ -173,4 +170,153 @@ func checkFrom(from time.Time) error {
 		return store.Invalid("--from is %s: must be a time after 1970", from.Format(time.RFC3339))
 	}
 	return nil
+}
+
+func (m *Main) topicSubscribeCommand() *cobra.Command {
+	var where string
+	var from startFlags
+	cmd := m.command("subscribe TOPIC QUEUE [--where FILTER] [--from TIME | --from-id ID]",
+		"Deliver a topic's messages to a queue",
+		fmt.Sprintf(`Subscribe delivers the messages of a topic to a queue: all that are due from now on, and all
+that were kept because no queue was subscribed. It replaces the queue's subscription if there is one. The topic and the
+queue need not exist. Workers follow within about two seconds. A topic has up to %d subscriptions.
+
+--where takes a list of conditions on headers, which must all hold:
+
+  region=eu                  the header is eu; region==eu is the same
+  priority!=low              the header is not low, or there is none
+  kind in (order, refund)    the header is one of these
+  kind notin (test)          the header is none of these, or there is none
+  trace                      there is such a header
+  !debug                     there is none
+
+Names and values are quoted like "a b" if they are empty or have anything but letters, digits and . _ - / : @.
+
+With --from or --from-id the queue first receives the topic's history from a due time or a message on; see later topic
+configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
+			later.MaxSubscriptions),
+		`  later topic subscribe orders mail
+  later topic subscribe orders audit --where 'region=eu, kind in (order, refund), !test'
+  later topic subscribe orders search --from "2030-12-31 00:00"`,
+		nil)
+	cmd.Flags().StringVar(&where, "where", "", "only messages with headers that match this `FILTER`")
+	from.add(cmd, "also the history")
+	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		t := c.Topic(args[0])
+		var opts []later.SubscribeOption
+		if where != "" {
+			opts = append(opts, later.Where(where))
+		}
+		start, given, err := from.start(cmd)
+		if err != nil {
+			return err
+		}
+		if given {
+			if err := checkHistory(ctx, t); err != nil {
+				return err
+			}
+			opts = append(opts, start)
+		}
+		if err := t.Subscribe(ctx, args[1], opts...); err != nil {
+			return err
+		}
+		return m.printResult(wire.Subscribed{Topic: t.Name(), Queue: args[1], Subscribed: true, Where: where},
+			"subscribed %s to %s", args[1], t.Name())
+	})
+	return cmd
+}
+
+func (m *Main) topicUnsubscribeCommand() *cobra.Command {
+	return m.command("unsubscribe TOPIC QUEUE", "End the subscription of a queue",
+		`Unsubscribe ends the subscription of a queue. Messages that the queue has received stay there. Workers
+that are distributing messages follow with their next ones.`,
+		`  later topic unsubscribe orders mail`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if err := c.Topic(args[0]).Unsubscribe(ctx, args[1]); err != nil {
+				return explainNoTopic(ctx, c, args[0], err)
+			}
+			return m.printResult(wire.Subscribed{Topic: args[0], Queue: args[1]},
+				"unsubscribed %s from %s", args[1], args[0])
+		}))
+}
+
+// maxShownFilter is how many characters of a filter a table shows, which is all of them.
+const maxShownFilter = 2048
+
+func (m *Main) topicListCommand() *cobra.Command {
+	return m.command("list [TOPIC]", "List topics, or the subscriptions of one",
+		`List prints each topic with the number of its subscriptions, the counts of messages that are not
+distributed yet, and the number of messages in its history. Dead are messages that expired, and with --drop-unsubscribed
+of later topic configure also messages that were due while no queue was subscribed.
+
+With TOPIC it prints the topic's configuration, and its subscriptions with their filters and the counts of the
+subscribed queues. With --json both print the same object for each topic, which has everything.`,
+		`  later topic list
+  later topic list orders
+  later topic list orders --json | jq -r .subscriptions[].queue`,
+		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if len(args) == 0 {
+				return m.listTopics(ctx, c)
+			}
+			t, cfg, _, err := existingTopic(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			topic, err := view.Topic(ctx, c, t.Name(), true, everyQueue)
+			if err != nil {
+				return err
+			}
+			if m.json {
+				return m.printJSON(topic)
+			}
+			return m.print("%s", describeTopic(topic, cfg))
+		}))
+}
+
+// listTopics prints all topics. It reports damaged topics, and prints the others.
+func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
+	names, err := c.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	t := newTable("TOPIC", ">SUBSCRIPTIONS", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", ">HISTORY")
+	var damaged []error
+	for _, name := range names {
+		topic, err := view.Topic(ctx, c, name, m.json, everyQueue)
+		switch {
+		case isDamage(err):
+			damaged = append(damaged, err)
+			continue
+		case err != nil:
+			return err
+		}
+		if err := m.row(t, topic, name, len(topic.Subscriptions), topic.Scheduled, topic.Ready, topic.Leased,
+			topic.Dead, topic.History); err != nil {
+			return err
+		}
+	}
+	if len(names) == 0 && !m.json {
+		m.note("there are no topics yet in %s: later topic subscribe TOPIC QUEUE creates one", m.shownURL())
+	}
+	return m.reportAllButLast(append(damaged, m.flush(t)))
+}
+
+func everyQueue(string) bool { return true }
+
+// describeTopic formats a topic as one line per field, followed by its subscriptions.
+func describeTopic(topic wire.Topic, cfg later.TopicConfig) string {
+	f := &fields{width: 15}
+	f.add("topic", topic.Topic)
+	f.addf("not distributed", "%d scheduled, %d ready, %d leased, %d dead",
+		topic.Scheduled, topic.Ready, topic.Leased, topic.Dead)
+	f.add("unsubscribed", describeUnsubscribed(cfg.DropUnsubscribed))
+	f.addf("history", "%s; has %d", describeHistory(cfg), topic.History)
+	if len(topic.Subscriptions) == 0 {
+		return f.String() + fmt.Sprintf("\nNo queue is subscribed: later topic subscribe %s QUEUE\n", topic.Topic)
+	}
+	t := newTable("QUEUE", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", "WHERE")
+	for _, s := range topic.Subscriptions {
+		t.add(s.Queue, s.Scheduled, s.Ready, s.Leased, s.Dead, preview(s.Where, maxShownFilter))
+	}
+	return f.String() + "\n" + t.String()
 }
