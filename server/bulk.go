@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/server/access"
@@ -23,23 +21,20 @@ const (
 )
 
 func registerBulk(s *Server) {
-	route(s, access.Operate, huma.Operation{
-		OperationID: "startBulkChange", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
-		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
-		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
-			"The messages that match are found first, up to a million, and then changed; those that have changed or gone " +
-			"meanwhile are skipped. With dry_run they are only counted, with ten of them as examples.",
-	}, s.bulk)
+	route(s, access.Operate, on("POST /v1/queues/{queue}/bulk", "operations", "startBulkChange",
+		"Change all messages that match a filter", fails(http.StatusNotFound), answers(http.StatusAccepted),
+		says("The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. The "+
+			"messages that match are found first, up to a million, and then changed; those that have changed or "+
+			"gone meanwhile are skipped. With dry_run they are only counted, with ten of them as examples.")),
+		s.bulk)
 }
 
 // Action is the change that a bulk change makes to each message.
 type Action struct {
-	Action string     `json:"action" enum:"cancel,run,reschedule,shift,replay" doc:"run makes due at once; shift moves the due time by a duration; replay makes dead ones live again"`
-	In     Duration   `json:"in,omitempty" doc:"Of reschedule and replay: due after this delay"`
-	At     *time.Time `json:"at,omitempty" doc:"Of reschedule and replay: due at this time"`
-	By     string     `json:"by,omitempty" pattern:"^-?[0-9].*$" doc:"Of shift: a duration, below zero for earlier" example:"-2h"`
-	KeepID bool       `json:"keep_id,omitempty" doc:"Of cancel: start the dedup windows, as acks do"`
+	Action string `json:"action" enum:"cancel,run,reschedule,shift,replay" doc:"run makes due at once; reschedule and replay take in or at; shift moves the due time by a duration; replay makes dead ones live again"`
+	Due
+	By     string `json:"by,omitempty" pattern:"^-?[0-9].*$" doc:"Of shift: a duration, below zero for earlier" example:"-2h"`
+	KeepID bool   `json:"keep_id,omitempty" doc:"Of cancel: start the dedup windows, as acks do"`
 }
 
 type bulkChangeInput struct {
@@ -106,7 +101,7 @@ func changeBatch(do func(ctx context.Context, ids []string) (int, error)) change
 
 // change returns the function that applies the action. It returns ErrInvalid for fields that the action does not take.
 func (a *Action) change(q *later.Queue) (change, error) {
-	timed := a.In != "" || a.At != nil
+	timed := a.given()
 	switch {
 	case timed && a.Action != "reschedule" && a.Action != "replay":
 		return nil, field("in", store.Invalid("%s takes no due time: omit in and at", a.Action))
@@ -117,7 +112,7 @@ func (a *Action) change(q *later.Queue) (change, error) {
 	case a.KeepID && a.Action != "cancel":
 		return nil, field("keep_id", store.Invalid("%s takes no keep_id: omit it", a.Action))
 	}
-	due, err := when(a.In, a.At)
+	due, err := a.when()
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
@@ -21,13 +18,11 @@ import (
 const maxChanges = 1000
 
 func registerChanges(s *Server) {
-	route(s, access.Look, huma.Operation{
-		OperationID: "listChanges",
-		Method:      http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
-		Summary: "List changes that were made through this server, latest first",
-		Description: "Those that are logged: purges, replays, pauses, deletions and other changes to what others sent, the " +
-			"last 1,000 since the server started. Changes of no single queue are shown to those who may look at all.",
-	}, s.listChanges)
+	route(s, access.Look, on("GET /v1/changes", "server", "listChanges",
+		"List changes that were made through this server, latest first",
+		says("Those that are logged: purges, replays, pauses, deletions and other changes to what others sent, the "+
+			"last 1,000 since the server started. Changes of no single queue are shown to those who may look at "+
+			"all.")), s.listChanges)
 }
 
 // changes are the last changes that were made through a server.
@@ -121,12 +116,10 @@ type ChangePage struct {
 	Since string `json:"since" doc:"When the server started"`
 }
 
-type changesOutput struct{ Body ChangePage }
-
-func (s *Server) listChanges(ctx context.Context, in *PageQuery) (*changesOutput, error) {
+func (s *Server) listChanges(ctx context.Context, in *PageQuery) (*output[ChangePage], error) {
 	all := access.Check(ctx, access.Look, "") == nil
 	see, schedules := visible(ctx), access.CheckSchedules(ctx, access.Look) == nil
-	out := &changesOutput{}
+	out := &output[ChangePage]{}
 	out.Body.Since = wire.FormatTime(s.started)
 	var before int64
 	if in.Cursor != "" {

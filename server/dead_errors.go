@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/view"
@@ -16,15 +14,11 @@ import (
 )
 
 func registerDeadErrors(s *Server) {
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listDeadErrors", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
-		Summary: "Group dead messages by their errors",
-		Description: "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
-			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The parameter error_pattern " +
-			"and the field of a filter select a group.",
-	}, s.deadErrors)
+	route(s, access.Look, on("GET /v1/queues/{queue}/dead-errors", "queues", "listDeadErrors",
+		"Group dead messages by their errors", fails(http.StatusNotFound), s.fewReads,
+		says("A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal "+
+			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The "+
+			"parameter error_pattern and the field of a filter select a group.")), s.deadErrors)
 }
 
 type deadErrorsInput struct {
@@ -39,9 +33,7 @@ type DeadErrorsPage struct {
 	Looked int `json:"looked" doc:"How many messages were looked at"`
 }
 
-type deadErrorsPageOutput struct{ Body DeadErrorsPage }
-
-func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsPageOutput, error) {
+func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*output[DeadErrorsPage], error) {
 	if hides(ctx) {
 		return nil, hidden("the texts of errors")
 	}
@@ -49,13 +41,11 @@ func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErro
 	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
 		return nil, err
 	}
-	out := &deadErrorsPageOutput{}
-	out.Body.Looked, out.Body.Next = page.Looked, page.Next
-	out.Body.Items = make([]wire.DeadErrors, len(page.Groups))
-	for i, group := range page.Groups {
-		out.Body.Items[i] = view.DeadErrors(in.Queue, group)
-	}
-	return out, nil
+	out := DeadErrorsPage{Looked: page.Looked, Page: pageOf(page.Groups, func(group later.DeadErrors) wire.DeadErrors {
+		return view.DeadErrors(in.Queue, group)
+	})}
+	out.Next = page.Next
+	return outputOf(out), nil
 }
 
 // hidden returns the error for a request whose reply would contain something that is hidden from its sender.

@@ -8,20 +8,20 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Filter selects messages of a queue.
+// Filter selects messages of a queue, in a body or as parameters of a request.
 type Filter struct {
-	State        string            `json:"state,omitempty" enum:"scheduled,ready,leased,dead" doc:"Required, unless group is given"`
-	Group        string            `json:"group,omitempty" maxLength:"128" doc:"The messages of this group, in any state"`
-	DueAfter     time.Time         `json:"due_after,omitzero" doc:"Due at this time or later; dead ones by time of death"`
-	DueBefore    time.Time         `json:"due_before,omitzero" doc:"Due before this time; dead ones by time of death"`
-	ID           string            `json:"id,omitempty" maxLength:"128" doc:"Contained in the id"`
-	Payload      string            `json:"payload,omitempty" maxLength:"1024" doc:"Contained in the payload"`
-	Error        string            `json:"error,omitempty" maxLength:"1024" doc:"Contained in the error of a failed attempt"`
-	ErrorPattern string            `json:"error_pattern,omitempty" maxLength:"2048" doc:"The pattern of the last error, as in the list of dead errors"`
-	Headers      map[string]string `json:"headers,omitempty" maxProperties:"16" doc:"Headers with these values"`
-	MinAttempts  int               `json:"min_attempts,omitempty" minimum:"0" doc:"At least so many failed attempts"`
-	MaxAttempts  int               `json:"max_attempts,omitempty" minimum:"0" doc:"At most so many failed attempts"`
-	JSON         string            `json:"json,omitempty" maxLength:"2100" doc:"A comparison with a value in a JSON payload: order.total >= 100, name ~ Ann; the operators are =, !=, <, <=, >, >= and ~ for contains" example:"order.total >= 100"`
+	State        string            `json:"state,omitempty" query:"state" enum:"scheduled,ready,leased,dead" doc:"Required in a body, unless group is given. Default of a list: scheduled, unless group is given"`
+	Group        string            `json:"group,omitempty" query:"group" maxLength:"128" doc:"Only messages of this group, in any state"`
+	DueAfter     time.Time         `json:"due_after,omitzero" query:"due_after" doc:"Only those due at this time or later; dead ones by time of death"`
+	DueBefore    time.Time         `json:"due_before,omitzero" query:"due_before" doc:"Only those due before this time; dead ones by time of death"`
+	ID           string            `json:"id,omitempty" query:"id" maxLength:"128" doc:"Only those with this in their ids"`
+	Payload      string            `json:"payload,omitempty" query:"payload" maxLength:"1024" doc:"Only those with this in their payloads"`
+	Error        string            `json:"error,omitempty" query:"error" maxLength:"1024" doc:"Only those with this in the error of a failed attempt"`
+	ErrorPattern string            `json:"error_pattern,omitempty" query:"error_pattern" maxLength:"2048" doc:"Only those with last errors of this pattern, as in the list of dead errors"`
+	Headers      map[string]string `json:"headers,omitempty" maxProperties:"16" doc:"Only those with these headers"`
+	MinAttempts  int               `json:"min_attempts,omitempty" query:"min_attempts" minimum:"0" doc:"Only those with at least so many failed attempts"`
+	MaxAttempts  int               `json:"max_attempts,omitempty" query:"max_attempts" minimum:"0" doc:"Only those with at most so many failed attempts"`
+	JSON         string            `json:"json,omitempty" query:"json" maxLength:"2100" doc:"Only those with this value in a JSON payload: order.total >= 100, name ~ Ann; the operators are =, !=, <, <=, >, >= and ~ for contains" example:"order.total >= 100"`
 }
 
 // filter returns the filter for the client.
@@ -41,24 +41,13 @@ func (f *Filter) filter() (out later.Filter, err error) {
 
 // FilterQuery is a Filter as parameters of a request.
 type FilterQuery struct {
-	State        string    `query:"state" enum:"scheduled,ready,leased,dead" doc:"Default: scheduled"`
-	Group        string    `query:"group" maxLength:"128" doc:"Instead of a state: the messages of this group, in any state"`
-	DueAfter     time.Time `query:"due_after" doc:"Only those due at this time or later; dead ones by time of death"`
-	DueBefore    time.Time `query:"due_before" doc:"Only those due before this time; dead ones by time of death"`
-	ID           string    `query:"id" maxLength:"128" doc:"Only those with this in their ids"`
-	Payload      string    `query:"payload" maxLength:"1024" doc:"Only those with this in their payloads"`
-	Error        string    `query:"error" maxLength:"1024" doc:"Only those with this in the error of a failed attempt"`
-	ErrorPattern string    `query:"error_pattern" maxLength:"2048" doc:"Only those whose last errors have this pattern, as in the list of dead errors"`
-	Header       []string  `query:"header,explode" maxItems:"16" doc:"Only those with this header, as name=value; can be repeated"`
-	MinAttempts  int       `query:"min_attempts" minimum:"0" doc:"Only those with at least so many failed attempts"`
-	MaxAttempts  int       `query:"max_attempts" minimum:"0" doc:"Only those with at most so many failed attempts"`
-	JSON         string    `query:"json" maxLength:"2100" doc:"Only those with this value in a JSON payload: order.total >= 100" example:"order.total >= 100"`
+	Filter
+	Header []string `query:"header,explode" maxItems:"16" doc:"Only those with this header, as name=value; can be repeated"`
 }
 
 // filter returns the filter for the client.
 func (q *FilterQuery) filter() (later.Filter, error) {
-	f := Filter{State: q.State, Group: q.Group, DueAfter: q.DueAfter, DueBefore: q.DueBefore, ID: q.ID, Payload: q.Payload,
-		Error: q.Error, ErrorPattern: q.ErrorPattern, MinAttempts: q.MinAttempts, MaxAttempts: q.MaxAttempts, JSON: q.JSON}
+	f := q.Filter
 	if f.State == "" && f.Group == "" {
 		f.State = string(later.StateScheduled)
 	}

@@ -2,12 +2,7 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"net/http"
-	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
@@ -17,17 +12,14 @@ import (
 
 func registerGroups(s *Server) {
 	const one = "/v1/queues/{queue}/groups/{group}"
-	tags := []string{"groups"}
-	route(s, access.Operate, huma.Operation{
-		OperationID: "rescheduleGroup", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time of the messages of a group",
-		Description: "Leased and dead messages are left as they are. After an error some may have been changed; repeat it.",
-	}, s.rescheduleGroup)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "cancelGroup", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel the messages of a group, whatever their states",
-		Description: "After an error some may have been cancelled; repeat it.",
-	}, s.cancelGroup)
+	const tag = "groups"
+	route(s, access.Operate, on("PATCH "+one, tag, "rescheduleGroup",
+		"Change the due time of the messages of a group", fails(http.StatusNotFound),
+		says("Leased and dead messages are left as they are. After an error some may have been changed; repeat it.")),
+		s.rescheduleGroup)
+	route(s, access.Operate, on("DELETE "+one, tag, "cancelGroup",
+		"Cancel the messages of a group, whatever their states", fails(http.StatusNotFound),
+		says("After an error some may have been cancelled; repeat it.")), s.cancelGroup)
 }
 
 // GroupPath is a group of a path.
@@ -36,38 +28,26 @@ type GroupPath struct {
 	Group string `path:"group" maxLength:"128" doc:"The name of the group"`
 }
 
-func noGroup(p *GroupPath) error {
-	return fmt.Errorf("no message of group %q in queue %q: %w", p.Group, p.Queue, store.ErrNotFound)
-}
-
 type rescheduleGroupInput struct {
 	GroupPath
-	Body struct {
-		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
-		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
-	}
+	Body Due
 }
 
-type rescheduledGroupOutput struct{ Body wire.RescheduledGroup }
-
-func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) (*rescheduledGroupOutput, error) {
-	due, err := when(in.Body.In, in.Body.At)
+func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) (
+	*output[wire.RescheduledGroup], error,
+) {
+	due, err := in.Body.when()
 	switch {
 	case err != nil:
 		return nil, err
-	case in.Body.In == "" && in.Body.At == nil:
+	case !in.Body.given():
 		return nil, field("in", store.Invalid("is missing: give in or at"))
 	}
 	n, err := s.client.Queue(in.Queue).RescheduleGroup(ctx, in.Group, due)
-	if n.Rescheduled > 0 {
-		s.Changed(ctx, "group rescheduled", slog.String("queue", in.Queue), slog.String("group", in.Group),
-			slog.Int("count", n.Rescheduled))
-	}
-	if err == nil && n == (later.GroupReschedule{}) {
-		err = noGroup(&in.GroupPath)
-	}
-	return &rescheduledGroupOutput{wire.RescheduledGroup{Queue: in.Queue, Group: in.Group, Due: dueAt(due),
-		Rescheduled: n.Rescheduled, Leased: n.Leased, Dead: n.Dead}}, err
+	found := n.Rescheduled + n.Leased + n.Dead
+	err = s.changedPart(ctx, "group", "rescheduled", in.Queue, in.Group, n.Rescheduled, found, err)
+	return outputOf(wire.RescheduledGroup{Queue: in.Queue, Group: in.Group, Due: dueAt(due),
+		Rescheduled: n.Rescheduled, Leased: n.Leased, Dead: n.Dead}), err
 }
 
 type cancelGroupInput struct {
@@ -87,17 +67,9 @@ func (k KeepID) options() (opts []later.CancelOption) {
 	return opts
 }
 
-type cancelledGroupOutput struct{ Body wire.CancelledGroup }
-
-func (s *Server) cancelGroup(ctx context.Context, in *cancelGroupInput) (*cancelledGroupOutput, error) {
+func (s *Server) cancelGroup(ctx context.Context, in *cancelGroupInput) (*output[wire.CancelledGroup], error) {
 	n, err := s.client.Queue(in.Queue).CancelGroup(ctx, in.Group, in.options()...)
-	if n.Total() > 0 {
-		s.Changed(ctx, "group cancelled", slog.String("queue", in.Queue), slog.String("group", in.Group),
-			slog.Int("count", n.Total()))
-	}
-	if err == nil && n.Total() == 0 {
-		err = noGroup(&in.GroupPath)
-	}
-	return &cancelledGroupOutput{wire.CancelledGroup{Queue: in.Queue, Group: in.Group, Cancelled: n.Total(),
-		Scheduled: n.Scheduled, Ready: n.Ready, Leased: n.Leased, Dead: n.Dead}}, err
+	err = s.changedPart(ctx, "group", "cancelled", in.Queue, in.Group, n.Total(), n.Total(), err)
+	return outputOf(wire.CancelledGroup{Queue: in.Queue, Group: in.Group, Cancelled: n.Total(),
+		Scheduled: n.Scheduled, Ready: n.Ready, Leased: n.Leased, Dead: n.Dead}), err
 }

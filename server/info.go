@@ -2,9 +2,6 @@ package server
 
 import (
 	"context"
-	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -12,11 +9,8 @@ import (
 
 func registerInfo(s *Server) {
 	// Every role has the right Get.
-	route(s, access.Get, huma.Operation{
-		OperationID: "getServer",
-		Method:      http.MethodGet, Path: "/v1/server", Tags: []string{"server"},
-		Summary: "Describe the server and what the sender of the request may do",
-	}, s.info)
+	route(s, access.Get, on("GET /v1/server", "server", "getServer",
+		"Describe the server and what the sender of the request may do"), s.info)
 }
 
 // ServerInfo describes a server and the sender of a request.
@@ -35,9 +29,7 @@ type ServerInfo struct {
 	HidePayloads  bool        `json:"hide_payloads,omitempty" doc:"The sender sees no payloads, headers and error texts"`
 }
 
-type infoOutput struct{ Body ServerInfo }
-
-func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOutput, error) {
+func (s *Server) info(ctx context.Context, _ *struct{}) (*output[ServerInfo], error) {
 	who, controlled := access.FromContext(ctx)
 	info := ServerInfo{
 		Version: s.cfg.Version, Store: s.cfg.Store, Started: wire.FormatTime(s.started), Waits: int(s.waits.Taken()),
@@ -49,5 +41,5 @@ func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOutput, error) {
 			info.Rights = append(info.Rights, right.Name())
 		}
 	}
-	return &infoOutput{info}, nil
+	return outputOf(info), nil
 }

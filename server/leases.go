@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
@@ -30,22 +28,17 @@ var actions = []struct{ name, summary, takes string }{
 
 func registerLeases(s *Server) {
 	for _, action := range actions {
-		route(s, access.Work, huma.Operation{
-			OperationID: action.name + "Lease", Errors: []int{http.StatusNotFound, http.StatusConflict},
-			Method: http.MethodPost, Path: "/v1/leases/{token}/" + action.name, Tags: []string{"work"},
-			Summary: action.summary, MaxBodyBytes: maxBatchBody, DefaultStatus: http.StatusNoContent,
-			Description: "A request for a message that is no longer held, also because it was settled before, is answered " +
-				"with 409 and the code lease_lost.",
-		}, func(ctx context.Context, in *settleInput) (*struct{}, error) {
+		route(s, access.Work, on("POST /v1/leases/{token}/"+action.name, "work", action.name+"Lease",
+			action.summary, fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusNoContent),
+			bodyUpTo(maxBatchBody),
+			says("A request for a message that is no longer held, also because it was settled before, is answered with "+
+				"409 and the code lease_lost.")), func(ctx context.Context, in *settleInput) (*struct{}, error) {
 			return nil, s.settle(ctx, action.name, in.Token, &in.Body)
 		})
 	}
-	route(s, access.Work, huma.Operation{
-		OperationID: "settleLeases", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/leases/settle", Tags: []string{"work"},
-		Summary: "Settle or extend several messages", MaxBodyBytes: maxBatchBody,
-		Description: "Each message is settled on its own.",
-	}, s.settleMany)
+	route(s, access.Work, on("POST /v1/leases/settle", "work", "settleLeases",
+		"Settle or extend several messages", fails(http.StatusConflict), bodyUpTo(maxBatchBody),
+		says("Each message is settled on its own.")), s.settleMany)
 }
 
 // Settlement says how a message is settled. Each action takes some of the fields.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,39 +21,25 @@ import (
 
 func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
-	tags := []string{"messages"}
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
-		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
-			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
-			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
-			"although a later one is not.",
-	}, s.listMessages)
-	route(s, access.Get, huma.Operation{
-		OperationID: "getMessage", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
-	}, s.getMessage)
-	route(s, access.Send, huma.Operation{
-		OperationID: "editMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
-		Description: "A message that changes while it is edited is not changed: the code is conflict.",
-	}, s.editMessage)
-	route(s, access.Send, huma.Operation{
-		OperationID: "cancelMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
-	}, s.cancelMessage)
-	route(s, access.Send, huma.Operation{
-		OperationID: "runMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
-		DefaultStatus: http.StatusOK,
-	}, s.runMessage)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "replayMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
-		DefaultStatus: http.StatusOK,
-	}, s.replayMessage)
+	const tag = "messages"
+	route(s, access.Look, on("GET /v1/queues/{queue}/messages", tag, "listMessages", "List messages",
+		fails(http.StatusNotFound), s.fewReads,
+		says("Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by id. "+
+			"A message that does not change state meanwhile is listed exactly once over all pages. A page has more "+
+			"messages than its limit if they were found together; with conditions on what is in a message it can "+
+			"be empty although a later one is not.")), s.listMessages)
+	route(s, access.Get, on("GET "+one, tag, "getMessage", "Get a message", fails(http.StatusNotFound)),
+		s.getMessage)
+	route(s, access.Send, on("PATCH "+one, tag, "editMessage",
+		"Change the due time, payload or headers of a message", fails(http.StatusNotFound, http.StatusConflict),
+		says("A message that changes while it is edited is not changed: the code is conflict.")), s.editMessage)
+	route(s, access.Send, on("DELETE "+one, tag, "cancelMessage", "Cancel a message",
+		fails(http.StatusNotFound, http.StatusConflict)), s.cancelMessage)
+	route(s, access.Send, on("POST "+one+"/run", tag, "runMessage", "Make a message due at once",
+		fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusOK)), s.runMessage)
+	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayMessage",
+		"Make a dead message live again", fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusOK),
+		says("Without in and at it is due at once.")), s.replayMessage)
 }
 
 // Message is a live message.
@@ -125,9 +110,7 @@ type MessagePage struct {
 	Truncated bool `json:"truncated,omitempty" doc:"The page ended early, since it has 8 MiB: go on with its cursor"`
 }
 
-type listOutput struct{ Body MessagePage }
-
-func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
+func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[MessagePage], error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -136,7 +119,7 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 		return nil, err
 	}
 	q := s.client.Queue(in.Queue)
-	out := newMessagePage()
+	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
 	err = out.fill(in.Limit, in.Look, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return q.Search(ctx, filter, o)
 	}, func(info *later.Info) Message {
@@ -146,20 +129,13 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 		}
 		return m
 	})
-	return out, s.foundSome(ctx, in.Queue, out.Body.Looked, err)
-}
-
-func newMessagePage() *listOutput {
-	out := &listOutput{}
-	out.Body.Items = []Message{}
-	return out
+	return outputOf(out), s.foundSome(ctx, in.Queue, out.Looked, err)
 }
 
 // fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
 // for, since messages may be shown shorter than they are.
-func (out *listOutput) fill(limit, look int, cursor string,
+func (b *MessagePage) fill(limit, look int, cursor string,
 	search func(later.SearchOptions) (later.SearchPage, error), show func(*later.Info) Message) error {
-	b := &out.Body
 	for size := 0; ; {
 		page, err := search(later.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
 			Bytes: maxPageBytes - size})
@@ -193,33 +169,30 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 var errHiddenSearch = &problem.Error{Status: http.StatusForbidden,
 	Err: fmt.Errorf("a caller who may not see payloads and headers may not search in them either: %w", store.ErrForbidden)}
 
-type messageOutput struct{ Body Message }
-
-func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutput, error) {
+func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*output[Message], error) {
 	info, err := s.client.Queue(in.Queue).Get(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &messageOutput{shownMessage(ctx, info)}, nil
+	return outputOf(shownMessage(ctx, info)), nil
 }
 
 type editMessageInput struct {
 	MessagePath
 	Body struct {
-		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
-		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+		Due
 		message.Payload
 		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has; the content type stays with the payload unless they have one, or the payload is new"`
 	}
 }
 
-func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messageOutput, error) {
+func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output[Message], error) {
 	b := &in.Body
-	due, err := when(b.In, b.At)
+	due, err := b.when()
 	if err != nil {
 		return nil, err
 	}
-	timed, edits := b.In != "" || b.At != nil, b.Payload.Given() || b.Headers != nil
+	timed, edits := b.given(), b.Payload.Given() || b.Headers != nil
 	q := s.client.Queue(in.Queue)
 	switch {
 	case !timed && !edits:
@@ -247,18 +220,16 @@ type cancelInput struct {
 	KeepID
 }
 
-type cancelOutput struct{ Body wire.Cancelled }
-
-func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*cancelOutput, error) {
+func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*output[wire.Cancelled], error) {
 	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, in.options()...)
 	if err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
-	return &cancelOutput{wire.Cancelled{ID: in.ID, Queue: in.Queue, Was: was}}, nil
+	return outputOf(wire.Cancelled{ID: in.ID, Queue: in.Queue, Was: was}), nil
 }
 
-func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutput, error) {
+func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*output[Message], error) {
 	if err := s.client.Queue(in.Queue).RunNow(ctx, in.ID); err != nil {
 		return nil, err
 	}
@@ -269,13 +240,12 @@ func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 type replayMessageInput struct {
 	MessagePath
 	Body struct {
-		In Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
-		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+		Due
 	} `required:"false"`
 }
 
-func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*messageOutput, error) {
-	due, err := when(in.Body.In, in.Body.At)
+func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*output[Message], error) {
+	due, err := in.Body.when()
 	if err != nil {
 		return nil, err
 	}

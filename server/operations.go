@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
@@ -38,22 +36,15 @@ const (
 
 func registerOperations(s *Server) {
 	const one = "/v1/operations/{operation}"
-	tags := []string{"operations"}
-	route(s, access.Look, huma.Operation{
-		OperationID: "listOperations",
-		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags,
-		Summary:     "List operations of this server, latest first",
-		Description: "A server remembers its last 100 operations until it ends.",
-	}, s.listOperations)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getOperation", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
-	}, s.waitForOperation)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "stopOperation", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
-		Description: "What it has changed stays changed.",
-	}, s.stopOperation)
+	const tag = "operations"
+	route(s, access.Look, on("GET /v1/operations", tag, "listOperations",
+		"List operations of this server, latest first",
+		says("A server remembers its last 100 operations until it ends.")), s.listOperations)
+	route(s, access.Look, on("GET "+one, tag, "getOperation", "Get the progress of an operation",
+		fails(http.StatusNotFound)), s.waitForOperation)
+	route(s, access.Operate, on("DELETE "+one, tag, "stopOperation", "Stop an operation",
+		fails(http.StatusNotFound),
+		says("What it has changed stays changed.")), s.stopOperation)
 }
 
 // Operation is a bulk change, under way or finished.
@@ -185,10 +176,8 @@ type OperationPath struct {
 // OperationPage is all operations of a server.
 type OperationPage struct{ Page[Operation] }
 
-type operationsOutput struct{ Body OperationPage }
-
-func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*operationsOutput, error) {
-	out := &operationsOutput{}
+func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*output[OperationPage], error) {
+	out := &output[OperationPage]{}
 	out.Body.Items = s.operations.get(ctx, "")
 	slices.SortFunc(out.Body.Items, func(a, b Operation) int { return cmp.Compare(b.Started, a.Started) })
 	return out, nil

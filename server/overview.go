@@ -29,13 +29,9 @@ func registerOverview(s *Server) {
 		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. " +
 		"Lateness and history are samples: the events of the last five minutes that this server has received since " +
 		"an overview was first requested."
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "getOverview",
-		Method:      http.MethodGet, Path: path, Tags: []string{tag},
-		Summary:     "Count the messages of all queues that are due, to come and dead",
-		Description: about,
-	}, s.overview)
+	route(s, access.Look, on("GET "+path, tag, "getOverview",
+		"Count the messages of all queues that are due, to come and dead", s.fewReads,
+		says(about)), s.overview)
 	route(s, access.Look, huma.Operation{
 		OperationID: "watchOverview",
 		Method:      http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
@@ -195,9 +191,7 @@ func (r *overviewRequest) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-type overviewOutput struct{ Body *Overview }
-
-func (s *Server) overview(ctx context.Context, in *overviewInput) (*overviewOutput, error) {
+func (s *Server) overview(ctx context.Context, in *overviewInput) (*output[*Overview], error) {
 	r, err := newOverviewRequest(ctx, in)
 	if err != nil {
 		return nil, err
@@ -206,5 +200,5 @@ func (s *Server) overview(ctx context.Context, in *overviewInput) (*overviewOutp
 	if err != nil {
 		return nil, err
 	}
-	return &overviewOutput{o}, nil
+	return outputOf(o), nil
 }

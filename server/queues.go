@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
@@ -20,55 +17,30 @@ import (
 
 func registerQueues(s *Server) {
 	const one = "/v1/queues/{queue}"
-	tags := []string{"queues"}
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listQueues",
-		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
-	}, s.listQueues)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
-	}, s.queueStats)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getActivity", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one + "/activity", Tags: tags,
-		Summary: "Count the events of a queue in the last minute, hour and day",
-	}, s.queueActivity)
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "getHorizon", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
-		Summary: "Count the messages that fall due in each part of a time",
-	}, s.horizon)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "pauseQueue",
-		Method:      http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
-	}, s.pauseQueue)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "resumeQueue",
-		Method:      http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
-	}, s.resumeQueue)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getDeadRetention", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one + "/dead-retention", Tags: tags, Summary: "Get the limits of dead messages",
-	}, s.retention)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "setDeadRetention", Errors: []int{http.StatusPreconditionFailed},
-		Method: http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
-	}, s.setRetention)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "replayQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
-	}, s.replayQueue)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "purgeQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
-	}, s.purgeQueue)
-	route(s, access.Administer, huma.Operation{
-		OperationID: "deleteQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
-	}, s.deleteQueue)
+	const tag = "queues"
+	route(s, access.Look, on("GET /v1/queues", tag, "listQueues", "List queues with their counts",
+		s.fewReads), s.listQueues)
+	route(s, access.Look, on("GET "+one, tag, "getQueue", "Count the messages of a queue",
+		fails(http.StatusNotFound)), s.queueStats)
+	route(s, access.Look, on("GET "+one+"/activity", tag, "getActivity",
+		"Count the events of a queue in the last minute, hour and day", fails(http.StatusNotFound)), s.queueActivity)
+	route(s, access.Look, on("GET "+one+"/horizon", tag, "getHorizon",
+		"Count the messages that fall due in each part of a time", fails(http.StatusNotFound), s.fewReads),
+		s.horizon)
+	route(s, access.Operate, on("POST "+one+"/pause", tag, "pauseQueue", "Stop deliveries of a queue"),
+		s.pauseQueue)
+	route(s, access.Operate, on("POST "+one+"/resume", tag, "resumeQueue", "Resume deliveries of a queue"),
+		s.resumeQueue)
+	route(s, access.Look, on("GET "+one+"/dead-retention", tag, "getDeadRetention",
+		"Get the limits of dead messages", fails(http.StatusNotFound)), s.retention)
+	route(s, access.Operate, on("PUT "+one+"/dead-retention", tag, "setDeadRetention",
+		"Limit the dead messages of a queue", fails(http.StatusPreconditionFailed)), s.setRetention)
+	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayQueue", "Make dead messages live again",
+		fails(http.StatusNotFound), says("Without in and at they are due at once.")), s.replayQueue)
+	route(s, access.Operate, on("POST "+one+"/purge", tag, "purgeQueue", "Remove messages in some states",
+		fails(http.StatusNotFound)), s.purgeQueue)
+	route(s, access.Administer, on("DELETE "+one, tag, "deleteQueue", "Delete a queue with all its messages",
+		fails(http.StatusNotFound)), s.deleteQueue)
 }
 
 type listQueuesInput struct {
@@ -79,22 +51,13 @@ type listQueuesInput struct {
 // QueuePage is a page of queues, in order of name.
 type QueuePage struct{ Page[wire.Stats] }
 
-type listQueuesOutput struct{ Body QueuePage }
-
-func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueuesOutput, error) {
+func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*output[QueuePage], error) {
 	names, err := s.client.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor || may(ctx, access.Look, name) != nil
-	})
-	slices.Sort(names)
-	out := &listQueuesOutput{}
-	if len(names) > in.Limit {
-		names = names[:in.Limit]
-		out.Body.Next = names[in.Limit-1]
-	}
+	out := &output[QueuePage]{}
+	names, out.Body.Next = in.names(names, in.Prefix, visible(ctx))
 	out.Body.Items = make([]wire.Stats, len(names))
 	for i, name := range names {
 		stats, err := s.client.Queue(name).Stats(ctx)
@@ -124,9 +87,7 @@ func (s *Server) foundSome(ctx context.Context, queue string, n int, err error) 
 	return err
 }
 
-type statsOutput struct{ Body wire.Stats }
-
-func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*statsOutput, error) {
+func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*output[wire.Stats], error) {
 	stats, err := s.client.Queue(in.Queue).Stats(ctx)
 	if err == nil && !stats.Exists {
 		err = s.queueExists(ctx, in.Queue)
@@ -134,17 +95,15 @@ func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*statsOutput, e
 	if err != nil {
 		return nil, err
 	}
-	return &statsOutput{wire.NewStats(in.Queue, stats)}, nil
+	return outputOf(wire.NewStats(in.Queue, stats)), nil
 }
 
-type activityOutput struct{ Body wire.Activity }
-
-func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*activityOutput, error) {
+func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*output[wire.Activity], error) {
 	activity, err := s.client.Queue(in.Queue).Activity(ctx)
 	if err = s.foundSome(ctx, in.Queue, len(activity.Day.Counts), err); err != nil {
 		return nil, err
 	}
-	return &activityOutput{wire.NewActivity(in.Queue, activity)}, nil
+	return outputOf(wire.NewActivity(in.Queue, activity)), nil
 }
 
 type horizonInput struct {
@@ -174,22 +133,20 @@ func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput,
 	return out, nil
 }
 
-type pausedOutput struct{ Body wire.Paused }
-
-func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*pausedOutput, error) {
+func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
 	if err := s.client.Queue(in.Queue).Pause(ctx); err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "queue paused", slog.String("queue", in.Queue))
-	return &pausedOutput{wire.Paused{Queue: in.Queue, Paused: true}}, nil
+	return outputOf(wire.Paused{Queue: in.Queue, Paused: true}), nil
 }
 
-func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput, error) {
+func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
 	if err := s.client.Queue(in.Queue).Resume(ctx); err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "queue resumed", slog.String("queue", in.Queue))
-	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
+	return outputOf(wire.Paused{Queue: in.Queue}), nil
 }
 
 // DeadRetention is the body of a request or reply with the limits of a queue's dead messages.
@@ -198,12 +155,7 @@ type DeadRetention struct {
 	MaxCount int64    `json:"max_count,omitempty" minimum:"0" doc:"Keep so many dead messages. Default: no limit"`
 }
 
-type deadRetentionOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the limits; for If-Match"`
-	Body DeadRetention
-}
-
-func (s *Server) retention(ctx context.Context, in *QueuePath) (*deadRetentionOutput, error) {
+func (s *Server) retention(ctx context.Context, in *QueuePath) (*tagged[DeadRetention], error) {
 	stats, err := s.client.Queue(in.Queue).Stats(ctx)
 	if err == nil && !stats.Exists {
 		err = s.queueExists(ctx, in.Queue)
@@ -212,7 +164,7 @@ func (s *Server) retention(ctx context.Context, in *QueuePath) (*deadRetentionOu
 		return nil, err
 	}
 	r := stats.DeadRetention
-	out := &deadRetentionOutput{ETag: etagOf(r.Version()), Body: DeadRetention{MaxCount: r.MaxCount}}
+	out := &tagged[DeadRetention]{ETag: etagOf(r.Version()), Body: DeadRetention{MaxCount: r.MaxCount}}
 	if r.MaxAge > 0 {
 		out.Body.MaxAge = Duration(r.MaxAge.String())
 	}
@@ -225,12 +177,7 @@ type deadRetentionInput struct {
 	Body DeadRetention
 }
 
-type retainedOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the limits; for If-Match"`
-	Body wire.Stats
-}
-
-func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*retainedOutput, error) {
+func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*tagged[wire.Stats], error) {
 	age, err := in.Body.MaxAge.parse("max_age", false)
 	if err != nil {
 		return nil, err
@@ -245,29 +192,26 @@ func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*ret
 	if err != nil {
 		return nil, err
 	}
-	return &retainedOutput{etagOf(retention.Version()), stats.Body}, nil
+	return &tagged[wire.Stats]{etagOf(retention.Version()), stats.Body}, nil
 }
 
 type replayQueueInput struct {
 	QueuePath
 	Body struct {
-		IDs []string   `json:"ids,omitempty" maxItems:"1000" doc:"Default: all dead messages"`
-		In  Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
-		At  *time.Time `json:"at,omitempty" doc:"Due at this time"`
+		IDs []string `json:"ids,omitempty" maxItems:"1000" doc:"Default: all dead messages"`
+		Due
 	} `required:"false"`
 }
 
-type changedOutput struct{ Body wire.Changed }
-
-func (s *Server) replayQueue(ctx context.Context, in *replayQueueInput) (*changedOutput, error) {
-	due, err := when(in.Body.In, in.Body.At)
+func (s *Server) replayQueue(ctx context.Context, in *replayQueueInput) (*output[wire.Changed], error) {
+	due, err := in.Body.when()
 	if err != nil {
 		return nil, err
 	}
 	n, err := s.client.Queue(in.Queue).Replay(ctx, due, in.Body.IDs...)
 	s.changedSome(ctx, "dead messages replayed", in.Queue, n)
 	err = s.foundSome(ctx, in.Queue, n, err)
-	return &changedOutput{wire.Changed{Queue: in.Queue, Replayed: &n}}, err
+	return outputOf(wire.Changed{Queue: in.Queue, Replayed: &n}), err
 }
 
 type purgeInput struct {
@@ -279,7 +223,7 @@ type purgeInput struct {
 	}
 }
 
-func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*changedOutput, error) {
+func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*output[wire.Changed], error) {
 	b, q := &in.Body, s.client.Queue(in.Queue)
 	states := make([]later.State, len(b.States))
 	for i, state := range b.States {
@@ -299,19 +243,32 @@ func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*changedOutput
 	}
 	s.changedSome(ctx, "messages purged", in.Queue, n)
 	err = s.foundSome(ctx, in.Queue, n, err)
-	return &changedOutput{wire.Changed{Queue: in.Queue, Purged: &n}}, err
+	return outputOf(wire.Changed{Queue: in.Queue, Purged: &n}), err
 }
 
 // changedSome logs a change of some messages, also if it ended with an error.
-func (s *Server) changedSome(ctx context.Context, what, queue string, n int) {
+func (s *Server) changedSome(ctx context.Context, what, queue string, n int, attrs ...slog.Attr) {
 	if n > 0 {
-		s.Changed(ctx, what, slog.String("queue", queue), slog.Int("count", n))
+		attrs = append([]slog.Attr{slog.String("queue", queue)}, attrs...)
+		s.Changed(ctx, what, append(attrs, slog.Int("count", n))...)
 	}
 }
 
-type deletedOutput struct{ Body wire.Deleted }
+// changedPart logs a change of the messages of a group or series, and returns an ErrNotFound if there were none.
+func (s *Server) changedPart(ctx context.Context, kind, done, queue, name string, n, found int, err error) error {
+	s.changedSome(ctx, kind+" "+done, queue, n, slog.String(kind, name))
+	if err == nil && found == 0 {
+		err = nothingOf(kind, queue, name)
+	}
+	return err
+}
 
-func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*deletedOutput, error) {
+// nothingOf returns the error for a group or series without messages.
+func nothingOf(kind, queue, name string) error {
+	return fmt.Errorf("no message of %s %q in queue %q: %w", kind, name, queue, store.ErrNotFound)
+}
+
+func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*output[wire.Deleted], error) {
 	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be read is deleted
 		return nil, err
 	}
@@ -319,5 +276,5 @@ func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*deletedOutput
 		return nil, err
 	}
 	s.Changed(ctx, "queue deleted", slog.String("queue", in.Queue))
-	return &deletedOutput{wire.Deleted{Queue: in.Queue, Deleted: true}}, nil
+	return outputOf(wire.Deleted{Queue: in.Queue, Deleted: true}), nil
 }

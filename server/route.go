@@ -79,6 +79,53 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 }
 
+// output is the reply of a route.
+type output[T any] struct{ Body T }
+
+// outputOf returns a reply.
+func outputOf[T any](body T) *output[T] { return &output[T]{body} }
+
+// tagged is the reply of a route for something that a PUT sets.
+type tagged[T any] struct {
+	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and with nothing else; for If-Match"`
+	Body T
+}
+
+// on describes a route, which is a method and a path, with its tag, id and summary.
+func on(route, tag, id, summary string, more ...func(*huma.Operation)) huma.Operation {
+	method, path, _ := strings.Cut(route, " ")
+	op := huma.Operation{Method: method, Path: path, Tags: []string{tag}, OperationID: id, Summary: summary}
+	for _, add := range more {
+		add(&op)
+	}
+	return op
+}
+
+// fails adds statuses of errors to an operation.
+func fails(statuses ...int) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.Errors = append(op.Errors, statuses...) }
+}
+
+// answers sets the status of a success.
+func answers(status int) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.DefaultStatus = status }
+}
+
+// bodyUpTo sets the limit of the body.
+func bodyUpTo(n int64) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.MaxBodyBytes = n }
+}
+
+// says describes an operation beyond its summary.
+func says(text string) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.Description = text }
+}
+
+// fewReads limits how many of an operation run at a time.
+func (s *Server) fewReads(op *huma.Operation) {
+	op.Middlewares = append(op.Middlewares, s.oneOfFewReads)
+}
+
 // decodeBody decodes the JSON of a request into a struct. All bodies and lines are decoded by this. Errors name the
 // field or, if they are about another part, the body.
 func decodeBody(text []byte, optional bool, into any) error {

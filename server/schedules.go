@@ -26,29 +26,21 @@ import (
 
 func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
-	tags := []string{"schedules"}
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listSchedules",
-		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
-	}, s.listSchedules)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getSchedule", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
-	}, s.getSchedule)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "putSchedule", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
-		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
-		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
-	}, s.putSchedule)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "deleteSchedule", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a schedule",
-		Description: "Runs that were sent stay in their queue.",
-	}, s.deleteSchedule)
-	registerScheduleActions(s, tags)
-	registerRuns(s, tags)
-	registerApply(s, tags)
+	const tag = "schedules"
+	route(s, access.Look, on("GET /v1/schedules", tag, "listSchedules",
+		"List schedules with what became of them", s.fewReads), s.listSchedules)
+	route(s, access.Look, on("GET "+one, tag, "getSchedule", "Get a schedule with what became of it",
+		fails(http.StatusNotFound)), s.getSchedule)
+	route(s, access.Operate, on("PUT "+one, tag, "putSchedule", "Store a schedule",
+		fails(http.StatusConflict, http.StatusPreconditionFailed), bodyUpTo(maxScheduleBody),
+		says("It replaces the schedule with this name. If the rule does not change, the next run stays.")),
+		s.putSchedule)
+	route(s, access.Operate, on("DELETE "+one, tag, "deleteSchedule", "Delete a schedule",
+		fails(http.StatusNotFound),
+		says("Runs that were sent stay in their queue.")), s.deleteSchedule)
+	registerScheduleActions(s)
+	registerRuns(s)
+	registerApply(s)
 }
 
 // maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.
@@ -149,9 +141,7 @@ type SchedulePage struct {
 	Unreadable []*problem.Problem `json:"unreadable,omitempty" doc:"One for each schedule of the page that cannot be read and does not run"`
 }
 
-type listSchedulesOutput struct{ Body SchedulePage }
-
-func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedulesOutput, error) {
+func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*output[SchedulePage], error) {
 	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
@@ -159,7 +149,7 @@ func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedul
 	if err != nil {
 		return nil, err
 	}
-	out := &listSchedulesOutput{}
+	out := &output[SchedulePage]{}
 	out.Body.Items, out.Body.Next = []ScheduleInfo{}, page.Next
 	see := visible(ctx)
 	for _, info := range page.Schedules {
@@ -175,17 +165,12 @@ func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedul
 	return out, nil
 }
 
-type scheduleOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
-	Body ScheduleInfo
-}
-
-func (s *Server) getSchedule(ctx context.Context, in *SchedulePath) (*scheduleOutput, error) {
+func (s *Server) getSchedule(ctx context.Context, in *SchedulePath) (*tagged[ScheduleInfo], error) {
 	info, err := s.schedule(ctx, access.Look, in.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	out := &scheduleOutput{Body: shown(ctx, info)}
+	out := &tagged[ScheduleInfo]{Body: shown(ctx, info)}
 	if !hides(ctx) { // it would tell whether a payload was guessed
 		out.ETag = etagOf(info.Version())
 	}
@@ -198,14 +183,7 @@ type putScheduleInput struct {
 	Body Schedule
 }
 
-type scheduleResultOutput struct{ Body wire.ScheduleResult }
-
-type putScheduleOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
-	Body wire.ScheduleResult
-}
-
-func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putScheduleOutput, error) {
+func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged[wire.ScheduleResult], error) {
 	schedule := in.Body.Schedule
 	switch {
 	case schedule.Name != "" && schedule.Name != in.Schedule:
@@ -233,7 +211,7 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 	if result != later.PutUnchanged {
 		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))
 	}
-	out := &putScheduleOutput{ETag: etagOf(schedule.Version())}
+	out := &tagged[wire.ScheduleResult]{ETag: etagOf(schedule.Version())}
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
 	return out, nil
 }
@@ -242,8 +220,8 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 // a match would confirm a guess without changing the schedule.
 var errGuess = fmt.Errorf("the schedule is compared with payloads, which are hidden from you: %w", store.ErrForbidden)
 
-func scheduleResult(name, result string) *scheduleResultOutput {
-	return &scheduleResultOutput{wire.ScheduleResult{Schedule: name, Result: result}}
+func scheduleResult(name, result string) *output[wire.ScheduleResult] {
+	return outputOf(wire.ScheduleResult{Schedule: name, Result: result})
 }
 
 // scheduleChanged logs a change of a schedule.
@@ -285,7 +263,7 @@ func checkRule(schedule *later.Schedule) error {
 	return nil
 }
 
-func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*scheduleResultOutput, error) {
+func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*output[wire.ScheduleResult], error) {
 	if err := s.mayReplace(ctx, in.Schedule); err != nil {
 		return nil, err
 	}

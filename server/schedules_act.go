@@ -7,36 +7,27 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
-func registerScheduleActions(s *Server, tags []string) {
+func registerScheduleActions(s *Server) {
 	const one = "/v1/schedules/{schedule}"
-	route(s, access.Operate, huma.Operation{
-		OperationID: "pauseSchedule", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop the runs of a schedule",
-	}, s.pauseSchedule)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "resumeSchedule", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Let a paused schedule run again",
-		Description: "It runs next at the first time of its rule from now on.",
-	}, s.resumeSchedule)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "triggerSchedule", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: one + "/trigger", Tags: tags, Summary: "Send a run of a schedule now",
-		Description: "It does so even if the schedule is paused or has finished, or a run is unfinished.",
-	}, s.triggerSchedule)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "backfillSchedule", Errors: []int{http.StatusNotFound},
-		Method: http.MethodPost, Path: one + "/backfill", Tags: tags, Summary: "Send the runs of a past range",
-		Description: "It may be repeated: a run whose message is there, or was acked within its dedup window, is " +
-			"not sent again.",
-	}, s.backfillSchedule)
+	route(s, access.Operate, on("POST "+one+"/pause", "schedules", "pauseSchedule", "Stop the runs of a schedule",
+		fails(http.StatusNotFound)), s.pauseSchedule)
+	route(s, access.Operate, on("POST "+one+"/resume", "schedules", "resumeSchedule",
+		"Let a paused schedule run again", fails(http.StatusNotFound, http.StatusConflict),
+		says("It runs next at the first time of its rule from now on.")), s.resumeSchedule)
+	route(s, access.Operate, on("POST "+one+"/trigger", "schedules", "triggerSchedule",
+		"Send a run of a schedule now", fails(http.StatusNotFound),
+		says("It does so even if the schedule is paused or has finished, or a run is unfinished.")),
+		s.triggerSchedule)
+	route(s, access.Operate, on("POST "+one+"/backfill", "schedules", "backfillSchedule",
+		"Send the runs of a past range", fails(http.StatusNotFound),
+		says("It may be repeated: a run whose message is there, or was acked within its dedup window, is not sent "+
+			"again.")), s.backfillSchedule)
 }
 
 type pauseScheduleInput struct {
@@ -46,7 +37,7 @@ type pauseScheduleInput struct {
 	} `required:"false"`
 }
 
-func (s *Server) pauseSchedule(ctx context.Context, in *pauseScheduleInput) (*scheduleResultOutput, error) {
+func (s *Server) pauseSchedule(ctx context.Context, in *pauseScheduleInput) (*output[wire.ScheduleResult], error) {
 	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -57,7 +48,7 @@ func (s *Server) pauseSchedule(ctx context.Context, in *pauseScheduleInput) (*sc
 	return scheduleResult(in.Schedule, "paused"), nil
 }
 
-func (s *Server) resumeSchedule(ctx context.Context, in *SchedulePath) (*scheduleResultOutput, error) {
+func (s *Server) resumeSchedule(ctx context.Context, in *SchedulePath) (*output[wire.ScheduleResult], error) {
 	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -68,9 +59,7 @@ func (s *Server) resumeSchedule(ctx context.Context, in *SchedulePath) (*schedul
 	return scheduleResult(in.Schedule, "resumed"), nil
 }
 
-type runOutput struct{ Body wire.Run }
-
-func (s *Server) triggerSchedule(ctx context.Context, in *SchedulePath) (*runOutput, error) {
+func (s *Server) triggerSchedule(ctx context.Context, in *SchedulePath) (*output[wire.Run], error) {
 	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -82,7 +71,7 @@ func (s *Server) triggerSchedule(ctx context.Context, in *SchedulePath) (*runOut
 	if err != nil {
 		s.log.Warn("a triggered run was sent and not counted", "schedule", in.Schedule, "id", run.ID, "error", err)
 	}
-	return &runOutput{view.Triggered(run)}, nil
+	return outputOf(view.Triggered(run)), nil
 }
 
 type backfillInput struct {
@@ -94,9 +83,7 @@ type backfillInput struct {
 	}
 }
 
-type backfilledOutput struct{ Body wire.Backfilled }
-
-func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*backfilledOutput, error) {
+func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*output[wire.Backfilled], error) {
 	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -110,6 +97,6 @@ func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*back
 	if err != nil && b.Sent > 0 {
 		err = fmt.Errorf("sent %d of %d runs, then: %w", b.Sent, b.Runs, err)
 	}
-	return &backfilledOutput{wire.Backfilled{Schedule: in.Schedule, Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates,
-		DryRun: in.Body.DryRun}}, err
+	return outputOf(wire.Backfilled{Schedule: in.Schedule, Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates,
+		DryRun: in.Body.DryRun}), err
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -16,14 +14,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func registerApply(s *Server, tags []string) {
-	route(s, access.Operate, huma.Operation{
-		OperationID: "applySchedules", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/schedules/apply", Tags: tags, DefaultStatus: http.StatusOK,
-		Summary: "Store several schedules, such as those of a file", MaxBodyBytes: maxBatchBody,
-		Description: "All are checked before the first is stored. After an error some may have been stored; apply " +
-			"them again.",
-	}, s.applySchedules)
+func registerApply(s *Server) {
+	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
+		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
+		bodyUpTo(maxBatchBody),
+		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
+			"again.")), s.applySchedules)
 }
 
 type applySchedulesInput struct {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -15,34 +13,20 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func registerRuns(s *Server, tags []string) {
-	route(s, access.Look, huma.Operation{
-		OperationID: "listNextRuns", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
-		Summary:     "List the next runs of a schedule",
-		Description: "A schedule that is paused or has finished has none.",
-	}, s.nextRuns)
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listRuns", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
-		Summary: "List the runs of a schedule in a time",
-		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
-			"live, else planned or past; a run that is past was done, missed or skipped.",
-	}, s.scheduleRuns)
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listUpcomingRuns",
-		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags,
-		Summary:     "List the next runs of all schedules",
-		Description: "They are in order of time, as if all of them were sent.",
-	}, s.upcomingRuns)
-	route(s, access.Look, huma.Operation{
-		OperationID: "previewRuns",
-		Method:      http.MethodPost, Path: "/v1/schedule-preview", Tags: tags, DefaultStatus: http.StatusOK,
-		Summary: "List the next runs of a schedule that is not stored", MaxBodyBytes: maxScheduleBody,
-		Description: "Times that are counted from the creation of a schedule are counted from after.",
-	}, s.previewRuns)
+func registerRuns(s *Server) {
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
+		"List the next runs of a schedule", fails(http.StatusNotFound),
+		says("A schedule that is paused or has finished has none.")), s.nextRuns)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
+		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
+		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
+			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
+	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
+		"List the next runs of all schedules", s.fewReads,
+		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
+	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
+		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
+		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
 }
 
 // RunCount is how many runs a request asks for.
@@ -58,18 +42,9 @@ type nextRunsInput struct {
 // RunPage is the next runs, in order of time.
 type RunPage struct{ Page[wire.Run] }
 
-type runsOutput struct{ Body RunPage }
+func runsOf(runs []later.Run) *output[RunPage] { return outputOf(RunPage{pageOf(runs, view.Run)}) }
 
-func runsOf(runs []later.Run) *runsOutput {
-	out := &runsOutput{}
-	out.Body.Items = make([]wire.Run, len(runs))
-	for i, run := range runs {
-		out.Body.Items[i] = view.Run(run)
-	}
-	return out
-}
-
-func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*runsOutput, error) {
+func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[RunPage], error) {
 	info, err := s.schedule(ctx, access.Look, in.Schedule)
 	if err != nil {
 		return nil, err
@@ -97,9 +72,7 @@ type scheduleRunsInput struct {
 // ScheduledRunPage is runs of a schedule, in order of nominal time.
 type ScheduledRunPage struct{ Page[ScheduledRun] }
 
-type scheduleRunsOutput struct{ Body ScheduledRunPage }
-
-func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*scheduleRunsOutput, error) {
+func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*output[ScheduledRunPage], error) {
 	if _, err := s.schedule(ctx, access.Look, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -113,15 +86,12 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*sche
 	if err != nil {
 		return nil, err
 	}
-	out := &scheduleRunsOutput{}
-	out.Body.Items = make([]ScheduledRun, len(runs))
-	for i, run := range runs {
-		out.Body.Items[i] = ScheduledRun{view.Run(run.Run), string(run.State)}
-	}
-	return out, nil
+	return outputOf(ScheduledRunPage{pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
+		return ScheduledRun{view.Run(run.Run), string(run.State)}
+	})}), nil
 }
 
-func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*runsOutput, error) {
+func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[RunPage], error) {
 	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
@@ -153,7 +123,7 @@ type previewInput struct {
 	Body  Schedule
 }
 
-func (s *Server) previewRuns(_ context.Context, in *previewInput) (*runsOutput, error) {
+func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[RunPage], error) {
 	if in.After.IsZero() {
 		in.After = time.Now()
 	}

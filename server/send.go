@@ -104,8 +104,7 @@ type Outgoing struct {
 	ID string `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
 	message.Payload
 	Headers map[string]string `json:"headers,omitempty" maxProperties:"64"`
-	In      Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
-	At      *time.Time        `json:"at,omitempty" doc:"Due at this time"`
+	Due
 	message.Options
 	OnDuplicate string           `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
 	Wait        message.Duration `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
@@ -166,7 +165,7 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 		return out, err
 	}
 	out = later.OutgoingOf(m)
-	if out.When, err = when(o.In, o.At); err != nil {
+	if out.When, err = o.when(); err != nil {
 		return out, err
 	}
 	if out.OnDuplicate, err = o.mode(); err != nil {
@@ -201,16 +200,25 @@ func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 	return later.Debounce(time.Duration(o.Wait), time.Duration(o.MaxWait)), nil
 }
 
-// when returns a due time that is a delay or a time; neither means at once.
-func when(in Duration, at *time.Time) (later.When, error) {
+// Due is when a message falls due.
+type Due struct {
+	In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
+	At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+}
+
+// given reports whether there is a due time.
+func (d *Due) given() bool { return d.In != "" || d.At != nil }
+
+// when returns the due time; none means at once.
+func (d *Due) when() (later.When, error) {
 	switch {
-	case in != "" && at != nil:
+	case d.In != "" && d.At != nil:
 		return later.When{}, field("in", store.Invalid("in and at are both given: give one of them"))
-	case at != nil:
-		return later.At(*at), nil
-	case in != "":
-		d, err := in.delay("in")
-		return later.In(d), err
+	case d.At != nil:
+		return later.At(*d.At), nil
+	case d.In != "":
+		delay, err := d.In.delay("in")
+		return later.In(delay), err
 	}
 	return later.When{}, nil
 }
@@ -221,19 +229,17 @@ type sendInput struct {
 	Body Outgoing
 }
 
-type sendOutput struct{ Body Sent }
-
-func (s *Server) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
+func (s *Server) send(ctx context.Context, in *sendInput) (*output[Sent], error) {
 	return s.sendBody(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
-func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key IdempotencyKey) (*sendOutput, error) {
+func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key IdempotencyKey) (*output[Sent], error) {
 	message, err := body.outgoing()
 	if err != nil {
 		return nil, err
 	}
 	sent, err := s.sendOne(ctx, to, message, key)
-	return &sendOutput{sent}, err
+	return outputOf(sent), err
 }
 
 func (s *Server) sendOne(ctx context.Context, to target, o later.Outgoing, key IdempotencyKey) (Sent, error) {

@@ -38,8 +38,6 @@ type Batch struct {
 	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
-type batchResultsOutput struct{ Body BatchResults }
-
 // BatchResults are the results of several messages.
 type BatchResults struct {
 	Results []BatchResult `json:"results" doc:"One for each message, in order"`
@@ -53,12 +51,12 @@ type BatchResult struct {
 	Error   *problem.Problem  `json:"error,omitempty"`
 }
 
-func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOutput, error) {
+func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*output[BatchResults], error) {
 	return s.sendBodies(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
 }
 
 func (s *Server) sendBodies(ctx context.Context, to target, batch *Batch,
-	key IdempotencyKey) (*batchResultsOutput, error) {
+	key IdempotencyKey) (*output[BatchResults], error) {
 	messages := make([]later.Outgoing, len(batch.Messages))
 	for i := range messages {
 		var err error
@@ -70,7 +68,7 @@ func (s *Server) sendBodies(ctx context.Context, to target, batch *Batch,
 	if len(results) == 0 && err != nil {
 		return nil, err
 	}
-	out := &batchResultsOutput{}
+	out := &output[BatchResults]{}
 	out.Body.Results = make([]BatchResult, len(results))
 	for i := range results {
 		out.Body.Results[i] = s.batchResult(ctx, &messages[i], &results[i])

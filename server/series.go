@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -21,28 +20,22 @@ import (
 
 func registerSeries(s *Server) {
 	const one = "/v1/queues/{queue}/series/{id}"
-	tags := []string{"series"}
+	const tag = "series"
 	route(s, access.Send, huma.Operation{
 		OperationID: "sendSeries", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: []string{tag}, Summary: "Send a reminder series",
 		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
 			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage, SkipValidateBody: true,
 	}, s.sendSeries)
-	route(s, access.Get, huma.Operation{
-		OperationID: "listSeries", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
-	}, s.listSeries)
-	route(s, access.Send, huma.Operation{
-		OperationID: "moveSeries", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
-		Description: "Messages that a worker holds, dead ones, and those that have fallen due already and would not " +
-			"be due later are left. After an error some may have been moved; repeat it.",
-	}, s.moveSeries)
-	route(s, access.Send, huma.Operation{
-		OperationID: "cancelSeries", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",
-	}, s.cancelSeries)
+	route(s, access.Get, on("GET "+one, tag, "listSeries", "List what remains of a series",
+		fails(http.StatusNotFound)), s.listSeries)
+	route(s, access.Send, on("PATCH "+one, tag, "moveSeries",
+		"Move what remains of a series to another moment", fails(http.StatusNotFound, http.StatusConflict),
+		says("Messages that a worker holds, dead ones, and those that have fallen due already and would not be due "+
+			"later are left. After an error some may have been moved; repeat it.")), s.moveSeries)
+	route(s, access.Send, on("DELETE "+one, tag, "cancelSeries", "Cancel what remains of a series",
+		fails(http.StatusNotFound)), s.cancelSeries)
 }
 
 // maxSeriesHeaders limits the headers of the messages of a series, not counting the headers that name the part.
@@ -52,10 +45,6 @@ const maxSeriesHeaders = store.MaxHeaders - 5
 type SeriesPath struct {
 	QueuePath
 	ID string `path:"id" maxLength:"96" doc:"The id of the series"`
-}
-
-func noSeries(p *SeriesPath) error {
-	return fmt.Errorf("no message of series %q in queue %q: %w", p.ID, p.Queue, store.ErrNotFound)
 }
 
 // Moment is the moment of a series.
@@ -105,9 +94,7 @@ func (o Offset) parse() (time.Duration, error) {
 	return d, err
 }
 
-type sentSeriesOutput struct{ Body wire.SentSeries }
-
-func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeriesOutput, error) {
+func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*output[wire.SentSeries], error) {
 	b := &in.Body
 	body := Outgoing{ID: b.ID, Payload: b.Payload, Headers: b.Headers, Options: b.Options, Durable: b.Durable}
 	message, err := body.outgoing()
@@ -128,29 +115,22 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeri
 	if err != nil && r.Sent > 0 {
 		err = fmt.Errorf("sent %d messages of the series, then: %w", r.Sent, err)
 	}
-	return &sentSeriesOutput{wire.SentSeries{Queue: in.Queue, Series: r.ID, Until: wire.FormatTime(b.Until), Sent: r.Sent,
-		Skipped: r.Skipped, Duplicates: r.Duplicates}}, err
+	return outputOf(wire.SentSeries{Queue: in.Queue, Series: r.ID, Until: wire.FormatTime(b.Until), Sent: r.Sent,
+		Skipped: r.Skipped, Duplicates: r.Duplicates}), err
 }
 
 // SeriesPage is all messages of a series, in order of their offsets.
 type SeriesPage struct{ Page[wire.SeriesMessage] }
 
-type seriesOutput struct{ Body SeriesPage }
-
-func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*seriesOutput, error) {
+func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[SeriesPage], error) {
 	remaining, err := s.client.Queue(in.Queue).ListSeries(ctx, in.ID)
 	if err == nil && len(remaining) == 0 {
-		err = noSeries(in)
+		err = nothingOf("series", in.Queue, in.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := &seriesOutput{}
-	out.Body.Items = make([]wire.SeriesMessage, len(remaining))
-	for i, m := range remaining {
-		out.Body.Items[i] = view.SeriesMessage(m)
-	}
-	return out, nil
+	return outputOf(SeriesPage{pageOf(remaining, view.SeriesMessage)}), nil
 }
 
 type moveSeriesInput struct {
@@ -158,22 +138,14 @@ type moveSeriesInput struct {
 	Body Moment
 }
 
-type movedSeriesOutput struct{ Body wire.MovedSeries }
-
-func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*movedSeriesOutput, error) {
+func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*output[wire.MovedSeries], error) {
 	if in.Body.Until.IsZero() {
 		return nil, field("until", store.Invalid("is the zero time: give the new moment"))
 	}
 	n, err := s.client.Queue(in.Queue).MoveSeries(ctx, in.ID, in.Body.Until, in.Body.policy())
-	if n.Moved+n.Skipped > 0 {
-		s.Changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
-			slog.Int("count", n.Moved+n.Skipped))
-	}
-	if err == nil && n.Moved+n.Skipped+n.Left == 0 {
-		err = noSeries(&in.SeriesPath)
-	}
-	return &movedSeriesOutput{wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
-		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}}, err
+	err = s.changedPart(ctx, "series", "moved", in.Queue, in.ID, n.Moved+n.Skipped, n.Moved+n.Skipped+n.Left, err)
+	return outputOf(wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
+		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}), err
 }
 
 type cancelSeriesInput struct {
@@ -181,16 +153,8 @@ type cancelSeriesInput struct {
 	KeepID
 }
 
-type cancelledSeriesOutput struct{ Body wire.CancelledSeries }
-
-func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*cancelledSeriesOutput, error) {
+func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*output[wire.CancelledSeries], error) {
 	n, err := s.client.Queue(in.Queue).CancelSeries(ctx, in.ID, in.options()...)
-	if n.Total() > 0 {
-		s.Changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
-			slog.Int("count", n.Total()))
-	}
-	if err == nil && n.Total() == 0 {
-		err = noSeries(&in.SeriesPath)
-	}
-	return &cancelledSeriesOutput{wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}}, err
+	err = s.changedPart(ctx, "series", "cancelled", in.Queue, in.ID, n.Total(), n.Total(), err)
+	return outputOf(wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}), err
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -19,13 +17,11 @@ import (
 const shiftWorkers = 16 // messages that are shifted at the same time
 
 func registerUndo(s *Server) {
-	route(s, access.Operate, huma.Operation{
-		OperationID: "undoOperation", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/operations/{operation}/undo", Tags: []string{"operations"},
-		Summary: "Shift back the messages that an operation shifted", DefaultStatus: http.StatusAccepted,
-		Description: "The reply is a further operation. Messages that have another due time meanwhile, were claimed or " +
-			"are gone are skipped. A server can undo the latest shifts, of a million messages together.",
-	}, s.undo)
+	route(s, access.Operate, on("POST /v1/operations/{operation}/undo", "operations", "undoOperation",
+		"Shift back the messages that an operation shifted", fails(http.StatusNotFound, http.StatusConflict),
+		answers(http.StatusAccepted),
+		says("The reply is a further operation. Messages that have another due time meanwhile, were claimed or are "+
+			"gone are skipped. A server can undo the latest shifts, of a million messages together.")), s.undo)
 }
 
 // shifted is a message with its due times before and after a shift.

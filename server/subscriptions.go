@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -18,29 +16,21 @@ import (
 
 func registerSubscriptions(s *Server) {
 	const one = "/v1/topics/{topic}/subscriptions/{queue}"
-	tags := []string{"topics"}
-	route(s, access.Look, huma.Operation{
-		OperationID: "getSubscription", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the subscription of a queue, with its counts",
-	}, s.getSubscription)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "putSubscription", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
-		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Have a queue receive the messages of a topic",
-		Description: "It replaces the subscription of the queue if there is one. The topic and the queue need not " +
-			"exist. With " +
-			"from or from_id the queue first receives what the history has from there on.",
-	}, s.subscribe)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "deleteSubscription", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "End the subscription of a queue",
-		Description: "What the queue has received stays there.",
-	}, s.unsubscribe)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "rewindTopic", Errors: []int{http.StatusNotFound, http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/topics/{topic}/rewind", Tags: tags,
-		Summary: "Have a subscribed queue receive again what a topic retains", DefaultStatus: http.StatusOK,
-		Description: "Messages that the queue has or remembers, and those that do not match its filter, are left out.",
-	}, s.rewind)
+	const tag = "topics"
+	route(s, access.Look, on("GET "+one, tag, "getSubscription",
+		"Get the subscription of a queue, with its counts", fails(http.StatusNotFound)), s.getSubscription)
+	route(s, access.Operate, on("PUT "+one, tag, "putSubscription",
+		"Have a queue receive the messages of a topic", fails(http.StatusConflict, http.StatusPreconditionFailed),
+		says("It replaces the subscription of the queue if there is one. The topic and the queue need not exist. "+
+			"With from or from_id the queue first receives what the history has from there on.")), s.subscribe)
+	route(s, access.Operate, on("DELETE "+one, tag, "deleteSubscription", "End the subscription of a queue",
+		fails(http.StatusNotFound),
+		says("What the queue has received stays there.")), s.unsubscribe)
+	route(s, access.Operate, on("POST /v1/topics/{topic}/rewind", tag, "rewindTopic",
+		"Have a subscribed queue receive again what a topic retains",
+		fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusOK),
+		says("Messages that the queue has or remembers, and those that do not match its filter, are left out.")),
+		s.rewind)
 }
 
 // SubscriptionPath is a subscription of a path.
@@ -70,12 +60,7 @@ func (p *Start) history() (start later.HistoryStart, given bool, err error) {
 	return start, false, nil
 }
 
-type subscriptionOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the filter; for If-Match"`
-	Body wire.Subscription
-}
-
-func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*subscriptionOutput, error) {
+func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*tagged[wire.Subscription], error) {
 	all, err := s.client.Topic(in.Topic).Subscriptions(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +73,7 @@ func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*su
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionOutput{etagOf(all[i].Version()),
+	return &tagged[wire.Subscription]{etagOf(all[i].Version()),
 		wire.Subscription{Stats: wire.NewStats(in.Queue, stats), Where: all[i].Where}}, nil
 }
 
@@ -101,12 +86,7 @@ type subscribeInput struct {
 	} `required:"false"`
 }
 
-type subscribedOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the filter; for If-Match"`
-	Body wire.Subscribed
-}
-
-func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribedOutput, error) {
+func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*tagged[wire.Subscribed], error) {
 	if err := field("where", later.CheckFilter(in.Body.Where)); err != nil {
 		return nil, err
 	}
@@ -129,18 +109,16 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	}
 	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
 		slog.String("where", in.Body.Where))
-	return &subscribedOutput{etagOf(later.Subscription{Where: in.Body.Where}.Version()),
+	return &tagged[wire.Subscribed]{etagOf(later.Subscription{Where: in.Body.Where}.Version()),
 		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, nil
 }
 
-type unsubscribedOutput struct{ Body wire.Subscribed }
-
-func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*unsubscribedOutput, error) {
+func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*output[wire.Subscribed], error) {
 	if err := s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue); err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
-	return &unsubscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue}}, nil
+	return outputOf(wire.Subscribed{Topic: in.Topic, Queue: in.Queue}), nil
 }
 
 type rewindInput struct {
@@ -151,9 +129,7 @@ type rewindInput struct {
 	}
 }
 
-type rewoundOutput struct{ Body wire.Rewound }
-
-func (s *Server) rewind(ctx context.Context, in *rewindInput) (*rewoundOutput, error) {
+func (s *Server) rewind(ctx context.Context, in *rewindInput) (*output[wire.Rewound], error) {
 	if err := may(ctx, access.Operate, in.Body.Queue); err != nil {
 		return nil, field("queue", err)
 	}
@@ -169,6 +145,6 @@ func (s *Server) rewind(ctx context.Context, in *rewindInput) (*rewoundOutput, e
 		s.Changed(ctx, "topic rewound", slog.String("topic", in.Topic), slog.String("queue", in.Body.Queue),
 			slog.Int("count", rewound.Sent))
 	}
-	return &rewoundOutput{wire.Rewound{Topic: in.Topic, Queue: in.Body.Queue, Sent: rewound.Sent,
-		Kept: rewound.Kept}}, err
+	return outputOf(wire.Rewound{Topic: in.Topic, Queue: in.Body.Queue, Sent: rewound.Sent,
+		Kept: rewound.Kept}), err
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -21,42 +19,29 @@ import (
 
 func registerTopics(s *Server) {
 	const one = "/v1/topics/{topic}"
-	tags := []string{"topics"}
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listTopics",
-		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
-	}, s.listTopics)
-	route(s, access.Look, huma.Operation{
-		OperationID: "getTopic", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
-	}, s.getTopic)
-	route(s, access.Operate, huma.Operation{
-		OperationID: "configureTopic", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
-		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
-		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
-			"does not " +
-			"exist is created.",
-	}, s.configureTopic)
-	route(s, access.Administer, huma.Operation{
-		OperationID: "deleteTopic", Errors: []int{http.StatusNotFound},
-		Method: http.MethodDelete, Path: one, Tags: tags,
-		Summary:     "Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
-		Description: "What queues have received stays there.",
-	}, s.deleteTopic)
+	const tag = "topics"
+	route(s, access.Look, on("GET /v1/topics", tag, "listTopics", "List topics with their counts",
+		s.fewReads), s.listTopics)
+	route(s, access.Look, on("GET "+one, tag, "getTopic",
+		"Get a topic with its subscriptions and their counts", fails(http.StatusNotFound)), s.getTopic)
+	route(s, access.Operate, on("PUT "+one, tag, "configureTopic", "Configure a topic",
+		fails(http.StatusConflict, http.StatusPreconditionFailed),
+		says("The body replaces the configuration; what it leaves out is set to the default. A topic that does not "+
+			"exist is created.")), s.configureTopic)
+	route(s, access.Administer, on("DELETE "+one, tag, "deleteTopic",
+		"Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
+		fails(http.StatusNotFound),
+		says("What queues have received stays there.")), s.deleteTopic)
 	route(s, access.Send, s.oneMessage(huma.Operation{
 		OperationID: "publishMessage",
-		Path:        topicSends, Tags: tags, Summary: "Publish a message",
+		Path:        topicSends, Tags: []string{tag}, Summary: "Publish a message",
 	}), s.publish)
 	route(s, access.Send, s.manyMessages(huma.Operation{
 		OperationID: "publishMessages",
-		Path:        one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
+		Path:        one + "/messages/batch", Tags: []string{tag}, Summary: "Publish several messages",
 	}), s.publishBatch)
-	route(s, access.Look, huma.Operation{
-		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		OperationID: "listHistory", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
-	}, s.topicHistory)
+	route(s, access.Look, on("GET "+one+"/history", tag, "listHistory",
+		"List the messages that a topic retains", fails(http.StatusNotFound), s.fewReads), s.topicHistory)
 }
 
 // TopicPath is the topic of a path.
@@ -84,22 +69,14 @@ type ListedTopic struct {
 // TopicPage is a page of topics, in order of name.
 type TopicPage struct{ Page[ListedTopic] }
 
-type listTopicsOutput struct{ Body TopicPage }
-
-func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopicsOutput, error) {
+func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*output[TopicPage], error) {
 	names, err := s.client.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor ||
-			may(ctx, access.Look, reserved.Topic+name) != nil
-	})
-	out := &listTopicsOutput{}
-	if len(names) > in.Limit {
-		names = names[:in.Limit]
-		out.Body.Next = names[in.Limit-1]
-	}
+	see := visible(ctx)
+	out := &output[TopicPage]{}
+	names, out.Body.Next = in.names(names, in.Prefix, func(name string) bool { return see(reserved.Topic + name) })
 	out.Body.Items = make([]ListedTopic, len(names))
 	for i, name := range names {
 		topic, err := view.Topic(ctx, s.client, name, false, visible(ctx))
@@ -121,19 +98,14 @@ func visible(ctx context.Context) func(queue string) bool {
 	return func(queue string) bool { return may(ctx, access.Look, queue) == nil }
 }
 
-type topicOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the configuration, and not with subscriptions and messages; for If-Match"`
-	Body wire.Topic
-}
-
-func (s *Server) getTopic(ctx context.Context, in *TopicPath) (*topicOutput, error) {
+func (s *Server) getTopic(ctx context.Context, in *TopicPath) (*tagged[wire.Topic], error) {
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
 	topic, err := view.Topic(ctx, s.client, in.Topic, true, visible(ctx))
 	cfg := later.TopicConfig{DropUnsubscribed: topic.DropUnsubscribed, HistoryAge: time.Duration(topic.HistoryAge),
 		HistoryCount: topic.HistoryCount}
-	return &topicOutput{etagOf(cfg.Version()), topic}, err
+	return &tagged[wire.Topic]{etagOf(cfg.Version()), topic}, err
 }
 
 // topicExists returns an ErrNotFound unless a topic exists.
@@ -159,12 +131,7 @@ type configureTopicInput struct {
 	} `required:"false"`
 }
 
-type configuredTopicOutput struct {
-	ETag string `header:"ETag" doc:"Changes with the configuration, and not with subscriptions and messages; for If-Match"`
-	Body wire.ConfiguredTopic
-}
-
-func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*configuredTopicOutput, error) {
+func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*tagged[wire.ConfiguredTopic], error) {
 	age, err := in.Body.HistoryAge.parse("history_age", true)
 	if err != nil {
 		return nil, err
@@ -177,14 +144,12 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
 		cfg.DropUnsubscribed),
 		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
-	return &configuredTopicOutput{etagOf(cfg.Version()),
+	return &tagged[wire.ConfiguredTopic]{etagOf(cfg.Version()),
 		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
 }
 
-type deletedTopicOutput struct{ Body wire.DeletedTopic }
-
 // deleteTopic ends the subscriptions of queues, so it needs the right for these too.
-func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicOutput, error) {
+func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*output[wire.DeletedTopic], error) {
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
@@ -202,7 +167,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicO
 		return nil, err
 	}
 	s.Changed(ctx, "topic deleted", slog.String("topic", in.Topic))
-	return &deletedTopicOutput{wire.DeletedTopic{Topic: in.Topic, Deleted: true}}, nil
+	return outputOf(wire.DeletedTopic{Topic: in.Topic, Deleted: true}), nil
 }
 
 type publishInput struct {
@@ -211,7 +176,7 @@ type publishInput struct {
 	Body Outgoing
 }
 
-func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, error) {
+func (s *Server) publish(ctx context.Context, in *publishInput) (*output[Sent], error) {
 	return s.sendBody(ctx, s.topicTarget(in.Topic), &in.Body, in.IdempotencyKey)
 }
 
@@ -221,7 +186,7 @@ type publishBatchInput struct {
 	Body Batch
 }
 
-func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {
+func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*output[BatchResults], error) {
 	return s.sendBodies(ctx, s.topicTarget(in.Topic), &in.Body, in.IdempotencyKey)
 }
 
@@ -232,15 +197,15 @@ type historyInput struct {
 	PageQuery
 }
 
-func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutput, error) {
+func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*output[MessagePage], error) {
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
-	out := newMessagePage()
+	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
 	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
 	history := s.client.Queue(reserved.History + in.Topic)
 	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return history.Search(ctx, f, o)
 	}, func(info *later.Info) Message { return shownMessage(ctx, info) })
-	return out, err
+	return outputOf(out), err
 }

@@ -22,12 +22,12 @@ import (
 const leftOutTrailer = "Later-Left-Out"
 
 func registerTransfer(s *Server) {
-	tags := []string{"transfer"}
 	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
 		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: []string{"transfer"},
+		Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
@@ -35,7 +35,8 @@ func registerTransfer(s *Server) {
 	}, s.exportQueue)
 	route(s, access.Administer, huma.Operation{
 		OperationID: "importMessages",
-		Method:      http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
+		Method:      http.MethodPost, Path: "/v1/import", Tags: []string{"transfer"},
+		Summary: "Import messages that were exported",
 		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
 			"duplicate, so an import can be repeated. After an error the lines before the one that it names are imported.",
 		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
@@ -134,9 +135,7 @@ type ImportedQueue struct {
 	Renamed    int64  `json:"renamed"`
 }
 
-type importOutput struct{ Body Imported }
-
-func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOutput, error) {
+func (s *Server) importMessages(ctx context.Context, in *importInput) (*output[Imported], error) {
 	if err := access.Check(ctx, access.Administer, ""); err != nil { // the body names the queues
 		return nil, err
 	}
@@ -148,8 +147,8 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	from, stop := newRollingReader(ctx, in.request.Body, in.writer, minProgress)
 	defer stop()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
-	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
-		Renamed: result.Renamed}}
+	out := outputOf(Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
+		Renamed: result.Renamed})
 	for _, queue := range result.Queues {
 		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
 	}

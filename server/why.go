@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -14,11 +12,8 @@ import (
 )
 
 func registerWhy(s *Server) {
-	route(s, access.Get, huma.Operation{
-		OperationID: "explainMessage", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages/{id}/why", Tags: []string{"messages"},
-		Summary: "Explain why a message has not been handled yet",
-	}, s.explain)
+	route(s, access.Get, on("GET /v1/queues/{queue}/messages/{id}/why", "messages", "explainMessage",
+		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
 }
 
 type whyInput struct {
@@ -26,9 +21,7 @@ type whyInput struct {
 	TimeZone string `query:"time_zone" maxLength:"64" doc:"Of the times of day in the text. Default: UTC" example:"Europe/Berlin"`
 }
 
-type whyOutput struct{ Body wire.Explanation }
-
-func (s *Server) explain(ctx context.Context, in *whyInput) (*whyOutput, error) {
+func (s *Server) explain(ctx context.Context, in *whyInput) (*output[wire.Explanation], error) {
 	zone, err := time.LoadLocation(in.TimeZone)
 	if err != nil || in.TimeZone == "Local" {
 		return nil, field("query.time_zone", store.Invalid("%q is no time zone: give one such as Europe/Berlin", in.TimeZone))
@@ -40,5 +33,5 @@ func (s *Server) explain(ctx context.Context, in *whyInput) (*whyOutput, error) 
 	if hides(ctx) {
 		e.Error = ""
 	}
-	return &whyOutput{view.Explanation(e, zone)}, nil
+	return outputOf(view.Explanation(e, zone)), nil
 }

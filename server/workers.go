@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/view"
@@ -30,19 +28,15 @@ var workerCommands = []struct {
 }
 
 func registerWorkers(s *Server) {
-	tags := []string{"workers"}
-	route(s, access.Look, huma.Operation{
-		OperationID: "listWorkers",
-		Method:      http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
-	}, s.listWorkers)
+	const tag = "workers"
+	route(s, access.Look, on("GET /v1/workers", tag, "listWorkers",
+		"List the live workers of all processes"), s.listWorkers)
 	for _, command := range workerCommands {
-		route(s, access.Operate, huma.Operation{
-			OperationID: string(command.do) + "Worker", Errors: []int{http.StatusNotFound},
-			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
-			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
-				"that has " +
-				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
-		}, func(ctx context.Context, in *workerPath) (*toldWorkersOutput, error) {
+		route(s, access.Operate, on("POST /v1/workers/{name}/"+string(command.do), tag,
+			string(command.do)+"Worker", command.summary, fails(http.StatusNotFound), answers(http.StatusOK),
+			says("The reply comes when each worker with this name or id has begun to obey, or after 30 s; one that has "+
+				"not answered by then obeys if it can within two minutes."),
+		), func(ctx context.Context, in *workerPath) (*toldWorkersOutput, error) {
 			return s.tellWorkers(ctx, command.do, in.Name)
 		})
 	}
@@ -55,9 +49,7 @@ type listWorkersInput struct {
 // WorkerPage is all live workers, in order of name.
 type WorkerPage struct{ Page[wire.Worker] }
 
-type listWorkersOutput struct{ Body WorkerPage }
-
-func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWorkersOutput, error) {
+func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*output[WorkerPage], error) {
 	list := s.client.Workers
 	if in.Report {
 		var done func()
@@ -72,7 +64,7 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 	if err != nil {
 		return nil, err
 	}
-	out := &listWorkersOutput{}
+	out := &output[WorkerPage]{}
 	out.Body.Items = []wire.Worker{}
 	for _, w := range live {
 		if limitWorker(ctx, &w) {
