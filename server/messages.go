@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -259,4 +261,70 @@ func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*ou
 	}
 	s.Changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
+}
+
+func registerWhy(s *Server) {
+	route(s, access.Get, on("GET /v1/queues/{queue}/messages/{id}/why", "messages", "explainMessage",
+		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
+}
+
+type whyInput struct {
+	MessagePath
+	TimeZone string `query:"time_zone" maxLength:"64" doc:"Of the times of day in the text. Default: UTC" example:"Europe/Berlin"`
+}
+
+func (s *Server) explain(ctx context.Context, in *whyInput) (*output[wire.Explanation], error) {
+	zone, err := time.LoadLocation(in.TimeZone)
+	if err != nil || in.TimeZone == "Local" {
+		return nil, field("query.time_zone", store.Invalid("%q is no time zone: give one such as Europe/Berlin", in.TimeZone))
+	}
+	e, err := s.client.Queue(in.Queue).Explain(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if hides(ctx) {
+		e.Error = ""
+	}
+	return outputOf(view.Explanation(e, zone)), nil
+}
+
+func registerDeadErrors(s *Server) {
+	route(s, access.Look, on("GET /v1/queues/{queue}/dead-errors", "queues", "listDeadErrors",
+		"Group dead messages by their errors", fails(http.StatusNotFound), s.fewReads,
+		says("A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal "+
+			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The "+
+			"parameter error_pattern and the field of a filter select a group.")), s.deadErrors)
+}
+
+type deadErrorsInput struct {
+	QueuePath
+	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+}
+
+// DeadErrorsPage is a page of groups of dead messages, the largest first.
+type DeadErrorsPage struct {
+	Page[wire.DeadErrors]
+	Looked int `json:"looked" doc:"How many messages were looked at"`
+}
+
+func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*output[DeadErrorsPage], error) {
+	if hides(ctx) {
+		return nil, hidden("the texts of errors")
+	}
+	page, err := s.client.Queue(in.Queue).DeadErrors(ctx, later.DeadErrorsOptions{Look: in.Look, Cursor: in.Cursor})
+	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
+		return nil, err
+	}
+	out := DeadErrorsPage{Looked: page.Looked, Page: pageOf(page.Groups, func(group later.DeadErrors) wire.DeadErrors {
+		return view.DeadErrors(in.Queue, group)
+	})}
+	out.Next = page.Next
+	return outputOf(out), nil
+}
+
+// hidden returns the error for a request whose reply would contain something that is hidden from its sender.
+func hidden(what string) error {
+	return &problem.Error{Status: http.StatusForbidden,
+		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrForbidden)}
 }

@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -99,4 +102,220 @@ func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*outp
 	}
 	return outputOf(wire.Backfilled{Schedule: in.Schedule, Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates,
 		DryRun: in.Body.DryRun}), err
+}
+
+func registerApply(s *Server) {
+	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
+		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
+		bodyUpTo(maxBatchBody),
+		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
+			"again.")), s.applySchedules)
+}
+
+type applySchedulesInput struct {
+	Body struct {
+		Schedules []Schedule `json:"schedules" maxItems:"1000"`
+		Set       string     `json:"set,omitempty" maxLength:"80" doc:"The name of the set that the schedules are"`
+		Prune     bool       `json:"prune,omitempty" doc:"Delete the other schedules of the set"`
+		DryRun    bool       `json:"dry_run,omitempty" doc:"Change nothing"`
+	}
+}
+
+type appliedSchedulesOutput struct {
+	Body struct {
+		Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
+	}
+}
+
+func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
+	b := &in.Body
+	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
+		return nil, err
+	}
+	if b.DryRun && hides(ctx) {
+		return nil, field("dry_run", errGuess)
+	}
+	if b.Prune && b.Set == "" {
+		return nil, field("set", store.Invalid("prune needs a set: name one, so that the schedules of others stay"))
+	}
+	schedules := make([]later.Schedule, len(b.Schedules))
+	for i := range schedules {
+		schedules[i] = b.Schedules[i].Schedule
+		err := may(ctx, access.Operate, schedules[i].Queue)
+		if err == nil {
+			err = checkSchedule(&schedules[i])
+		}
+		if err != nil {
+			return nil, field(fmt.Sprintf("schedules[%d]", i), err)
+		}
+	}
+	o := later.ApplyOptions{Set: b.Set, Prune: b.Prune, DryRun: true}
+	changes, err := s.client.Schedules().Apply(ctx, schedules, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := mayApply(ctx, changes); err != nil {
+		return nil, err
+	}
+	if !b.DryRun {
+		o.DryRun = false
+		changes, err = s.client.Schedules().Apply(ctx, schedules, o)
+		for _, change := range changes {
+			if change.Result != later.PutUnchanged {
+				s.scheduleChanged(ctx, string(change.Result), change.Name, slog.String("set", b.Set))
+			}
+		}
+	}
+	out := &appliedSchedulesOutput{}
+	out.Body.Schedules = make([]wire.ScheduleResult, len(changes))
+	for i, change := range changes {
+		if hides(ctx) {
+			change.Fields = nil
+		}
+		out.Body.Schedules[i] = view.ScheduleChange(change, b.DryRun)
+	}
+	return out, err
+}
+
+// mayApply returns an error if a change takes a schedule from a queue that the sender of a request must not change.
+func mayApply(ctx context.Context, changes []later.ScheduleChange) error {
+	for _, change := range changes {
+		for _, f := range change.Fields {
+			if f.Name != "queue" || f.Old == "" {
+				continue
+			}
+			var queue string
+			if err := json.Unmarshal([]byte(f.Old), &queue); err != nil {
+				return err
+			}
+			if err := may(ctx, access.Operate, queue); err != nil {
+				return fmt.Errorf("schedule %q: %w", change.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func registerRuns(s *Server) {
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
+		"List the next runs of a schedule", fails(http.StatusNotFound),
+		says("A schedule that is paused or has finished has none.")), s.nextRuns)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
+		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
+		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
+			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
+	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
+		"List the next runs of all schedules", s.fewReads,
+		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
+	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
+		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
+		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
+}
+
+// RunCount is how many runs a request asks for.
+type RunCount struct {
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"How many runs"`
+}
+
+type nextRunsInput struct {
+	SchedulePath
+	RunCount
+}
+
+// RunPage is the next runs, in order of time.
+type RunPage struct{ Page[wire.Run] }
+
+func runsOf(runs []later.Run) *output[RunPage] { return outputOf(RunPage{pageOf(runs, view.Run)}) }
+
+func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[RunPage], error) {
+	info, err := s.schedule(ctx, access.Look, in.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := info.NextRuns(in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return runsOf(runs), nil
+}
+
+// ScheduledRun is a run of a schedule, past or to come.
+type ScheduledRun struct {
+	wire.Run
+	State string `json:"state" enum:"past,planned,scheduled,ready,leased,dead"`
+}
+
+type scheduleRunsInput struct {
+	SchedulePath
+	From  time.Time `query:"from" doc:"Only runs whose nominal times are at this time or later. Default: now"`
+	To    time.Time `query:"to" doc:"Only runs whose nominal times are before this time. Default: no limit"`
+	Limit int       `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many runs; the next ones begin after the last of them"`
+}
+
+// ScheduledRunPage is runs of a schedule, in order of nominal time.
+type ScheduledRunPage struct{ Page[ScheduledRun] }
+
+func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*output[ScheduledRunPage], error) {
+	if _, err := s.schedule(ctx, access.Look, in.Schedule); err != nil {
+		return nil, err
+	}
+	if in.From.IsZero() {
+		in.From = time.Now()
+	}
+	if !in.To.IsZero() && !in.From.Before(in.To) {
+		return nil, field("query.to", store.Invalid("is not later than from: give a later time, or omit it"))
+	}
+	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return outputOf(ScheduledRunPage{pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
+		return ScheduledRun{view.Run(run.Run), string(run.State)}
+	})}), nil
+}
+
+func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[RunPage], error) {
+	if err := access.CheckSchedules(ctx, access.Look); err != nil {
+		return nil, err
+	}
+	runs, err := s.upcoming(ctx, in.Limit, later.MaxRuns, visible(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return runsOf(runs), nil
+}
+
+// upcoming returns the next n runs to queues for which see reports true, among the next most runs of all schedules.
+func (s *Server) upcoming(ctx context.Context, n, most int, see func(queue string) bool) ([]later.Run, error) {
+	for ask := n; ; ask = min(4*ask, most) {
+		runs, err := s.client.Schedules().Upcoming(ctx, ask)
+		if err != nil {
+			return nil, err
+		}
+		all := len(runs) < ask || ask == most
+		runs = slices.DeleteFunc(runs, func(run later.Run) bool { return !see(run.Queue) })
+		if all || len(runs) >= n {
+			return runs[:min(len(runs), n)], nil
+		}
+	}
+}
+
+type previewInput struct {
+	RunCount
+	After time.Time `query:"after" doc:"List runs later than this. Default: now"`
+	Body  Schedule
+}
+
+func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[RunPage], error) {
+	if in.After.IsZero() {
+		in.After = time.Now()
+	}
+	if err := checkRule(&in.Body.Schedule); err != nil {
+		return nil, err
+	}
+	runs, err := in.Body.Next(in.After, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return runsOf(runs), nil
 }

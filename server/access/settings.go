@@ -78,13 +78,18 @@ func parseSettings(text []byte, read reader) (*settings, error) {
 			s.tls, s.authorities, err = parseTLS(v, read)
 			return err
 		},
-		"basic_auth_users": func(v value) error { return v.each(s.addPassword) },
-		"users":            func(v value) error { return v.list(s.addUser) },
-		"groups":           func(v value) error { return v.list(s.addGroup) },
-		"tokens":           func(v value) error { return v.list(s.addToken) },
-		"trusted_proxies":  func(v value) error { return v.list(s.addProxy) },
-		"hosts":            func(v value) error { return v.list(s.addHost) },
-		"session_key":      s.setSessionKey,
+		"basic_auth_users": func(v value) error {
+			return v.each(func(name string, hash value) (err error) {
+				s.passwords[name], err = parsed(hash, parsePassword)
+				return err
+			})
+		},
+		"users":           func(v value) error { return v.list(s.addUser) },
+		"groups":          func(v value) error { return v.list(s.addGroup) },
+		"tokens":          func(v value) error { return v.list(s.addToken) },
+		"trusted_proxies": setList(&s.proxies, parseProxy),
+		"hosts":           setList(&s.hosts, checked(checkHostName)),
+		"session_key":     set(&s.sessionKey, parseSessionKey),
 	}
 	at := map[string]value{}
 	for name, read := range fields {
@@ -126,11 +131,6 @@ func (s *settings) check(at map[string]value) error {
 	return nil
 }
 
-func (s *settings) addPassword(name string, hash value) (err error) {
-	s.passwords[name], err = parsePassword(hash)
-	return err
-}
-
 func (s *settings) addUser(v value) error {
 	who, err := parseIdentity(v, nil)
 	if err != nil {
@@ -160,25 +160,11 @@ func (s *settings) addToken(v value) error {
 		return v.errorf("is one too many: the limit is %d tokens", maxTokens)
 	}
 	var t token
-	var given bool
-	who, err := parseIdentity(v, map[string]func(value) error{"sha256": func(v value) error {
-		given = true
-		text, err := v.text()
-		if err != nil {
-			return err
-		}
-		sum, err := hex.DecodeString(text)
-		if err != nil || len(sum) != len(t.sum) {
-			return v.errorf("is not the SHA-256 of a token in %d hexadecimal digits: later token new makes both",
-				2*len(t.sum))
-		}
-		copy(t.sum[:], sum)
-		return nil
-	}})
+	who, err := parseIdentity(v, map[string]func(value) error{"sha256": set(&t.sum, parseHash)})
 	switch {
 	case err != nil:
 		return err
-	case !given:
+	case t.sum == sum{}:
 		return v.errorf("has no sha256: later token new makes a token and this entry")
 	case slices.ContainsFunc(s.tokens, func(o token) bool { return o.sum == t.sum || o.who.Name == who.Name }):
 		return v.errorf("has the name or the sha256 of another token: give each its own")
@@ -189,46 +175,34 @@ func (s *settings) addToken(v value) error {
 	return nil
 }
 
-func (s *settings) addProxy(v value) error {
-	text, err := v.text()
-	if err != nil {
-		return err
+// parseHash returns the hash of a token from its digits.
+func parseHash(text string) (hash sum, err error) {
+	digits, err := hex.DecodeString(text)
+	if err != nil || len(digits) != len(hash) {
+		return hash, store.Invalid("is not the SHA-256 of a token in %d hexadecimal digits: later token new makes both",
+			2*len(hash))
 	}
+	return sum(digits), nil
+}
+
+func parseProxy(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
 	if err != nil {
-		return v.errorf("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
+		return prefix, store.Invalid("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
 	}
-	s.proxies = append(s.proxies, prefix.Masked())
-	return nil
+	return prefix.Masked(), nil
 }
 
-func (s *settings) setSessionKey(v value) error {
-	text, err := v.text()
-	if err != nil {
-		return err
-	}
+func parseSessionKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) < minSessionKey {
-		return v.errorf("is not base64 of %d random bytes or more: openssl rand -base64 %d makes it", minSessionKey,
-			minSessionKey)
+		return nil, store.Invalid("is not base64 of %d random bytes or more: openssl rand -base64 %d makes it",
+			minSessionKey, minSessionKey)
 	}
-	s.sessionKey = key
-	return nil
-}
-
-func (s *settings) addHost(v value) error {
-	host, err := v.text()
-	if err != nil {
-		return err
-	}
-	if err := checkHostName(host); err != nil {
-		return v.errorf("%v", err)
-	}
-	s.hosts = append(s.hosts, host)
-	return nil
+	return key, nil
 }
 
 // checkHostName returns an ErrInvalid unless a name can be one of Config.Hosts.
@@ -242,38 +216,11 @@ func checkHostName(host string) error {
 // parseIdentity parses an identity with its role. more are fields in addition to the fields of an Identity.
 func parseIdentity(v value, more map[string]func(value) error) (who Identity, err error) {
 	fields := map[string]func(value) error{
-		"name": func(v value) error {
-			if who.Name, err = v.text(); err != nil {
-				return err
-			}
-			if err := checkName(who.Name); err != nil {
-				return v.errorf("%v", err)
-			}
-			return nil
-		},
-		"role": func(v value) error {
-			name, err := v.text()
-			if err != nil {
-				return err
-			}
-			if who.Role, err = parseRole(name); err != nil {
-				return v.errorf("%v", err)
-			}
-			return nil
-		},
+		"name": set(&who.Name, checked(checkName)),
+		"role": set(&who.Role, parseRole),
 		"queues": func(v value) error {
 			who.Queues = []string{}
-			return v.list(func(v value) error {
-				pattern, err := v.text()
-				if err != nil {
-					return err
-				}
-				if err := checkPattern(pattern); err != nil {
-					return v.errorf("%v", err)
-				}
-				who.Queues = append(who.Queues, pattern)
-				return nil
-			})
+			return setList(&who.Queues, checked(checkPattern))(v)
 		},
 		"hide_payloads": func(v value) (err error) {
 			who.HidePayloads, err = v.boolean()
@@ -379,17 +326,13 @@ func checkPattern(pattern string) error {
 // bcryptHash is a hash by bcrypt as htpasswd -B and others write it.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}$`)
 
-func parsePassword(v value) (*password, error) {
-	hash, err := v.text()
-	if err != nil {
-		return nil, err
-	}
+func parsePassword(hash string) (*password, error) {
 	parts := bcryptHash.FindStringSubmatch(hash)
 	if parts == nil {
-		return nil, v.errorf("is no bcrypt hash: htpasswd -nBC 10 NAME makes one")
+		return nil, store.Invalid("is no bcrypt hash: htpasswd -nBC 10 NAME makes one")
 	}
 	if cost, _ := strconv.Atoi(parts[1]); cost < 4 || cost > maxCost {
-		return nil, v.errorf("is a bcrypt hash of cost %d: give one of 4 to %d", cost, maxCost)
+		return nil, store.Invalid("is a bcrypt hash of cost %d: give one of 4 to %d", cost, maxCost)
 	}
 	return &password{hash: []byte(hash)}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/nearest"
+	"github.com/laterq/later/store"
 )
 
 var (
@@ -119,16 +120,14 @@ func (s *settings) certificate(r *http.Request) *x509.Certificate {
 
 // choose returns the choice that a value names.
 func choose[T any](v value, choices map[string]T, names string) (T, error) {
-	name, err := v.text()
-	if err != nil {
-		return *new(T), err
-	}
-	chosen, known := choices[name]
-	if !known {
-		return chosen, v.errorf("is %q%s", nearest.Clip(name),
-			nearest.DidYouMean(name, strings.Split(names, ", "), "give one of "+names))
-	}
-	return chosen, nil
+	return parsed(v, func(name string) (T, error) {
+		chosen, known := choices[name]
+		if !known {
+			return chosen, store.Invalid("is %q%s", nearest.Clip(name),
+				nearest.DidYouMean(name, strings.Split(names, ", "), "give one of "+names))
+		}
+		return chosen, nil
+	})
 }
 
 // namesOf returns the names in a certificate: the common name first, then the alternative ones.

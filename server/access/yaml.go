@@ -115,6 +115,42 @@ func (v value) text() (string, error) {
 	return s, nil
 }
 
+// parsed returns the text of a value as a function parses it. An error of the function becomes one of the value.
+func parsed[T any](v value, parse func(text string) (T, error)) (result T, err error) {
+	text, err := v.text()
+	if err != nil {
+		return result, err
+	}
+	if result, err = parse(text); err != nil {
+		return result, v.errorf("%v", err)
+	}
+	return result, nil
+}
+
+// checked returns a function that parses a text to itself if a check allows it.
+func checked(check func(text string) error) func(text string) (string, error) {
+	return func(text string) (string, error) { return text, check(text) }
+}
+
+// set returns a function that reads a field.
+func set[T any](field *T, parse func(text string) (T, error)) func(value) error {
+	return func(v value) (err error) {
+		*field, err = parsed(v, parse)
+		return err
+	}
+}
+
+// setList returns a function that reads a field that is a list.
+func setList[T any](field *[]T, parse func(text string) (T, error)) func(value) error {
+	return func(v value) error {
+		return v.list(func(v value) error {
+			one, err := parsed(v, parse)
+			*field = append(*field, one)
+			return err
+		})
+	}
+}
+
 // boolean returns true or false.
 func (v value) boolean() (bool, error) {
 	b, ok := v.node.(*ast.BoolNode)
