@@ -1,11 +1,10 @@
 package remote
 
-import "github.com/laterq/later/store"
+import (
+	"time"
 
-// A server checks its input as every caller of a store does, since any program can be the sender.
-
-// checked is implemented by arguments that a server checks. It returns an ErrInvalid or ErrTooLarge.
-type checked interface{ check() error }
+	"github.com/laterq/later/store"
+)
 
 // checkAll returns the first error.
 func checkAll[T any](all []T, check func(one *T) error) error {
@@ -26,6 +25,16 @@ func inNewQueue[T any](queue string, all []T, check func(one *T) error) error {
 		return err
 	}
 	return checkAll(all, check)
+}
+
+// each returns a check of a queue's name and a list.
+func each[T any](check func(one *T) error) func(queue string, all []T) error {
+	return func(queue string, all []T) error { return inQueue(queue, all, check) }
+}
+
+// eachInNew is each for a call that may create the queue.
+func eachInNew[T any](check func(one *T) error) func(queue string, all []T) error {
+	return func(queue string, all []T) error { return inNewQueue(queue, all, check) }
 }
 
 // inQueue returns the first error of a queue's name and a list.
@@ -84,25 +93,19 @@ func (a *watchArgs) check() error {
 	return nil
 }
 
-func (a *idsArgs) check() error { return inQueue(a.Queue, a.IDs, checkID) }
-
-func (a *sendArgs) check() error { return inNewQueue(a.Queue, a.Messages, (*store.Outgoing).Check) }
-
-func (a *claimArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkClaim(queue string, req store.ClaimRequest) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	if err := checkMax(a.Request.Max); err != nil {
+	if err := checkMax(req.Max); err != nil {
 		return err
 	}
-	return store.CheckLease(a.Request.Lease)
+	return store.CheckLease(req.Lease)
 }
 
-func (a *settleArgs) check() error { return inQueue(a.Queue, a.Settlements, checkSettlement) }
-
-func (a *extendArgs) check() error { return inQueue(a.Queue, a.Extensions, checkExtension) }
-
-func (a *cancelArgs) check() error { return inQueue(a.Queue, a.Request.IDs, checkID) }
+func checkCancel(queue string, req store.CancelRequest) error {
+	return inQueue(queue, req.IDs, checkID)
+}
 
 func (a *rescheduleArgs) check() error {
 	if err := a.Due.Check(); err != nil {
@@ -111,18 +114,11 @@ func (a *rescheduleArgs) check() error {
 	return inQueue(a.Queue, a.IDs, checkID)
 }
 
-func (a *listArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkList(queue string, req store.ListRequest) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	return checkMax(a.Request.Limit)
-}
-
-func (a *restoreArgs) check() error { return inNewQueue(a.Queue, a.Infos, (*store.Info).CheckNew) }
-
-// check checks only the ids: the store removes a message only if its own is the same.
-func (a *removeArgs) check() error {
-	return inQueue(a.Queue, a.Infos, func(i *store.Info) error { return store.CheckID(i.ID) })
+	return checkMax(req.Limit)
 }
 
 func (a *bulkArgs) check() error {
@@ -132,18 +128,18 @@ func (a *bulkArgs) check() error {
 	return inQueue(a.Queue, a.Selection.IDs, checkID)
 }
 
-func (a *histogramArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkHistogram(queue string, bounds []time.Time) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	return store.CheckBounds(a.Bounds)
+	return store.CheckBounds(bounds)
 }
 
-func (a *pauseArgs) check() error {
-	if a.Paused {
-		return store.CheckNewQueue(a.Queue)
+func checkPause(queue string, paused bool) error {
+	if paused {
+		return store.CheckNewQueue(queue)
 	}
-	return store.CheckQueue(a.Queue)
+	return store.CheckQueue(queue)
 }
 
 func (a *retentionArgs) check() error { return store.CheckNewQueue(a.Queue) }
@@ -159,19 +155,17 @@ func (a *propertiesArgs) check() error {
 
 func (a *reportArgs) check() error { return checkAll(a.Reports, (*store.Report).Check) }
 
-func (a *forwardArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkForward(queue string, req store.ForwardRequest) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	if err := checkMax(a.Request.Max); err != nil {
+	if err := checkMax(req.Max); err != nil {
 		return err
 	}
-	return a.Request.To.Check()
+	return req.To.Check()
 }
 
 func (a *deliverArgs) check() error { return a.To.Check() }
-
-func (a *targetArgs) check() error { return store.CheckQueue(a.Queue) }
 
 func (a *pairArgs) check() error {
 	return checkAll([]string{a.Queue, a.Other}, checkQueueName)

@@ -22,41 +22,36 @@ var (
 	_ store.Backuper  = (*Client)(nil)
 )
 
-// Send implements store.Store.
+// The methods of store.Store and its optional interfaces.
+
 func (c *Client) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	return invoke(ctx, c, opSend, &sendArgs{queue, msgs})
+	return invoke(ctx, c, opSend, about(queue, msgs))
 }
 
-// Claim implements store.Store.
 func (c *Client) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
-	return invoke(ctx, c, opClaim, &claimArgs{queue, req})
+	return invoke(ctx, c, opClaim, about(queue, req))
 }
 
-// Settle implements store.Store.
 func (c *Client) Settle(ctx context.Context, queue string, s []store.Settlement) ([]store.SettleResult, error) {
-	return invoke(ctx, c, opSettle, &settleArgs{queue, s})
+	return invoke(ctx, c, opSettle, about(queue, s))
 }
 
-// Extend implements store.Store.
 func (c *Client) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
-	return invoke(ctx, c, opExtend, &extendArgs{queue, e})
+	return invoke(ctx, c, opExtend, about(queue, e))
 }
 
-// Cancel implements store.Store.
 func (c *Client) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
-	return invoke(ctx, c, opCancel, &cancelArgs{queue, req})
+	return invoke(ctx, c, opCancel, about(queue, req))
 }
 
-// Reschedule implements store.Store.
 func (c *Client) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
 	return invoke(ctx, c, opReschedule, &rescheduleArgs{queue, ids, due})
 }
 
-// Get implements store.Store.
 func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
 	infos := make([]*store.Info, 0, len(ids))
 	for left := ids; ; {
-		page, err := invoke(ctx, c, &opGet.operation, &idsArgs{queue, left})
+		page, err := invoke(ctx, c, opGet, about(queue, left))
 		if err != nil {
 			return nil, err
 		}
@@ -70,54 +65,44 @@ func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.
 	}
 }
 
-// List implements store.Store.
 func (c *Client) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
-	return invoke(ctx, c, opList, &listArgs{queue, req})
+	return invoke(ctx, c, opList, about(queue, req))
 }
 
-// Restore implements store.Store.
 func (c *Client) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
-	return invoke(ctx, c, opRestore, &restoreArgs{queue, msgs})
+	return invoke(ctx, c, opRestore, about(queue, msgs))
 }
 
-// Remove implements store.Store.
 func (c *Client) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
-	return invoke(ctx, c, opRemove, &removeArgs{queue, msgs})
+	return invoke(ctx, c, opRemove, about(queue, msgs))
 }
 
-// Replay implements store.Store.
 func (c *Client) Replay(ctx context.Context, queue string, sel store.Selection, due store.Due) (store.Bulk, error) {
 	return invoke(ctx, c, opReplay, &bulkArgs{queue, sel, due})
 }
 
-// Purge implements store.Store.
 func (c *Client) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
 	return invoke(ctx, c, opPurge, &bulkArgs{Queue: queue, Selection: sel})
 }
 
-// Stats implements store.Store.
 func (c *Client) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	return invoke(ctx, c, opStats, &queueArgs{queue})
 }
 
-// Histogram implements store.Store.
 func (c *Client) Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error) {
-	return invoke(ctx, c, opHistogram, &histogramArgs{queue, bounds})
+	return invoke(ctx, c, opHistogram, about(queue, bounds))
 }
 
-// SetPaused implements store.Store.
 func (c *Client) SetPaused(ctx context.Context, queue string, paused bool) error {
-	_, err := invoke(ctx, c, opSetPaused, &pauseArgs{queue, paused})
+	_, err := invoke(ctx, c, opSetPaused, about(queue, paused))
 	return err
 }
 
-// SetDeadRetention implements store.Store.
 func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Retention, former *store.Retention) error {
 	_, err := invoke(ctx, c, opSetDeadRetention, &retentionArgs{queue, r, former})
 	return err
 }
 
-// SetProperties implements store.Store.
 func (c *Client) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {
@@ -125,51 +110,42 @@ func (c *Client) SetProperties(
 	return err
 }
 
-// Properties implements store.Store.
 func (c *Client) Properties(ctx context.Context, queue string) (map[string]string, error) {
 	return invoke(ctx, c, opProperties, &queueArgs{queue})
 }
 
-// Queues implements store.Store.
 func (c *Client) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
 	page, err := invoke(ctx, c, opQueues, &queuesArgs{cursor})
 	return page.Names, page.Next, err
 }
 
-// Delete implements store.Store.
 func (c *Client) Delete(ctx context.Context, queue string) error {
 	_, err := invoke(ctx, c, opDelete, &queueArgs{queue})
 	return err
 }
 
-// Report implements store.Store.
 func (c *Client) Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error) {
 	return invoke(ctx, c, opReport, &reportArgs{reports})
 }
 
-// Activity implements store.Store.
 func (c *Client) Activity(ctx context.Context, queue string) (store.Activity, error) {
 	return invoke(ctx, c, opActivity, &queueArgs{queue})
 }
 
-// Ping implements store.Pinger.
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := invoke(ctx, c, opPing, &none{})
 	return err
 }
 
-// Sync implements store.Syncer.
 func (c *Client) Sync(ctx context.Context) error {
 	_, err := invoke(ctx, c, opSync, &none{})
 	return err
 }
 
-// Forward implements store.Forwarder.
 func (c *Client) Forward(ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
-	return invoke(ctx, c, opForward, &forwardArgs{queue, req})
+	return invoke(ctx, c, opForward, about(queue, req))
 }
 
-// Deliver implements store.Forwarder.
 func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
 	_, err := invoke(ctx, c, opDeliver, &deliverArgs{to, msgs})
 	return err
@@ -223,7 +199,7 @@ func (c *Client) Linked(queue, to string) bool {
 
 // ForwardsTo implements store.Forwarder. It returns an ErrUnavailable if the store does not answer.
 func (c *Client) ForwardsTo(queue string, to store.Target) (bool, error) {
-	return answer(c, opForwardsTo, targetArgs{queue, to})
+	return answer(c, opForwardsTo, onQueue[store.Target]{queue, to})
 }
 
 // SameServer implements store.Placer. It returns false if the store does not answer.

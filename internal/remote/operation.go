@@ -16,6 +16,11 @@ type operation[A, R any] struct {
 	name string
 	run  func(ctx context.Context, s store.Store, args *A) (R, error)
 	kind kind
+	// runAt runs it at a server, if that differs from run. It may be nil.
+	runAt func(ctx context.Context, s *Server, args *A) (R, error)
+	// check returns an ErrInvalid or ErrTooLarge for arguments that a server refuses, since any program can be the
+	// sender. nil allows all.
+	check func(args *A) error
 	// takes is how much longer than others the call may wait in the store; nil is not at all.
 	takes func(args *A) time.Duration
 	// change describes an executed call to Server.OnChange. It is nil for reads and for the everyday work of programs.
@@ -154,10 +159,14 @@ func (op *operation[A, R]) callOnce(ctx context.Context, s *Server, req *request
 func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) result {
 	defer c.end()
 	var answer reply[R]
-	if args, ok := any(&req.Args).(checked); ok {
-		answer.Err = args.check()
+	if op.check != nil {
+		answer.Err = op.check(&req.Args)
 	}
-	if answer.Err == nil {
+	switch {
+	case answer.Err != nil:
+	case op.runAt != nil:
+		answer.Result, answer.Err = op.runAt(c.ctx, s, &req.Args)
+	default:
 		answer.Result, answer.Err = op.run(c.ctx, s.store, &req.Args)
 	}
 	if answer.Err == nil && op.change != nil && s.OnChange != nil {

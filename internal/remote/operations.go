@@ -11,63 +11,27 @@ import (
 // none is the result of a call that only has an error.
 type none struct{}
 
-type queueArgs struct{ Queue string }
-
-type idsArgs struct {
+// onQueue is the arguments of a call about a queue that has one more argument.
+type onQueue[T any] struct {
 	Queue string
-	IDs   []string
+	Arg   T
 }
 
+func about[T any](queue string, arg T) *onQueue[T] { return &onQueue[T]{queue, arg} }
+
 type (
-	sendArgs struct {
-		Queue    string
-		Messages []store.Outgoing
-	}
-	claimArgs struct {
-		Queue   string
-		Request store.ClaimRequest
-	}
-	settleArgs struct {
-		Queue       string
-		Settlements []store.Settlement
-	}
-	extendArgs struct {
-		Queue      string
-		Extensions []store.Extension
-	}
-	cancelArgs struct {
-		Queue   string
-		Request store.CancelRequest
-	}
+	queueArgs      struct{ Queue string }
+	sendArgs       = onQueue[[]store.Outgoing]
+	claimArgs      = onQueue[store.ClaimRequest]
 	rescheduleArgs struct {
 		Queue string
 		IDs   []string
 		Due   store.Due
 	}
-	listArgs struct {
-		Queue   string
-		Request store.ListRequest
-	}
-	restoreArgs struct {
-		Queue string
-		Infos []store.Info
-	}
-	removeArgs struct {
-		Queue string
-		Infos []store.Info
-	}
 	bulkArgs struct {
 		Queue     string
 		Selection store.Selection
 		Due       store.Due
-	}
-	histogramArgs struct {
-		Queue  string
-		Bounds []time.Time
-	}
-	pauseArgs struct {
-		Queue  string
-		Paused bool
 	}
 	retentionArgs struct {
 		Queue     string
@@ -85,17 +49,9 @@ type (
 		Next  string
 	}
 	reportArgs  struct{ Reports []store.Report }
-	forwardArgs struct {
-		Queue   string
-		Request store.ForwardRequest
-	}
 	deliverArgs struct {
 		To       store.Target
 		Messages []store.Claimed
-	}
-	targetArgs struct {
-		Queue string
-		To    store.Target
 	}
 	pairArgs   struct{ Queue, Other string }
 	backupArgs struct {
@@ -104,31 +60,59 @@ type (
 	}
 )
 
+// ofQueue returns the operation of a method that has only a queue as its argument.
+func ofQueue[R any](name string, method func(store.Store, context.Context, string) (R, error)) *operation[
+	queueArgs, R] {
+	return &operation[queueArgs, R]{
+		name: name, check: (*queueArgs).check,
+		run: func(ctx context.Context, s store.Store, a *queueArgs) (R, error) { return method(s, ctx, a.Queue) },
+	}
+}
+
+// withQueue returns the operation of a method that has a queue and one more argument.
+func withQueue[T, R any](name string, k kind, method func(store.Store, context.Context, string, T) (R, error),
+	check func(queue string, arg T) error) *operation[onQueue[T], R] {
+	return &operation[onQueue[T], R]{
+		name: name, kind: k,
+		run: func(ctx context.Context, s store.Store, a *onQueue[T]) (R, error) {
+			return method(s, ctx, a.Queue, a.Arg)
+		},
+		check: func(a *onQueue[T]) error { return check(a.Queue, a.Arg) },
+	}
+}
+
+// administers has an operation reported to Server.OnChange.
+func (op *operation[A, R]) administers(change func(args *A, result R) Change) *operation[A, R] {
+	op.change = change
+	return op
+}
+
 var opSend = &operation[sendArgs, []store.SendResult]{
 	name: "send", kind: changes,
+	check: func(a *sendArgs) error { return inNewQueue(a.Queue, a.Arg, (*store.Outgoing).Check) },
 	run: func(ctx context.Context, s store.Store, a *sendArgs) ([]store.SendResult, error) {
-		return s.Send(ctx, a.Queue, a.Messages)
+		return s.Send(ctx, a.Queue, a.Arg)
 	},
 	takes: func(a *sendArgs) time.Duration {
-		if len(a.Messages) == 0 {
+		if len(a.Arg) == 0 {
 			return 0
 		}
-		return a.Messages[0].Durable.Timeout
+		return a.Arg[0].Durable.Timeout
 	},
 }
 
 var opClaim = &operation[claimArgs, store.Claim]{
-	name: "claim", kind: changes,
+	name: "claim", kind: changes, check: func(a *claimArgs) error { return checkClaim(a.Queue, a.Arg) },
 	run: func(ctx context.Context, s store.Store, a *claimArgs) (store.Claim, error) {
-		return s.Claim(ctx, a.Queue, a.Request)
+		return s.Claim(ctx, a.Queue, a.Arg)
 	},
 	reuse: func(a *claimArgs) store.Claim {
-		buffer := a.Request.Buffer
-		a.Request.Buffer = nil
+		buffer := a.Arg.Buffer
+		a.Arg.Buffer = nil
 		return store.Claim{Messages: buffer}
 	},
 	large: func(a *claimArgs) int {
-		return min(a.Request.Max*store.MaxPayload, store.MaxBatchBytes+store.MaxPayload)
+		return min(a.Arg.Max*store.MaxPayload, store.MaxBatchBytes+store.MaxPayload)
 	},
 	undo: releaseClaimed,
 }
@@ -150,45 +134,43 @@ func releaseClaimed(a *claimArgs, c store.Claim) func(ctx context.Context, s sto
 	}
 }
 
-var opSettle = &operation[settleArgs, []store.SettleResult]{
-	name: "settle", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *settleArgs) ([]store.SettleResult, error) {
-		return s.Settle(ctx, a.Queue, a.Settlements)
-	},
-}
+var (
+	opSettle    = withQueue("settle", changes, store.Store.Settle, each(checkSettlement))
+	opExtend    = withQueue("extend", changes, store.Store.Extend, each(checkExtension))
+	opCancel    = withQueue("cancel", changes, store.Store.Cancel, checkCancel)
+	opHistogram = withQueue("histogram", reads, store.Store.Histogram, checkHistogram)
 
-var opExtend = &operation[extendArgs, []store.ExtendResult]{
-	name: "extend", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *extendArgs) ([]store.ExtendResult, error) {
-		return s.Extend(ctx, a.Queue, a.Extensions)
-	},
-}
+	opStats      = ofQueue("stats", store.Store.Stats)
+	opProperties = ofQueue("properties", store.Store.Properties)
+	opActivity   = ofQueue("activity", store.Store.Activity)
 
-var opCancel = &operation[cancelArgs, []store.CancelResult]{
-	name: "cancel", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *cancelArgs) ([]store.CancelResult, error) {
-		return s.Cancel(ctx, a.Queue, a.Request)
-	},
-}
+	opRestore = withQueue("restore", changes, store.Store.Restore, eachInNew((*store.Info).CheckNew)).administers(
+		func(a *onQueue[[]store.Info], _ []store.SendResult) Change {
+			return Change{"import", a.Queue, len(a.Arg)}
+		})
+	// opRemove checks only the ids: the store removes a message only if its own is the same.
+	opRemove = withQueue("remove", changes, store.Store.Remove,
+		each(func(i *store.Info) error { return store.CheckID(i.ID) })).administers(
+		func(a *onQueue[[]store.Info], _ []bool) Change { return Change{"remove", a.Queue, len(a.Arg)} })
+)
 
 var opReschedule = &operation[rescheduleArgs, []error]{
-	name: "reschedule", kind: changes,
+	name: "reschedule", kind: changes, check: (*rescheduleArgs).check,
 	run: func(ctx context.Context, s store.Store, a *rescheduleArgs) ([]error, error) {
 		return s.Reschedule(ctx, a.Queue, a.IDs, a.Due)
 	},
 }
 
 // opGet is answered in pages: a server returns the first messages that were asked for, one at least.
-var opGet = &serverOperation[idsArgs, []*store.Info]{
-	operation: operation[idsArgs, []*store.Info]{
-		name: "get", large: func(*idsArgs) int { return store.MaxBatchBytes + getStep*store.MaxPayload },
-		run: func(ctx context.Context, s store.Store, a *idsArgs) ([]*store.Info, error) {
-			return s.Get(ctx, a.Queue, a.IDs)
-		},
+var opGet = &operation[onQueue[[]string], []*store.Info]{
+	name: "get", large: func(*onQueue[[]string]) int { return store.MaxBatchBytes + getStep*store.MaxPayload },
+	check: func(a *onQueue[[]string]) error { return inQueue(a.Queue, a.Arg, checkID) },
+	run: func(ctx context.Context, s store.Store, a *onQueue[[]string]) ([]*store.Info, error) {
+		return s.Get(ctx, a.Queue, a.Arg)
 	},
-	runAt: func(ctx context.Context, s *Server, a *idsArgs) (infos []*store.Info, err error) {
+	runAt: func(ctx context.Context, s *Server, a *onQueue[[]string]) (infos []*store.Info, err error) {
 		size := 0
-		for left := a.IDs; len(left) > 0 && size < store.MaxBatchBytes; {
+		for left := a.Arg; len(left) > 0 && size < store.MaxBatchBytes; {
 			n := min(len(left), getStep)
 			step, err := s.store.Get(ctx, a.Queue, left[:n])
 			if err != nil {
@@ -208,31 +190,16 @@ var opGet = &serverOperation[idsArgs, []*store.Info]{
 // getStep is how many messages a server gets at a time, since it does not know their sizes before.
 const getStep = 8
 
-var opList = &operation[listArgs, store.Page]{
-	name: "list", large: func(*listArgs) int { return store.MaxBatchBytes + store.MaxPayload },
-	run: func(ctx context.Context, s store.Store, a *listArgs) (store.Page, error) {
-		return s.List(ctx, a.Queue, a.Request)
+var opList = &operation[onQueue[store.ListRequest], store.Page]{
+	name: "list", check: func(a *onQueue[store.ListRequest]) error { return checkList(a.Queue, a.Arg) },
+	large: func(*onQueue[store.ListRequest]) int { return store.MaxBatchBytes + store.MaxPayload },
+	run: func(ctx context.Context, s store.Store, a *onQueue[store.ListRequest]) (store.Page, error) {
+		return s.List(ctx, a.Queue, a.Arg)
 	},
-}
-
-var opRestore = &operation[restoreArgs, []store.SendResult]{
-	name: "restore", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *restoreArgs) ([]store.SendResult, error) {
-		return s.Restore(ctx, a.Queue, a.Infos)
-	},
-	change: func(a *restoreArgs, _ []store.SendResult) Change { return Change{"import", a.Queue, len(a.Infos)} },
-}
-
-var opRemove = &operation[removeArgs, []bool]{
-	name: "remove", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *removeArgs) ([]bool, error) {
-		return s.Remove(ctx, a.Queue, a.Infos)
-	},
-	change: func(a *removeArgs, _ []bool) Change { return Change{"remove", a.Queue, len(a.Infos)} },
 }
 
 var opReplay = &operation[bulkArgs, store.Bulk]{
-	name: "replay", kind: changes,
+	name: "replay", kind: changes, check: (*bulkArgs).check,
 	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
 		return s.Replay(ctx, a.Queue, a.Selection, a.Due)
 	},
@@ -240,34 +207,20 @@ var opReplay = &operation[bulkArgs, store.Bulk]{
 }
 
 var opPurge = &operation[bulkArgs, store.Bulk]{
-	name: "purge", kind: changes,
+	name: "purge", kind: changes, check: (*bulkArgs).check,
 	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
 		return s.Purge(ctx, a.Queue, a.Selection)
 	},
 	change: func(a *bulkArgs, done store.Bulk) Change { return Change{"purge", a.Queue, done.Done} },
 }
 
-var opStats = &operation[queueArgs, store.Stats]{
-	name: "stats",
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (store.Stats, error) {
-		return s.Stats(ctx, a.Queue)
+var opSetPaused = &operation[onQueue[bool], none]{
+	name: "set_paused", kind: changes, check: func(a *onQueue[bool]) error { return checkPause(a.Queue, a.Arg) },
+	run: func(ctx context.Context, s store.Store, a *onQueue[bool]) (none, error) {
+		return none{}, s.SetPaused(ctx, a.Queue, a.Arg)
 	},
-}
-
-var opHistogram = &operation[histogramArgs, []int64]{
-	name: "histogram",
-	run: func(ctx context.Context, s store.Store, a *histogramArgs) ([]int64, error) {
-		return s.Histogram(ctx, a.Queue, a.Bounds)
-	},
-}
-
-var opSetPaused = &operation[pauseArgs, none]{
-	name: "set_paused", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *pauseArgs) (none, error) {
-		return none{}, s.SetPaused(ctx, a.Queue, a.Paused)
-	},
-	change: func(a *pauseArgs, _ none) Change {
-		if a.Paused {
+	change: func(a *onQueue[bool], _ none) Change {
+		if a.Arg {
 			return Change{"pause", a.Queue, 0}
 		}
 		return Change{"resume", a.Queue, 0}
@@ -275,7 +228,7 @@ var opSetPaused = &operation[pauseArgs, none]{
 }
 
 var opSetDeadRetention = &operation[retentionArgs, none]{
-	name: "set_dead_retention", kind: changes,
+	name: "set_dead_retention", kind: changes, check: (*retentionArgs).check,
 	run: func(ctx context.Context, s store.Store, a *retentionArgs) (none, error) {
 		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention, a.Former)
 	},
@@ -283,16 +236,9 @@ var opSetDeadRetention = &operation[retentionArgs, none]{
 }
 
 var opSetProperties = &operation[propertiesArgs, none]{
-	name: "set_properties", kind: changes,
+	name: "set_properties", kind: changes, check: (*propertiesArgs).check,
 	run: func(ctx context.Context, s store.Store, a *propertiesArgs) (none, error) {
 		return none{}, s.SetProperties(ctx, a.Queue, a.Set, a.If)
-	},
-}
-
-var opProperties = &operation[queueArgs, map[string]string]{
-	name: "properties",
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (map[string]string, error) {
-		return s.Properties(ctx, a.Queue)
 	},
 }
 
@@ -305,7 +251,7 @@ var opQueues = &operation[queuesArgs, queuesPage]{
 }
 
 var opDelete = &operation[queueArgs, none]{
-	name: "delete", kind: changes,
+	name: "delete", kind: changes, check: (*queueArgs).check,
 	run: func(ctx context.Context, s store.Store, a *queueArgs) (none, error) {
 		return none{}, s.Delete(ctx, a.Queue)
 	},
@@ -313,16 +259,9 @@ var opDelete = &operation[queueArgs, none]{
 }
 
 var opReport = &operation[reportArgs, []store.ReportResult]{
-	name: "report", kind: once,
+	name: "report", kind: once, check: (*reportArgs).check,
 	run: func(ctx context.Context, s store.Store, a *reportArgs) ([]store.ReportResult, error) {
 		return s.Report(ctx, a.Reports)
-	},
-}
-
-var opActivity = &operation[queueArgs, store.Activity]{
-	name: "activity",
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (store.Activity, error) {
-		return s.Activity(ctx, a.Queue)
 	},
 }
 
@@ -348,45 +287,46 @@ var opSync = &operation[none, none]{
 }
 
 var opLinked = &operation[pairArgs, bool]{
-	name: "linked",
+	name: "linked", check: (*pairArgs).check,
 	run: func(_ context.Context, s store.Store, a *pairArgs) (bool, error) {
 		return store.Linked(s, a.Queue, a.Other), nil
 	},
 }
 
 var opSameServer = &operation[pairArgs, bool]{
-	name: "same_server",
+	name: "same_server", check: (*pairArgs).check,
 	run: func(ctx context.Context, s store.Store, a *pairArgs) (bool, error) {
 		p, ok := s.(store.Placer)
 		return !ok || p.SameServer(ctx, a.Queue, a.Other), nil
 	},
 }
 
-var opForwardsTo = &operation[targetArgs, bool]{
-	name: "forwards_to",
-	run: func(_ context.Context, s store.Store, a *targetArgs) (bool, error) {
+var opForwardsTo = &operation[onQueue[store.Target], bool]{
+	name: "forwards_to", check: func(a *onQueue[store.Target]) error { return store.CheckQueue(a.Queue) },
+	run: func(_ context.Context, s store.Store, a *onQueue[store.Target]) (bool, error) {
 		if f, ok := s.(store.Forwarder); ok {
-			return f.ForwardsTo(a.Queue, a.To)
+			return f.ForwardsTo(a.Queue, a.Arg)
 		}
-		if err := a.To.Check(); err != nil || a.To.Kind == store.TargetQueue {
+		if err := a.Arg.Check(); err != nil || a.Arg.Kind == store.TargetQueue {
 			return false, err
 		}
-		return false, cannotForward(a.To)
+		return false, cannotForward(a.Arg)
 	},
 }
 
-var opForward = &operation[forwardArgs, store.Forwarded]{
+var opForward = &operation[onQueue[store.ForwardRequest], store.Forwarded]{
 	name: "forward", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *forwardArgs) (store.Forwarded, error) {
+	check: func(a *onQueue[store.ForwardRequest]) error { return checkForward(a.Queue, a.Arg) },
+	run: func(ctx context.Context, s store.Store, a *onQueue[store.ForwardRequest]) (store.Forwarded, error) {
 		if f, ok := s.(store.Forwarder); ok {
-			return f.Forward(ctx, a.Queue, a.Request)
+			return f.Forward(ctx, a.Queue, a.Arg)
 		}
-		return store.Forwarded{}, cannotForward(a.Request.To)
+		return store.Forwarded{}, cannotForward(a.Arg.To)
 	},
 }
 
 var opDeliver = &operation[deliverArgs, none]{
-	name: "deliver", kind: changes,
+	name: "deliver", kind: changes, check: (*deliverArgs).check,
 	run: func(ctx context.Context, s store.Store, a *deliverArgs) (none, error) {
 		if f, ok := s.(store.Forwarder); ok {
 			return none{}, f.Deliver(ctx, a.To, a.Messages)

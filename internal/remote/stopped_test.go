@@ -26,7 +26,7 @@ const patience = 30 * time.Second
 // claimBody is the request of a claim.
 func claimBody(n int64) []byte {
 	return codec.Append(nil, &request[claimArgs]{Session: "s", Number: n,
-		Args: claimArgs{"q", store.ClaimRequest{Max: 100, Lease: time.Minute}}})
+		Args: claimArgs{Queue: "q", Arg: store.ClaimRequest{Max: 100, Lease: time.Minute}}})
 }
 
 // sendLarge sends messages with a payload of a megabyte.

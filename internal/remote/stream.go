@@ -12,7 +12,8 @@ import (
 
 // stream is an operation that is answered by several replies. The last one has no More.
 type stream[A, R any] struct {
-	name string
+	name  string
+	check func(args *A) error // as of an operation
 	// run sends the replies. end ends the stream without a last one, so that a client that is still there asks again.
 	run func(ctx context.Context, s *Server, args *A, send func(R) error, end func()) error
 }
@@ -31,8 +32,8 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 	if err := codec.Decode(*buffer, &req); err != nil {
 		return err
 	}
-	if args, ok := any(&req.Args).(checked); ok {
-		if err := args.check(); err != nil {
+	if op.check != nil {
+		if err := op.check(&req.Args); err != nil {
 			return err
 		}
 	}
@@ -80,7 +81,7 @@ type watch struct {
 
 // opWatch sends an empty event when the watch has begun.
 var opWatch = &stream[watchArgs, store.Reported]{
-	name: "watch",
+	name: "watch", check: (*watchArgs).check,
 	run: func(ctx context.Context, s *Server, args *watchArgs, send func(store.Reported) error, end func()) error {
 		watcher, err := s.store.Watch(ctx, args.Queues)
 		if err != nil {
@@ -144,8 +145,8 @@ func (s *Server) removeWatch(id string) {
 }
 
 // opWatchAdd adds queues to a watch, and takes more events.
-var opWatchAdd = &serverOperation[watchArgs, none]{
-	operation: operation[watchArgs, none]{name: "watch_add"},
+var opWatchAdd = &operation[watchArgs, none]{
+	name: "watch_add", check: (*watchArgs).check,
 	runAt: func(ctx context.Context, s *Server, args *watchArgs) (none, error) {
 		s.mu.Lock()
 		w := s.watches[args.ID]

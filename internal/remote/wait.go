@@ -2,28 +2,11 @@ package remote
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/laterq/later/store"
 )
-
-// serverOperation is an operation that a server runs differently than a client with a store in its own process.
-type serverOperation[A, R any] struct {
-	operation[A, R]
-	runAt func(ctx context.Context, s *Server, args *A) (R, error)
-}
-
-func (op *serverOperation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, buffer *[]byte) error {
-	return s.reply(w, r, op, buffer)
-}
-
-func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, buffer *[]byte) (response, error) {
-	at := op.operation
-	at.run = func(ctx context.Context, _ store.Store, args *A) (R, error) { return op.runAt(ctx, s, args) }
-	return at.call(ctx, s, buffer)
-}
 
 // A Wait that ends at the server has used up a notification. If its caller has left before that, the client says so
 // with opLeave, and the notification is passed on. If its reply was lost, or its connection, the client repeats it:
@@ -35,14 +18,12 @@ type waitArgs struct {
 	Again bool   // it was called before, and may have ended
 }
 
-var opWait = &serverOperation[waitArgs, none]{
-	operation: operation[waitArgs, none]{
-		name: "wait", kind: waits,
-		run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
-			return none{}, s.Wait(ctx, a.Queue)
-		},
-		repeated: func(a *waitArgs) { a.Again = true },
+var opWait = &operation[waitArgs, none]{
+	name: "wait", kind: waits, check: (*waitArgs).check,
+	run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
+		return none{}, s.Wait(ctx, a.Queue)
 	},
+	repeated: func(a *waitArgs) { a.Again = true },
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
 		if a.Again {
 			s.endWait(a.ID)
@@ -69,8 +50,8 @@ type waiting struct {
 	ended chan struct{}
 }
 
-var opLeave = &serverOperation[waitArgs, none]{
-	operation: operation[waitArgs, none]{name: "leave"},
+var opLeave = &operation[waitArgs, none]{
+	name: "leave", check: (*waitArgs).check,
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
 		s.endWait(a.ID)
 		if n, ok := s.store.(store.Notifier); ok {
@@ -97,7 +78,7 @@ const leaveWithin = time.Second
 // Wait implements store.Store.
 func (c *Client) Wait(ctx context.Context, queue string) error {
 	args := &waitArgs{Queue: queue, ID: c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
-	_, err := invoke(ctx, c, &opWait.operation, args)
+	_, err := invoke(ctx, c, opWait, args)
 	if ctx.Err() == nil {
 		return err
 	}
