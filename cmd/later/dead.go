@@ -41,28 +41,20 @@ func (m *Main) deadListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return m.list(ctx, q, []later.State{later.StateDead}, r, &deadListing{now: stats.Now})
+			all := allIn(ctx, q, []later.State{later.StateDead}, r)
+			return m.listMessages(q, all, r.limit, deadListing(stats.Now))
 		}))
 	r.add(cmd.Flags(), "died")
 	return cmd
 }
 
 // deadListing is the table of later dead list.
-type deadListing struct{ now time.Time }
-
-func (*deadListing) table() *table {
-	return newTable("ID", "DIED", "REASON", ">ATTEMPTS", "LAST ERROR", "PAYLOAD")
-}
-
-func (l *deadListing) row(info *later.Info) []any {
-	return []any{
-		printable(info.ID),
-		formatWhen(info.DiedAt, l.now),
-		info.DeadReason,
-		info.Attempts,
-		preview(info.LastError, previewWidth),
-		preview(string(info.Payload), previewWidth),
-	}
+func deadListing(now time.Time) listing {
+	headings := []string{"ID", "DIED", "REASON", ">ATTEMPTS", "LAST ERROR", "PAYLOAD"}
+	return listing{headings, func(info *later.Info) []any {
+		return []any{printable(info.ID), formatWhen(info.DiedAt, now), info.DeadReason, info.Attempts,
+			preview(info.LastError, previewWidth), preview(string(info.Payload), previewWidth)}
+	}}
 }
 
 func (m *Main) deadReplayCommand() *cobra.Command {

@@ -86,11 +86,11 @@ With --json, list prints every field that later get shows.`,
 			if err != nil {
 				return err
 			}
+			all := allIn(ctx, q, states, r)
 			if ofGroup {
-				all := q.All(ctx, later.ListOptions{Group: group.name, Limit: r.page()})
-				return m.listMessages(q, all, r.limit, &stateListing{now: stats.Now})
+				all = q.All(ctx, later.ListOptions{Group: group.name, Limit: r.page()})
 			}
-			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
+			return m.listMessages(q, all, r.limit, stateListing(stats.Now))
 		}))
 	stateFlag(cmd, &state)
 	group.add(cmd, "only the messages of this `group`, in any state")
@@ -105,14 +105,16 @@ func stateFlag(cmd *cobra.Command, state *string) {
 }
 
 // listing formats messages as a table.
-type listing interface {
-	table() *table
-	row(info *later.Info) []any
+type listing struct {
+	headings []string
+	row      func(info *later.Info) []any
 }
 
-// list prints messages in the given states. The limit applies to all states together.
-func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r rangeFlags, shape listing) error {
-	all := func(yield func(*later.Info, error) bool) {
+// allIn returns the messages in the given states.
+func allIn(
+	ctx context.Context, q *later.Queue, states []later.State, r rangeFlags,
+) iter.Seq2[*later.Info, error] {
+	return func(yield func(*later.Info, error) bool) {
 		for _, state := range states {
 			options := later.ListOptions{State: state, From: r.from, To: r.to, Limit: r.page()}
 			for info, err := range q.All(ctx, options) {
@@ -122,7 +124,6 @@ func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r
 			}
 		}
 	}
-	return m.listMessages(q, all, r.limit, shape)
 }
 
 // listMessages prints up to limit messages of a queue, or all if it is 0, or notes that there are none.
@@ -136,7 +137,7 @@ func (m *Main) listMessages(q *later.Queue, all iter.Seq2[*later.Info, error], l
 
 // printMessages prints up to limit messages, or all if it is 0, and returns how many it printed.
 func (m *Main) printMessages(all iter.Seq2[*later.Info, error], limit int, shape listing) (listed int, err error) {
-	table := shape.table()
+	table := newTable(shape.headings...)
 	for info, err := range all {
 		if err == nil && limit > 0 && listed == limit {
 			m.note("there are more messages: use a higher --limit, or 0 for all")
@@ -152,23 +153,16 @@ func (m *Main) printMessages(all iter.Seq2[*later.Info, error], limit int, shape
 			if err := m.flush(table); err != nil {
 				return listed, err
 			}
-			table = shape.table()
+			table = newTable(shape.headings...)
 		}
 	}
 	return listed, m.flush(table)
 }
 
 // stateListing is the table of later list.
-type stateListing struct{ now time.Time }
-
-func (*stateListing) table() *table { return newTable("ID", "STATE", "DUE", ">ATTEMPTS", "PAYLOAD") }
-
-func (l *stateListing) row(info *later.Info) []any {
-	return []any{
-		printable(info.ID),
-		info.State,
-		formatWhen(info.Due, l.now),
-		info.Attempts,
-		preview(string(info.Payload), previewWidth),
-	}
+func stateListing(now time.Time) listing {
+	return listing{[]string{"ID", "STATE", "DUE", ">ATTEMPTS", "PAYLOAD"}, func(info *later.Info) []any {
+		return []any{printable(info.ID), info.State, formatWhen(info.Due, now), info.Attempts,
+			preview(string(info.Payload), previewWidth)}
+	}}
 }

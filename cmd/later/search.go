@@ -117,7 +117,7 @@ func (m *Main) search(ctx context.Context, q *later.Queue, f later.Filter, o *se
 		states = allStates
 	}
 	s := search{queue: q, filter: f, options: o, progress: m.newProgress(true)}
-	err := m.listMessages(q, s.all(ctx, states), o.inRange.limit, &stateListing{now: now})
+	err := m.listMessages(q, s.all(ctx, states), o.inRange.limit, stateListing(now))
 	s.progress.clear()
 	if err == nil && s.ended {
 		m.note("looked at %d messages, others may match too: use a higher --look, or 0 for all", s.looked)

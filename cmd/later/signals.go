@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -30,6 +31,7 @@ const copyWithin = 2 * time.Second
 // command and at once to the whole process group, so that the command receives it twice. SIGINT comes from people, with
 // Ctrl-C, and is never copied.
 type stopRequests struct {
+	mu         sync.Mutex
 	terminated time.Time // when the first SIGTERM came
 }
 
@@ -38,6 +40,8 @@ func (r *stopRequests) isCopy(s os.Signal) bool {
 	if s != syscall.SIGTERM {
 		return false
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.terminated.IsZero() {
 		r.terminated = time.Now()
 		return false
@@ -48,6 +52,8 @@ func (r *stopRequests) isCopy(s os.Signal) bool {
 // end keeps copies that are still to come from killing the process on its way out. Call it before signals are no longer
 // handled.
 func (r *stopRequests) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.terminated.IsZero() {
 		return
 	}
@@ -56,38 +62,42 @@ func (r *stopRequests) end() {
 	time.AfterFunc(copyWithin-time.Since(r.terminated), func() { signal.Stop(ignored) })
 }
 
+// handleSignals calls handle for each of some signals, one at a time, until stop is called.
+func handleSignals(handle func(syscall.Signal), signals ...os.Signal) (stop func()) {
+	received, ended := make(chan os.Signal, 8), make(chan struct{})
+	signal.Notify(received, signals...)
+	go func() {
+		defer close(ended)
+		for s := range received {
+			handle(s.(syscall.Signal))
+		}
+	}()
+	return func() {
+		signal.Stop(received)
+		close(received)
+		<-ended
+	}
+}
+
 // interruptible returns a context that ends at Ctrl-C or SIGTERM, with a stopError as its cause. A second signal ends
 // the process, unless it is a copy. Call stop when done.
 func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, stopSignals...)
-	stopping, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer signal.Stop(signals)
-		var requests stopRequests
-		defer requests.end()
-		for stopped := false; ; {
-			select {
-			case s := <-signals:
-				switch {
-				case requests.isCopy(s):
-				case stopped:
-					os.Exit(exitBy(s.(syscall.Signal)))
-				default:
-					stopped = true
-					cancel(&stopError{s.(syscall.Signal)})
-				}
-			case <-stopping:
-				return
-			}
+	requests, stopped := &stopRequests{}, false
+	end := handleSignals(func(s syscall.Signal) {
+		switch {
+		case requests.isCopy(s):
+		case stopped:
+			os.Exit(exitBy(s))
+		default:
+			stopped = true
+			cancel(&stopError{s})
 		}
-	}()
+	}, stopSignals...)
 	return ctx, func() {
 		cancel(nil)
-		close(stopping)
-		<-ended
+		requests.end()
+		end()
 	}
 }
 
@@ -96,20 +106,7 @@ func onHangup(f func()) (stop func()) {
 	if signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for range signals {
-			f()
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-		<-ended
-	}
+	return handleSignals(func(syscall.Signal) { f() }, syscall.SIGHUP)
 }
 
 // reportClosedOutput makes a write to a closed pipe return an error instead of ending the process, so that a command

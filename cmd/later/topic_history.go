@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -152,7 +151,8 @@ func (m *Main) topicHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			listed, err := m.printMessages(allHistory(ctx, t, r), r.limit, &historyListing{now: stats.Now})
+			all := allIn(ctx, c.Queue(reserved.History+t.Name()), []later.State{later.StateReady}, r)
+			listed, err := m.printMessages(all, r.limit, historyListing(stats.Now))
 			if listed > 0 || err != nil || m.json {
 				return err
 			}
@@ -168,40 +168,12 @@ func (m *Main) topicHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// allHistory returns the messages of a topic's history, page by page.
-func allHistory(ctx context.Context, t *later.Topic, r rangeFlags) iter.Seq2[*later.Info, error] {
-	return func(yield func(*later.Info, error) bool) {
-		o := later.HistoryOptions{From: r.from, To: r.to, Limit: r.page()}
-		for {
-			page, err := t.History(ctx, o)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, info := range page.Messages {
-				if !yield(info, nil) {
-					return
-				}
-			}
-			if o.Cursor = page.Next; o.Cursor == "" {
-				return
-			}
-		}
-	}
-}
-
 // historyListing is the table of later topic history.
-type historyListing struct{ now time.Time }
-
-func (*historyListing) table() *table { return newTable("ID", "DUE", "HEADERS", "PAYLOAD") }
-
-func (l *historyListing) row(info *later.Info) []any {
-	return []any{
-		printable(info.ID),
-		formatWhen(info.Due, l.now),
-		preview(formatHeaders(info.Headers), previewWidth),
-		preview(string(info.Payload), previewWidth),
-	}
+func historyListing(now time.Time) listing {
+	return listing{[]string{"ID", "DUE", "HEADERS", "PAYLOAD"}, func(info *later.Info) []any {
+		return []any{printable(info.ID), formatWhen(info.Due, now), preview(formatHeaders(info.Headers), previewWidth),
+			preview(string(info.Payload), previewWidth)}
+	}}
 }
 
 // formatHeaders formats headers in order of name: kind=x region=eu.

@@ -31,39 +31,29 @@ const restarting = "draining to restart"
 // workSignals handles the signals of later work and later forward, and the commands of later workers.
 type workSignals struct {
 	worker   *worker
-	received chan os.Signal
-	ended    chan struct{}
+	end      func()
+	requests stopRequests
 
 	mu       sync.Mutex // guards the fields below
 	draining bool
 	restart  bool
-	requests stopRequests
 }
 
 // listen starts to handle signals, until stop is called.
 func (w *worker) listen() *workSignals {
-	s := &workSignals{worker: w, received: make(chan os.Signal, 8), ended: make(chan struct{})}
-	signal.Notify(s.received, slices.AppendSeq(slices.Clone(stopSignals), maps.Keys(signalActions))...)
+	s := &workSignals{worker: w}
+	signals := slices.AppendSeq(slices.Clone(stopSignals), maps.Keys(signalActions))
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
-		signal.Notify(s.received, syscall.SIGHUP)
+		signals = append(signals, syscall.SIGHUP)
 	}
-	go func() {
-		defer close(s.ended)
-		for received := range s.received {
-			s.handle(received.(syscall.Signal))
-		}
-	}()
+	s.end = handleSignals(s.handle, signals...)
 	return s
 }
 
 // stop stops handling signals. It reports whether a restart was requested.
 func (s *workSignals) stop() (restart bool) {
-	s.mu.Lock()
 	s.requests.end()
-	s.mu.Unlock()
-	signal.Stop(s.received)
-	close(s.received)
-	<-s.ended
+	s.end()
 	return s.restart
 }
 
