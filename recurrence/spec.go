@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/wire"
 )
 
 // Spec says when something recurs. Exactly one of Cron, Every, RRule, Times and Series is set. Its JSON has durations
@@ -78,58 +79,33 @@ const (
 	OverlapBoth Overlap = "both"
 )
 
-// specJSON and seriesJSON are the JSON of Spec and Series.
-type specJSON struct {
-	Cron     string      `json:"cron,omitempty"`
-	Every    duration    `json:"every,omitempty"`
-	RRule    string      `json:"rrule,omitempty"`
-	Times    []time.Time `json:"times,omitempty"`
-	Series   *seriesJSON `json:"series,omitempty"`
-	TimeZone string      `json:"time_zone,omitempty"`
-	Start    time.Time   `json:"start,omitzero"`
-	End      time.Time   `json:"end,omitzero"`
-	Exclude  []string    `json:"exclude,omitempty"`
-	Jitter   duration    `json:"jitter,omitempty"`
-	MaxRuns  int         `json:"max_runs,omitempty"`
-	Gap      Gap         `json:"gap,omitempty"`
-	Overlap  Overlap     `json:"overlap,omitempty"`
-}
-
-type seriesJSON struct {
-	First  duration `json:"first"`
-	Factor float64  `json:"factor"`
-	Min    duration `json:"min,omitempty"`
-	Max    duration `json:"max,omitempty"`
-	Count  int      `json:"count"`
-}
-
 // MarshalJSON returns the spec without its empty fields.
 func (s Spec) MarshalJSON() ([]byte, error) {
-	return json.Marshal(specJSON{
+	return json.Marshal(wire.Rule{
 		Cron: s.Cron, Every: duration(s.Every), RRule: s.RRule, Times: s.Times, Series: s.Series.json(),
 		TimeZone: s.TimeZone, Start: s.Start, End: s.End, Exclude: s.Exclude, Jitter: duration(s.Jitter),
-		MaxRuns: s.MaxRuns, Gap: s.Gap, Overlap: s.Overlap,
+		MaxRuns: s.MaxRuns, Gap: string(s.Gap), Overlap: string(s.Overlap),
 	})
 }
 
-func (s *Series) json() *seriesJSON {
+func (s *Series) json() *wire.RuleSeries {
 	if s == nil {
 		return nil
 	}
-	return &seriesJSON{duration(s.First), s.Factor, duration(s.Min), duration(s.Max), s.Count}
+	return &wire.RuleSeries{First: duration(s.First), Factor: s.Factor, Min: duration(s.Min), Max: duration(s.Max),
+		Count: s.Count}
 }
 
 // UnmarshalJSON replaces the spec. A field that it does not know is an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
-	var j specJSON
+	var j wire.Rule
 	if err := jsonfields.Decode(text, &j); err != nil {
 		return err
 	}
 	*s = Spec{
 		Cron: j.Cron, Every: time.Duration(j.Every), RRule: j.RRule, Times: j.Times, TimeZone: j.TimeZone,
-		Start: j.Start,
-		End:   j.End, Exclude: j.Exclude, Jitter: time.Duration(j.Jitter), MaxRuns: j.MaxRuns, Gap: j.Gap,
-		Overlap: j.Overlap,
+		Start: j.Start, End: j.End, Exclude: j.Exclude, Jitter: time.Duration(j.Jitter), MaxRuns: j.MaxRuns, Gap: Gap(j.Gap),
+		Overlap: Overlap(j.Overlap),
 	}
 	if r := j.Series; r != nil {
 		s.Series = &Series{time.Duration(r.First), r.Factor, time.Duration(r.Min), time.Duration(r.Max), r.Count}

@@ -96,7 +96,7 @@ func codes() []any {
 // schemaNames replaces the names of types that would say little to the users of generated clients.
 var schemaNames = map[string]string{
 	"Info": "Message", "Outgoing": "OutgoingMessage", "Stats": "QueueStats", "ScheduleFields": "ScheduleSettings",
-	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage",
+	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage", "RuleSeries": "ScheduleSeries",
 }
 
 // schemaName returns the name of the schema of a type. A hint is given for types without one.

@@ -45,58 +45,40 @@ var (
 
 // describeMounted describes the operations that are mounted beside a Server, as later serve does.
 func (s *Server) describeMounted() {
-	describe := func(op huma.Operation, right string) {
+	describe := func(right string, op huma.Operation, status string, response *huma.Response) {
 		op.Extensions = map[string]any{"x-right": right, "x-mounted": true}
+		op.Responses = map[string]*huma.Response{status: response}
 		describeProblems(&op, op.RequestBody != nil)
 		s.api.OpenAPI().AddOperation(&op)
 		s.mux.HandleFunc(op.Method+" "+op.Path, noRoute) // unless it is mounted; other methods are answered with 405
 	}
-	text := func(about string) map[string]*huma.Response {
-		return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
-			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	open := func(op *huma.Operation) { op.Security = noneNeeds }
+	text := &huma.Schema{Type: huma.TypeString}
+	content := func(mediaType string, schema *huma.Schema) map[string]*huma.MediaType {
+		return map[string]*huma.MediaType{mediaType: {Schema: schema}}
 	}
-	healthy := func(about string) map[string]*huma.Response {
-		return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
-			jsonType: {Schema: s.schemaOf(typeOf[Health]())}}}}
+	cookie := func(about string) map[string]*huma.Param {
+		return map[string]*huma.Param{"Set-Cookie": {Description: about, Schema: text}}
 	}
-	describe(huma.Operation{
-		OperationID: "getLiveness",
-		Method:      http.MethodGet, Path: "/healthz", Tags: []string{"server"}, Summary: "Ask whether the process is alive",
-		Description: "503 means that it is to be restarted. Needs no authentication.",
-		Security:    noneNeeds, Responses: healthy("It is alive"),
-	}, "none")
-	describe(huma.Operation{
-		OperationID: "getReadiness",
-		Method:      http.MethodGet, Path: "/readyz", Tags: []string{"server"},
-		Summary:     "Ask whether requests can be served",
-		Description: "503 means that the store cannot be reached. Needs no authentication.",
-		Security:    noneNeeds, Responses: healthy("Requests can be served"),
-	}, "none")
-	describe(huma.Operation{
-		OperationID: "getMetrics",
-		Method:      http.MethodGet, Path: "/metrics", Tags: []string{"server"}, Summary: "Read metrics for Prometheus",
-		Description: "In the text format of Prometheus, or in the one that Accept asks for.",
-		Responses:   text("Metrics"),
-	}, access.Look.Name())
-	describe(huma.Operation{
-		OperationID: "logIn",
-		Method:      http.MethodPost, Path: access.LoginPath, Tags: []string{"access"},
-		Summary: "Exchange a token for a cookie", Errors: []int{http.StatusUnauthorized},
-		Description: "For browsers: the cookie lasts 12 hours. Other programs send the token with each request.",
-		Security:    noneNeeds,
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			jsonType: {Schema: s.schemaOf(typeOf[access.Credentials]())}}},
-		Responses: map[string]*huma.Response{"204": {Description: "Logged in", Headers: map[string]*huma.Param{
-			"Set-Cookie": {Description: "The login", Schema: &huma.Schema{Type: huma.TypeString}}}}},
-	}, "none")
-	describe(huma.Operation{
-		OperationID: "logOut",
-		Method:      http.MethodPost, Path: access.LogoutPath, Tags: []string{"access"}, Summary: "End a login",
-		Description: "The reply removes the cookie.",
-		Security:    noneNeeds,
-		Responses: map[string]*huma.Response{"204": {Description: "Logged out", Headers: map[string]*huma.Param{
-			"Set-Cookie": {Description: "Removes the cookie", Schema: &huma.Schema{Type: huma.TypeString}}}}},
-	}, "none")
+	health := content(jsonType, s.schemaOf(typeOf[Health]()))
+	describe("none", on("GET /healthz", "server", "getLiveness", "Ask whether the process is alive", open,
+		says("503 means that it is to be restarted. Needs no authentication.")),
+		"200", &huma.Response{Description: "It is alive", Content: health})
+	describe("none", on("GET /readyz", "server", "getReadiness", "Ask whether requests can be served", open,
+		says("503 means that the store cannot be reached. Needs no authentication.")),
+		"200", &huma.Response{Description: "Requests can be served", Content: health})
+	describe(access.Look.Name(), on("GET /metrics", "server", "getMetrics", "Read metrics for Prometheus",
+		says("In the text format of Prometheus, or in the one that Accept asks for.")),
+		"200", &huma.Response{Description: "Metrics", Content: content("text/plain", text)})
+	logIn := on("POST "+access.LoginPath, "access", "logIn", "Exchange a token for a cookie", open,
+		fails(http.StatusUnauthorized),
+		says("For browsers: the cookie lasts 12 hours. Other programs send the token with each request."))
+	logIn.RequestBody = &huma.RequestBody{Required: true,
+		Content: content(jsonType, s.schemaOf(typeOf[access.Credentials]()))}
+	describe("none", logIn, "204", &huma.Response{Description: "Logged in", Headers: cookie("The login")})
+	describe("none", on("POST "+access.LogoutPath, "access", "logOut", "End a login", open,
+		says("The reply removes the cookie.")),
+		"204", &huma.Response{Description: "Logged out", Headers: cookie("Removes the cookie")})
 }
 
 // Health is the reply of a probe that finds nothing wrong.

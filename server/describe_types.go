@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -20,7 +21,8 @@ const schemaPrefix = "#/components/schemas/"
 // newRegistry returns a registry in which text types with few values are named enumerations.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemaPrefix, schemaName)
-	for _, t := range []reflect.Type{typeOf[wire.Duration](), typeOf[message.Duration](), typeOf[message.Delay]()} {
+	for _, t := range []reflect.Type{typeOf[wire.Duration](), typeOf[message.Duration](), typeOf[message.Delay](),
+		typeOf[jsonfields.Duration]()} {
 		r.RegisterTypeAlias(t, typeOf[Duration]())
 	}
 	r.RegisterTypeAlias(typeOf[message.Time](), typeOf[time.Time]())

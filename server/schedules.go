@@ -13,8 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/jsonfields"
-	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/recurrence"
@@ -56,15 +54,12 @@ type Schedule struct{ later.Schedule }
 
 // Schema returns the schema of the JSON that later.Schedule decodes.
 func (Schedule) Schema(r huma.Registry) *huma.Schema {
-	return r.Schema(typeOf[ScheduleFields](), true, "")
+	return r.Schema(typeOf[wire.ScheduleFields](), true, "")
 }
 
-// UnmarshalJSON decodes a schedule as later.Schedule does, if its fields are as they are described.
+// UnmarshalJSON decodes a schedule. Errors do not name it, because the path or the place in a list does.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
-	if err := jsonfields.Decode(text, new(ScheduleFields)); err != nil {
-		return err
-	}
-	return s.Schedule.UnmarshalJSON(text)
+	return errors.Unwrap(s.Schedule.UnmarshalJSON(text))
 }
 
 // ScheduleInfo is a schedule in a reply.
@@ -75,44 +70,8 @@ func (ScheduleInfo) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(typeOf[scheduleInfoFields](), true, "")
 }
 
-// ScheduleFields are the fields of a schedule.
-type ScheduleFields struct {
-	Name  string `json:"name,omitempty" maxLength:"80" doc:"Default: that of the path"`
-	Queue string `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
-	Set   string `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
-	message.Payload
-	Headers map[string]string `json:"headers,omitempty" maxProperties:"61"`
-	message.Common
-	Missed       string   `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
-	MissedWithin Duration `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
-	MissedMax    int      `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
-	Unfinished   string   `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
-
-	Cron     string          `json:"cron,omitempty" doc:"A cron expression, or a name such as @daily. Give one of cron, every, rrule, times and series"`
-	Every    Duration        `json:"every,omitempty" doc:"An interval from start"`
-	RRule    string          `json:"rrule,omitempty" doc:"A rule of RFC 5545; start is its DTSTART"`
-	Times    []time.Time     `json:"times,omitempty" maxItems:"10000"`
-	Series   *scheduleSeries `json:"series,omitempty" doc:"Delays from start that grow or shrink"`
-	TimeZone string          `json:"time_zone,omitempty" doc:"Of cron and rrule, such as Europe/Berlin. Default: UTC"`
-	Start    *time.Time      `json:"start,omitempty" doc:"The earliest time. Default: when the schedule is created"`
-	End      *time.Time      `json:"end,omitempty" doc:"There are no runs from this time on"`
-	Exclude  []string        `json:"exclude,omitempty" maxItems:"1000" doc:"Days, times, and ranges of them, such as 2030-12-24/2030-12-31"`
-	Jitter   Duration        `json:"jitter,omitempty" doc:"Delay each run by up to this, the same each time"`
-	MaxRuns  int             `json:"max_runs,omitempty" minimum:"0" doc:"The schedule has finished after so many runs. Default: no limit"`
-	Gap      string          `json:"gap,omitempty" enum:"shift,skip" doc:"What happens to a local time that the clock skips. Default: shift"`
-	Overlap  string          `json:"overlap,omitempty" enum:"first,both" doc:"What happens to a local time that the clock shows twice. Default: first"`
-}
-
-type scheduleSeries struct {
-	First  Duration `json:"first" doc:"The first delay"`
-	Factor float64  `json:"factor" doc:"Each further delay is so many times the one before"`
-	Min    Duration `json:"min,omitempty"`
-	Max    Duration `json:"max,omitempty"`
-	Count  int      `json:"count" minimum:"1" maximum:"10000"`
-}
-
 type scheduleInfoFields struct {
-	ScheduleFields
+	wire.ScheduleFields
 	wire.ScheduleStatus
 }
 

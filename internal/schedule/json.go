@@ -12,38 +12,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// scheduleJSON is the JSON of a Schedule. Its rule is next to the other fields.
-type scheduleJSON struct {
-	Name  string `json:"name,omitempty"`
-	Queue string `json:"queue,omitempty"`
-	Set   string `json:"set,omitempty"`
-	message.Payload
-	Headers map[string]string `json:"headers,omitempty"`
-	message.Common
-	Missed       MissedPolicy        `json:"missed,omitempty"`
-	MissedWithin jsonfields.Duration `json:"missed_within,omitempty"`
-	MissedMax    int                 `json:"missed_max,omitempty"`
-	Unfinished   UnfinishedPolicy    `json:"unfinished,omitempty"`
-	ruleJSON
-}
-
-// ruleJSON has the fields of a recurrence.Spec.
-type ruleJSON struct {
-	Cron     json.RawMessage `json:"cron,omitempty"`
-	Every    json.RawMessage `json:"every,omitempty"`
-	RRule    json.RawMessage `json:"rrule,omitempty"`
-	Times    json.RawMessage `json:"times,omitempty"`
-	Series   json.RawMessage `json:"series,omitempty"`
-	TimeZone json.RawMessage `json:"time_zone,omitempty"`
-	Start    json.RawMessage `json:"start,omitempty"`
-	End      json.RawMessage `json:"end,omitempty"`
-	Exclude  json.RawMessage `json:"exclude,omitempty"`
-	Jitter   json.RawMessage `json:"jitter,omitempty"`
-	MaxRuns  json.RawMessage `json:"max_runs,omitempty"`
-	Gap      json.RawMessage `json:"gap,omitempty"`
-	Overlap  json.RawMessage `json:"overlap,omitempty"`
-}
-
 // MarshalJSON returns the JSON of the schedule, as in a file for Apply and in the store. The fields of When are next to
 // its own.
 func (s Schedule) MarshalJSON() ([]byte, error) {
@@ -53,10 +21,10 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	}
 	m := s.message()
 	content := message.NewContent(&m)
-	return JoinObjects(jsontext.Append(nil, scheduleJSON{
+	return JoinObjects(jsontext.Append(nil, wire.ScheduleFields{
 		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: content.Payload, Headers: content.Headers,
-		Common: content.Common, Missed: s.Missed, MissedWithin: jsonfields.Duration(s.MissedWithin),
-		MissedMax: s.MissedMax, Unfinished: s.Unfinished,
+		Common: content.Common, Missed: string(s.Missed), MissedWithin: jsonfields.Duration(s.MissedWithin),
+		MissedMax: s.MissedMax, Unfinished: string(s.Unfinished),
 	}), when), nil
 }
 
@@ -82,11 +50,11 @@ func RunJSON(r Run) *wire.Run {
 // UnmarshalJSON replaces the schedule by one that MarshalJSON returned or a user wrote. A payload that is a JSON
 // value has its content type in Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
-	var j scheduleJSON
+	var j wire.ScheduleFields
 	err := jsonfields.Decode(text, &j)
 	var when []byte
 	if err == nil {
-		when, err = json.Marshal(j.ruleJSON)
+		when, err = json.Marshal(j.Rule)
 	}
 	if err == nil {
 		err = s.When.UnmarshalJSON(when)
@@ -103,8 +71,8 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	*s = Schedule{
-		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Missed: j.Missed,
-		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: j.Unfinished,
+		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Missed: MissedPolicy(j.Missed),
+		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: UnfinishedPolicy(j.Unfinished),
 	}
 	s.setMessage(&m)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
@@ -85,9 +86,9 @@ func TestScheduleJSONHasEveryFieldOfARule(t *testing.T) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	known := jsonfields.Fields(new(ruleJSON))
+	known := jsonfields.Fields(new(wire.Rule))
 	if len(fields) != len(known) || len(fields) != reflect.TypeFor[recurrence.Spec]().NumField() {
-		t.Errorf("a rule's JSON has the fields %v, and ruleJSON %d", fields, len(known))
+		t.Errorf("a rule's JSON has the fields %v, and wire.Rule %d", fields, len(known))
 	}
 	for _, f := range known {
 		if fields[f.Name] == nil {
