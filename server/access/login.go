@@ -1,7 +1,9 @@
 package access
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,4 +92,11 @@ func checkHeaders(r *http.Request) error {
 func (c *Control) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{Name: LoginCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get(forwardedProto) == "https"})
+}
+
+// NewToken returns a token with 130 random bits, and its SHA-256 in hexadecimal digits for the configuration file.
+func NewToken() (token, hash string) {
+	token = "later_" + rand.Text()
+	digits := sha256.Sum256([]byte(token))
+	return token, hex.EncodeToString(digits[:])
 }
