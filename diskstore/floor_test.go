@@ -44,28 +44,6 @@ func TestLastOfTheReserveIsForWhatMakesRoom(t *testing.T) {
 	}
 }
 
-func TestMergesThatFindNoRoomEnd(t *testing.T) {
-	q, _, _, s := newQuota(t)
-	defer s.Close()
-	s.reserve.free(syscall.ENOSPC, 0)
-	s.reserve.merge()
-	q.fill(0)
-	for n := 0; s.reserve.mayMerge(); n++ {
-		if n == 10 {
-			t.Fatal("merges go on without room")
-		}
-		s.reserve.postpone(syscall.ENOSPC) // as when the write fails after all
-	}
-	q.fill(10 * testReserve)
-	s.reserve.merge()
-	for n := 0; s.reserve.mayMerge(); n++ {
-		if n == 10 {
-			t.Fatal("merges go on although each finds no room")
-		}
-		s.reserve.postpone(syscall.ENOSPC)
-	}
-}
-
 func TestFileOfTheStoreWaitsForRoomAndABackupDoesNot(t *testing.T) {
 	_, _, clock, s := newQuota(t)
 	defer s.Close()

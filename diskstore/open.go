@@ -258,8 +258,6 @@ func (s *Store) options(isNew bool) *pebble.Options {
 		Logger:                pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
-			WriteStallBegin: func(pebble.WriteStallBeginInfo) { s.reserve.setStalled(true) },
-			WriteStallEnd:   func() { s.reserve.setStalled(false) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.logger.Error("later: damaged file", "dir", s.dir, "file", info.Path, "cause", info.Details)
 			},

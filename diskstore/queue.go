@@ -165,14 +165,14 @@ func (t *tx) set(key, value []byte) {
 }
 
 func (t *tx) remove(key []byte) {
-	t.key, t.s.room.removed = key, true
+	t.key = key
 	if err := t.batch.Delete(key, nil); err != nil {
 		t.s.fail(err)
 	}
 }
 
 func (t *tx) removeRange(from, to []byte) {
-	t.s.room.removed = true
+	t.s.reserve.emptied.Store(true)
 	if err := t.batch.DeleteRange(from, to, nil); err != nil {
 		t.s.fail(err)
 	}
