@@ -42,7 +42,13 @@ func newQueue(c *Client, name string) *Queue {
 		dropped: new(atomic.Int64), activity: c.reporter.Of(name),
 	}
 	cfg := batch.Config{Timeout: callTimeout, Closed: errClientClosed}
-	q.sends = batch.NewSends(q.store, c.confirming, cfg)
+	var prompt batch.SendFunc
+	if p, ok := c.store.(store.PromptSender); ok {
+		prompt = func(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
+			return q.counted(p.SendPromptly(ctx, q.name, msgs))
+		}
+	}
+	q.sends = batch.NewSends(q.store, prompt, c.confirming, cfg)
 	q.settles = batch.NewSettles(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
 		return c.store.Settle(ctx, q.name, items)
 	}, cfg)

@@ -17,8 +17,7 @@ import (
 // Send sends a message and returns its id once the store has it.
 //
 // Without options the message is due at once, has a generated id, and has store.DefaultMaxAttempts
-// attempts. Concurrent Sends to a queue are batched. The payload may be reused when Send has returned. A lone
-// Send is fastest with a context that cannot end, such as context.Background.
+// attempts. Concurrent Sends to a queue are batched. The payload may be reused when Send has returned.
 //
 // Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
 // window, unless OnDuplicate says otherwise. ErrNotDurable, for sends with a Durability, means that the
@@ -204,9 +203,13 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 	return err
 }
 
-// store makes one call, and counts the messages that it added. Either all or none are sent one by one.
+// store makes one call. Either all or none of its messages are sent one by one.
 func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
-	results, err := q.client.store.Send(ctx, q.name, msgs)
+	return q.counted(q.client.store.Send(ctx, q.name, msgs))
+}
+
+// counted counts the messages that a call added.
+func (q *Queue) counted(results []store.SendResult, err error) ([]store.SendResult, error) {
 	sent := 0
 	for i := range results {
 		if results[i].Added() {

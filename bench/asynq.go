@@ -26,7 +26,7 @@ func asynqSubjects() []*subject {
 	return []*subject{
 		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at "+
 			"its defaults", asynq.Config{}, "send", "drain", "lateness", "herd", "memory", "idle",
-			"instructions"),
+			"clients", "single", "life", "workers", "instructions"),
 		variant("asynq-tuned", "asynq, intervals 10 ms",
 			"as asynq, with DelayedTaskCheckInterval and TaskCheckInterval 10 ms (defaults: 5 s and 1 s)",
 			asynq.Config{DelayedTaskCheckInterval: 10 * time.Millisecond, TaskCheckInterval: 10 * time.Millisecond},

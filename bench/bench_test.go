@@ -25,6 +25,7 @@ func tinyPlan() plan {
 	p.Herd = 300
 	p.Growth, p.GrowthOps, p.Memory, p.MemoryFor = []int{500, 1000}, 20, []int{100}, 200
 	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
+	p.Small, p.Lives, p.Workers = []int{30}, []int{200}, []int{2}
 	p.Instructions = 20
 	return p
 }

@@ -185,10 +185,15 @@ func (r *results) cell(workload, subject, value string, n int, option string) st
 func caseName(workload string, n int) string {
 	unit := map[string]string{
 		"send": "senders", "lateness": "msg/s", "growth": "pending", "memory": "bytes", "idle": "processes",
+		"clients": "min", "single": "min", "life": "msg/s", "workers": "workers",
 	}[workload]
 	switch {
 	case unit == "":
 		return workload
+	case n == spreadMinutes && (workload == "clients" || workload == "single"):
+		return "1 to 48 h"
+	case n == 24*60 && (workload == "clients" || workload == "single"):
+		return "24 h"
 	case workload == "send" && n == 0:
 		return "batches of 1,000"
 	case n == 1:

@@ -35,6 +35,10 @@ type plan struct {
 	IdleFor   time.Duration `json:"idle_ns"`
 	Settle    time.Duration `json:"idle_settle_ns"`
 
+	Small   []int `json:"small_minutes"`
+	Lives   []int `json:"life_rates"`
+	Workers []int `json:"workers"`
+
 	Instructions int `json:"instructions_calls"`
 }
 
@@ -46,6 +50,7 @@ func fullPlan() plan {
 		Growth: []int{10_000, 100_000, 1_000_000, 8_000_000, 10_000_000}, GrowthOps: 2000,
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
+		Small: []int{30, 24 * 60, spreadMinutes}, Lives: []int{200, 2000}, Workers: []int{64},
 		Instructions: 1000,
 	}
 }
@@ -58,6 +63,7 @@ func quickPlan() plan {
 	p.Herd, p.Patience = 20_000, 15*time.Second
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
+	p.Workers = []int{8}
 	p.Instructions = 200
 	return p
 }
@@ -82,6 +88,10 @@ var workloads = []*workload{
 	{"growth", true, noCase, runGrowth, nil},
 	{"memory", true, func(p *plan) []int { return p.Memory }, runMemory, nil},
 	{"idle", true, func(p *plan) []int { return p.Idle }, runIdle, nil},
+	{"clients", false, func(p *plan) []int { return p.Small }, runClients, nil},
+	{"single", false, func(p *plan) []int { return p.Small }, runSingle, nil},
+	{"life", false, func(p *plan) []int { return p.Lives }, runLife, nil},
+	{"workers", false, func(p *plan) []int { return p.Workers }, runWorkers, nil},
 	{"instructions", true, noCase, runInstructions, underValgrind},
 }
 

@@ -92,6 +92,7 @@ func (d *damaged) sendPacked(ids ...string) string {
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}
+	d.s.pack(d.Context(), "q")
 	names, err := d.rdb.ZRange(d.Context(), d.key("bucket_starts"), 0, -1).Result()
 	if err != nil || len(names) != 1 {
 		d.Fatal(names, err)

@@ -50,7 +50,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	waiting := s.waker.claiming(ctx, queue)
 	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
 	if repeated == "0" {
-		s.addCommon(c, queue, claimOne, store.Millis(req.Lease), lease, waiting.channel, req.Max)
+		s.addCommon(c, queue, claimFew, store.Millis(req.Lease), lease, waiting.channel, req.Max)
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -58,30 +58,26 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		return store.Claim{}, err
 	}
 	r := reply.([]any)
-	var envelopes, records, died, expired []any // records: position and record alternating
-	if one := r[5:]; len(one) == 1 {            // of claim_one.lua
-		envelopes = one
+	var envelopes, records, died, expired, dropped []any // records: position and record alternating
+	found := false                                       // the lease, so another attempt of this call made it, and another process may have its reply
+	if _, few := r[5].(string); few {                    // of claim_few.lua
+		envelopes = r[5:]
 	} else {
 		envelopes, records, died, expired = r[5].([]any), r[6].([]any), r[7].([]any), r[8].([]any)
+		if len(r) > 9 {
+			dropped = r[9].([]any)
+		}
+		found = len(r) > 10
 	}
 	claim := store.Claim{
 		Now:      time.UnixMicro(r[0].(int64)),
 		More:     r[2].(int64) == 1,
 		Deadline: store.Time(r[3].(int64)),
 		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
+		Died:     stringsOf(died),
+		Expired:  stringsOf(expired),
+		Dropped:  stringsOf(dropped),
 	}
-	for _, id := range died {
-		claim.Died = append(claim.Died, id.(string))
-	}
-	for _, id := range expired {
-		claim.Expired = append(claim.Expired, id.(string))
-	}
-	if len(r) > 9 {
-		for _, id := range r[9].([]any) {
-			claim.Dropped = append(claim.Dropped, id.(string))
-		}
-	}
-	found := len(r) > 10 // the lease, so another attempt of this call made it, and another process may have its reply
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
 		removed: len(envelopes) > 0 && c.args[c.repeated] != "1" && !found})
 
@@ -131,6 +127,13 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		claim.Died = append(claim.Died, died...)
 	}
 	return claim, nil
+}
+
+func stringsOf(list []any) (all []string) {
+	for _, text := range list {
+		all = append(all, text.(string))
+	}
+	return all
 }
 
 // dropMissing acks messages of a new lease that do not exist, because another program deleted them from the hash alone.

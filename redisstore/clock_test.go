@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,12 @@ import (
 
 // frozenClockScripts are the scripts with a clock that a test can freeze and move. The clock is a key with the
 // queue's hash tag that no script declares, which a server allows if it is in the same slot.
-var frozenClockScripts = loadScripts(frozenClock, luaConstants)
+// They pack each message due far ahead as soon as it is sent.
+var frozenClockScripts = func() scripts {
+	constants := maps.Clone(luaConstants)
+	constants["PACK_ONE_IN"] = "1"
+	return loadScripts(frozenClock, constants)
+}()
 
 // packing are such scripts that pack every scheduled message into buckets of only a few messages, so that buckets are
 // created, filled, partly emptied and deleted all the time. Long messages are not packed.
@@ -25,16 +29,14 @@ var packing = func() scripts {
 	constants["PACK_AFTER_MS"], constants["PROMOTE_LEAD_MS"], constants["BUCKET_BYTES"] = "0", "5", "100"
 	constants["PACK_MAX_ENVELOPE"], constants["CHUNK_BYTES"], constants["BUCKET_LINE_BYTES"] = "60", "200", "20"
 	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["PACK_MAX_BUCKETS"] = "16384", "9", "8"
-	constants["HISTOGRAM_STEP"], constants["HISTOGRAM_WORK"] = "3", "30"
+	constants["HISTOGRAM_STEP"], constants["HISTOGRAM_WORK"], constants["PACK_ONE_IN"] = "3", "30", "1"
 	return loadScripts(frozenClock, constants)
 }()
 
-var frozenClock = `local function server_time()
+const frozenClock = `(function()
   local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
   return frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
-end
-
-` + strings.Replace(renderer{texts: map[string]string{}}.text("_clock.lua"), "redis.call('TIME')", "server_time()", 1)
+end)()`
 
 // newFrozenClock returns a store with a clock that tests can move.
 func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {

@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// Most calls of a process that has little to do are of one message, and nothing about it is unusual: no record, no
-// dedup window, no repetition. A script that handles every case takes up to twice as long for it as one that handles
-// only this case, with the keys that it needs: a script pays for each function that it defines, and for each key and
-// argument. So such calls first try a script of their own. If it replies UNCOMMON, it has done nothing, and the call
-// goes to the script for every case.
+// Most calls of a process that has little to do are of one message or a few, and nothing about them is unusual: no
+// record, no dedup window, no repetition. A script that handles every case takes up to twice as long for it as one that
+// handles only this case, with the keys that it needs: a script pays for each function that it defines, and for each
+// key and argument. So such calls first try a script of their own. If it replies UNCOMMON, it has done nothing, and the
+// call goes to the script for every case.
 
 // commonCase is one of these scripts.
 type commonCase int
 
 const (
 	sendOne commonCase = iota
-	claimOne
-	ackOne
+	claimFew
+	ackFew
 	commonCases
 )
 
@@ -28,9 +28,9 @@ var commonScripts = [commonCases]struct {
 }{
 	sendOne: {"send_one", []string{"due", "messages", "records", "dedup", "meta", "sessions", "old_sessions",
 		"wake"}},
-	claimOne: {"claim_one", []string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup",
-		"meta", "sessions", "old_sessions", "bucket_starts", "wake"}},
-	ackOne: {"ack_one", []string{"messages", "leases", "lease_deadlines", "records", "meta", "sessions",
+	claimFew: {"claim_few", []string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup",
+		"meta", "bucket_starts", "wake"}},
+	ackFew: {"ack_few", []string{"messages", "leases", "lease_deadlines", "records", "meta", "sessions",
 		"old_sessions"}},
 }
 
@@ -79,7 +79,8 @@ type commonCall struct {
 	args []any
 }
 
-// addCommon makes a call try the common case first. The arguments follow the session and request number.
+// addCommon makes a call try the common case first. The arguments follow the session and request number, except in a
+// claim, which does not need them: see repeats_until in keys.go.
 func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
 	use := &s.keys.of(queue).common[of]
 	if !use.try() {
@@ -88,6 +89,8 @@ func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
 	sc := s.scripts[commonScripts[of].name]
 	all := make([]any, 0, 3+len(use.keys)+2+len(args))
 	all = append(append(all, "evalsha", sc.sha, len(use.keys)), use.keys...)
-	all = append(all, c.args[c.stamp:c.stamp+2]...)
+	if of != claimFew {
+		all = append(all, c.args[c.stamp:c.stamp+2]...)
+	}
 	c.common = &commonCall{sc, use, append(all, args...)}
 }

@@ -28,7 +28,7 @@ type commonQueue struct {
 	*testing.T
 	s    *Store
 	rdb  redis.UniversalClient
-	held store.Receipt
+	held []store.Receipt
 }
 
 const commonName = "common"
@@ -53,11 +53,14 @@ func (x *commonQueue) add(id string, delay time.Duration, change ...func(*store.
 
 func (x *commonQueue) hold(n int) {
 	c := claim(x.T, x.s, commonName, n, time.Minute)
-	x.held = c.Messages[0].Receipt
+	x.held = nil
+	for _, m := range c.Messages {
+		x.held = append(x.held, m.Receipt)
+	}
 }
 
 func (x *commonQueue) settle(action store.Action, window time.Duration) string {
-	st := store.Settlement{Receipt: x.held, Action: action, DedupWindow: window}
+	st := store.Settlement{Receipt: x.held[0], Action: action, DedupWindow: window}
 	r, err := x.s.Settle(x.Context(), commonName, []store.Settlement{st})
 	return fmt.Sprint(r, err)
 }
@@ -135,6 +138,15 @@ func claimCommon(n int) func(x *commonQueue) string {
 
 func ackCommon(x *commonQueue) string { return x.settle(store.Ack, 0) }
 
+func ackAllCommon(x *commonQueue) string {
+	var acks []store.Settlement
+	for _, r := range x.held {
+		acks = append(acks, store.Settlement{Receipt: r, Action: store.Ack})
+	}
+	r, err := x.s.Settle(x.Context(), commonName, acks)
+	return fmt.Sprint(r, err)
+}
+
 func near(ids ...string) func(x *commonQueue) {
 	return func(x *commonQueue) {
 		for _, id := range ids {
@@ -147,6 +159,14 @@ func ready(ids ...string) func(x *commonQueue) {
 	return func(x *commonQueue) {
 		for _, id := range ids {
 			x.add(id, 0)
+		}
+	}
+}
+
+func many(n int) func(x *commonQueue) {
+	return func(x *commonQueue) {
+		for i := range n {
+			x.add(fmt.Sprint("many", i), 0)
 		}
 	}
 }
@@ -210,6 +230,10 @@ func commonTests() []commonTest {
 		_, err := x.s.Cancel(x.Context(), commonName, store.CancelRequest{IDs: []string{"held0"}})
 		x.ok(err)
 	}
+	repeated := func(x *commonQueue) {
+		until := time.UnixMicro(1_900_000_000_000_003).Add(2 * rememberRequests).UnixMilli()
+		x.ok(x.rdb.HSet(x.Context(), x.key("meta"), "repeats_until", until).Err())
+	}
 	newer := func(x *commonQueue) { x.ok(x.rdb.HSet(x.Context(), x.key("meta"), "format", "999").Err()) }
 	return []commonTest{
 		{"send to a new queue", nothing, sendCommon("new", time.Second), false},
@@ -219,7 +243,7 @@ func commonTests() []commonTest {
 			true},
 		{"send of a duplicate", near("old"), sendCommon("old", time.Minute), true},
 		{"send of the longest", near("o"), sendCommon("longer", time.Minute), false},
-		{"send of a far message", near("old"), sendCommon("far", 2*time.Hour), false},
+		{"send of a far message", near("old"), sendCommon("far", 2*time.Hour), true},
 		{"send with a record", also(near("longest"), failed("old")), sendCommon("new", time.Minute), true},
 		{"send of an id with a record", also(near("longest"), failed("old")), sendCommon("old", time.Minute), false},
 		{"send beside a dedup window", also(near("longest"), deduped), sendCommon("new", time.Minute), true},
@@ -237,7 +261,17 @@ func commonTests() []commonTest {
 		{"claim", ready("a"), claimCommon(10), true},
 		{"claim of one", ready("a"), claimCommon(1), true},
 		{"claim of one of two", ready("a", "b"), claimCommon(1), true},
-		{"claim of two", ready("a", "b"), claimCommon(10), false},
+		{"claim of two", ready("a", "b"), claimCommon(10), true},
+		{"claim of two of two", ready("a", "b"), claimCommon(2), false},
+		{"claim of three due at two times", also(ready("a"), near("b"), ready("c"), later(time.Second), near("d")),
+			claimCommon(10), true},
+		{"claim of many", many(8), claimCommon(10), true},
+		{"claim of too many", many(9), claimCommon(20), false},
+		{"claim of long ones", func(x *commonQueue) {
+			for i := range 3 {
+				x.add(fmt.Sprint("long", i), 0, func(m *store.Outgoing) { m.Payload = make([]byte, 1<<19) })
+			}
+		}, claimCommon(10), false},
 		{"claim of none", near("a"), claimCommon(10), false},
 		{"claim before another", also(ready("a"), near("b")), claimCommon(10), true},
 		{"claim beside a lease", also(heldOf(1, 1), ready("a")), claimCommon(10), true},
@@ -265,6 +299,7 @@ func commonTests() []commonTest {
 		{"claim with dead messages of an age", also(retainAge, buried, ready("a")), claimCommon(10), true},
 		{"claim with dead messages beyond it", also(retainAge, buried, later(time.Hour), ready("a")), claimCommon(10),
 			false},
+		{"claim after a repeated one", also(ready("a"), repeated), claimCommon(10), false},
 		{"claim of a newer format", also(ready("a"), newer), claimCommon(10), false},
 		{"claim beside a waiting process", also(ready("a"), lists(idle)), claimCommon(10), true},
 		{"claim beside a promise", also(ready("a"), near("b"), lists(20)), claimCommon(10), true},
@@ -272,7 +307,24 @@ func commonTests() []commonTest {
 
 		{"ack", heldOf(1, 1), ackCommon, true},
 		{"ack beside others", also(heldOf(1, 1), ready("a")), ackCommon, true},
-		{"ack of one of two", heldOf(2, 2), ackCommon, false},
+		{"ack of one of two", heldOf(2, 2), ackCommon, true},
+		{"ack of the other of two", also(heldOf(2, 2), func(x *commonQueue) {
+			ackCommon(x)
+			x.held = x.held[1:]
+		}), ackCommon, true},
+		{"ack of one of two twice", also(heldOf(2, 2), func(x *commonQueue) { ackCommon(x) }), ackCommon, false},
+		{"ack of two leases", also(heldOf(1, 1), func(x *commonQueue) {
+			first := x.held
+			x.add("other", 0)
+			x.hold(1)
+			x.held = append(first, x.held...)
+		}), ackAllCommon, false},
+		{"ack of one due at the same time as others", also(many(3), func(x *commonQueue) { x.hold(3) }), ackCommon, true},
+		{"ack of the first due time", also(ready("a"), near("b"), later(time.Second), func(x *commonQueue) { x.hold(2) }),
+			ackCommon, true},
+		{"ack of both of two", heldOf(2, 2), ackAllCommon, true},
+		{"ack of both of two, one with a record", also(failed("a"), ready("b"), func(x *commonQueue) { x.hold(2) }),
+			ackAllCommon, false},
 		{"ack with a record", also(failed("a"), func(x *commonQueue) { x.hold(1) }), ackCommon, false},
 		{"ack beside a dead message", also(buried, heldOf(1, 1)), ackCommon, true},
 		{"ack beside a cancelled message", also(heldOf(1, 1), cancelHeld, ready("a"), func(x *commonQueue) { x.hold(1) }),
@@ -318,7 +370,7 @@ func TestCommonCaseEqualsEveryCase(t *testing.T) {
 				ctx := context.WithoutCancel(t.Context())
 				replies = append(replies, maskLeases(ctx, x, test.call(x)))
 				dumps = append(dumps, x.dump())
-				common := uses[sendOne].last.Load()*uses[claimOne].last.Load()*uses[ackOne].last.Load() == 0
+				common := uses[sendOne].last.Load()*uses[claimFew].last.Load()*uses[ackFew].last.Load() == 0
 				if i == 0 && common != test.common {
 					t.Errorf("it is the common case: %v, want %v", common, test.common)
 				}
@@ -355,8 +407,8 @@ func TestCommonCaseChangesNothingWithAWrongKey(t *testing.T) {
 		call   func(x *commonQueue) string
 	}{
 		{sendOne, near("old"), sendCommon("new", 0)},
-		{claimOne, ready("a"), claimCommon(10)},
-		{ackOne, heldOf(1, 1), ackCommon},
+		{claimFew, ready("a"), claimCommon(10)},
+		{ackFew, heldOf(1, 1), ackCommon},
 	} {
 		for _, key := range commonScripts[test.of].keys {
 			s := newFrozenClock(t, rdb, Prefix(fmt.Sprintf("wrong%d-%s:", i, key)))

@@ -54,8 +54,8 @@ type nodeConns struct {
 	inUse chan struct{} // a token for each connection in use, at most the client's PoolSize
 }
 
-// errConnClosed is returned when a dedicatedConn would dial again.
-var errConnClosed = &net.OpError{Op: "dial", Err: errors.New("connection for durable sends is closed")}
+// errConnClosed is returned when a client with one connection would dial again.
+var errConnClosed = &net.OpError{Op: "dial", Err: errors.New("the connection is closed")}
 
 // acquire returns a connection to the server of a client, waiting while too many are in use. The caller must release
 // it.
@@ -136,34 +136,45 @@ func (d *dedicatedConns) close() {
 
 // newDedicatedConn connects with the client's options and asks for the confirmations that the server can give.
 func newDedicatedConn(ctx context.Context, from *redis.Client) (*dedicatedConn, error) {
-	opt := *from.Options()
+	opt := dedicatedOptions(from, "-durable", func(conn net.Conn) net.Conn { return conn })
 	conn := &dedicatedConn{createdAt: time.Now(), readTimeout: opt.ReadTimeout}
 	if conn.readTimeout <= 0 {
 		conn.readTimeout = defaultReadTimeout
 	}
+	opt.ReadTimeout = -1 // each read has its own timeout
+	conn.client = redis.NewClient(opt)
+	if err := conn.probe(ctx); err != nil {
+		conn.client.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// dedicatedOptions returns the options of a client with one connection, which is dialed once and used as wrap returns it.
+func dedicatedOptions(from *redis.Client, suffix string, wrap func(net.Conn) net.Conn) *redis.Options {
+	opt := *from.Options()
 	dial, dialed := opt.Dialer, false
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if dialed {
 			return nil, errConnClosed
 		}
 		dialed = true
-		return dial(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(conn), nil
 	}
 	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns, opt.PipelinePoolSize = 1, 0, 1, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ConnMaxIdleTime, opt.ConnMaxLifetime = -1, -1
-	opt.ReadTimeout, opt.ContextTimeoutEnabled = -1, true // each read has its own timeout
+	opt.ContextTimeoutEnabled = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ClientSideCacheConfig, opt.ClientSideCache = nil, nil
 	if opt.ClientName != "" {
-		opt.ClientName += "-durable"
+		opt.ClientName += suffix
 	}
-	conn.client = redis.NewClient(&opt)
-	if err := conn.probe(ctx); err != nil {
-		conn.client.Close()
-		return nil, err
-	}
-	return conn, nil
+	return &opt
 }
 
 // limit bounds a call that may wait for a while. It ignores cancellation of the caller's context, because the outcome

@@ -105,7 +105,7 @@ func TestRepeatedClaimSettlesNothing(t *testing.T) {
 				before = leases()
 			}})
 			s.preflightDone.Store(true)
-			s.keys.of(o.queue).common[claimOne].skip.Store(1) // the reply of its script is not the one to lose
+			s.keys.of(o.queue).common[claimFew].skip.Store(1) // the reply of its script is not the one to lose
 			c, err := s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
 			if err != nil || len(c.Messages) != 1 || c.Messages[0].ID != "a" || len(c.Died) > 0 {
 				t.Fatalf("Claim = %+v, %v; want a alone", c, err)

@@ -35,6 +35,7 @@ import (
 //	dead_max_count      how many dead messages are kept; none: all
 //	dead_dropped        how many dead messages were removed because of these
 //	packed_messages     number of messages in buckets
+//	repeats_until       when first attempts of repeated claims have arrived at the latest, in ms
 //
 // Four more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events;
 // and once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the

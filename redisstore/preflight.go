@@ -21,9 +21,13 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.closing.Err() != nil {
 		return store.ErrClosed
 	}
-	if s.preflightDone.Load() {
+	prompt := ctx.Value(promptKey{}) != nil
+	if s.preflightDone.Load() && (!prompt || s.mute.Load() == 0) {
 		s.remark(ctx)
 		return nil
+	}
+	if prompt {
+		return promptly(ctx, func(ctx context.Context) error { return s.ready(context.WithValue(ctx, promptKey{}, nil)) })
 	}
 	select {
 	case s.preflightLock <- struct{}{}:

@@ -79,6 +79,7 @@ var luaConstants = map[string]string{
 	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
 	"FEW_RECORDS":         "32",
 	"FEW_MESSAGES":        "4",
+	"FEW_READY":           "8",
 	"ONCE_WINDOW_MS":      strconv.FormatInt(store.OnceWindow.Milliseconds(), 10),
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
@@ -102,6 +103,9 @@ var luaConstants = map[string]string{
 	"HISTOGRAM_WORK":      "1000",                       // µs of a histogram call, about
 	"MAX_DUE_MS":          "8796093022208",              // in the year 2248, more than any due time
 	"PACK_MAX_ENVELOPE":   "16384",                      // bytes of a packed envelope at most: a cancel has to read it
+	"PACK_ONE_IN":         "128",                        // far sends alone until their process packs them, about
+	"MAX_PACKED":          "160",                        // messages that one call packs; more, so that it catches up
+	"PACK_BYTES":          "262144",                     // of messages that are packed later in one call
 	"PACK_MAX_BUCKETS":    strconv.Itoa(store.MaxBatch), // buckets that a send reads at most, about
 }
 
@@ -118,17 +122,16 @@ type scripts map[string]*script
 // production returns the scripts that stores use. They are rendered when the first store needs them.
 var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
 
-// loadScripts renders every script. A clock that is not empty replaces the text of lua/_clock.lua, so that tests can
-// control time.
+// serverTime is how scripts read the clock.
+const serverTime = "redis.call('TIME')"
+
+// loadScripts renders every script. A clock that is not empty replaces serverTime, so that tests can control time.
 func loadScripts(clock string, constants map[string]string) scripts {
 	files, err := luaFiles.ReadDir("lua")
 	if err != nil {
 		panic(err) // the files are embedded
 	}
-	r := renderer{constants: constants, texts: map[string]string{}}
-	if clock != "" {
-		r.texts["_clock.lua"] = clock
-	}
+	r := renderer{constants: constants, clock: cmp.Or(clock, serverTime), texts: map[string]string{}}
 	all := scripts{}
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "_") {
@@ -146,7 +149,8 @@ func loadScripts(clock string, constants map[string]string) scripts {
 // renderer inserts includes and constants into scripts.
 type renderer struct {
 	constants map[string]string
-	texts     map[string]string // files with their constants
+	clock     string
+	texts     map[string]string // files with their constants and clock
 	keys      string            // the text of lua/_keys.lua for a script with fewer keys
 }
 
@@ -181,7 +185,7 @@ func (r renderer) text(file string) string {
 	if err != nil {
 		panic(err)
 	}
-	r.texts[file] = r.replaceConstants(string(text))
+	r.texts[file] = strings.ReplaceAll(r.replaceConstants(string(text)), serverTime, r.clock)
 	return r.texts[file]
 }
 
@@ -285,13 +289,13 @@ func (s *Store) execute(ctx context.Context, sc *script, callArgs []any) (any, e
 	callArgs[1] = sc.sha
 	cmd := scriptCmd{redis.NewCmd(ctx, callArgs...)}
 	cmd.SetFirstKeyPos(3)
-	err := s.rdb.Process(ctx, cmd)
+	err := s.process(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args := append([]any(nil), callArgs...)
 		args[0], args[1] = "eval", sc.body
 		cmd = scriptCmd{redis.NewCmd(ctx, args...)}
 		cmd.SetFirstKeyPos(3)
-		err = s.rdb.Process(ctx, cmd)
+		err = s.process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, err
@@ -324,12 +328,13 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 
 // formatError returns the error of a queue in a format that this version does not read.
 func (s *Store) formatError(ctx context.Context, queue string) error {
-	format, err := s.rdb.HGet(ctx, s.keys.key(queue, "meta"), "format").Result()
+	cmd := redis.NewStringCmd(ctx, "hget", s.keys.key(queue, "meta"), "format")
+	err := s.process(ctx, cmd)
 	if err != nil {
 		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it "+
 			"failed: %w; %w", queue, err, store.ErrUnsupported)
 	}
-	of, advice := formatAdvice(format)
+	of, advice := formatAdvice(cmd.Val())
 	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)
 }
 
@@ -413,7 +418,7 @@ func (s *Store) runCreating(ctx context.Context, queue string, c *call, flag int
 // register adds a queue's name to the registry.
 func (s *Store) register(ctx context.Context, queue string) error {
 	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
-		return s.rdb.SAdd(ctx, s.keys.registry(), queue).Result()
+		return nil, s.process(ctx, redis.NewIntCmd(ctx, "sadd", s.keys.registry(), queue))
 	})
 	if err != nil {
 		return fmt.Errorf("register queue %q: %w", queue, err)

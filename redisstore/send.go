@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"strconv"
-	"time"
 	"unsafe"
 
 	"github.com/laterq/later/internal/envelope"
@@ -130,7 +129,7 @@ func (s *Store) send(
 			c.add(i + 1)
 		}
 	}
-	if len(indexes) == 1 && !durable.Asked() && !inspect && !isFar(first.Due) && first.Group == "" && condition == nil {
+	if len(indexes) == 1 && !durable.Asked() && !inspect && first.Group == "" && condition == nil {
 		s.addCommon(c, queue, sendOne, maxBytes, &texts[0], &first.ID, &texts[1])
 	}
 	run := s.runRegistered
@@ -148,8 +147,11 @@ func (s *Store) send(
 		}
 		return nil
 	}
-	if duplicate, ok := reply.(int64); ok { // of send_one.lua
-		results[indexes[0]].Duplicate = duplicate == 1
+	if one, ok := reply.(int64); ok { // of send_one.lua
+		results[indexes[0]].Duplicate = one == 1
+		if one == 2 {
+			s.pack(ctx, queue)
+		}
 		return nil
 	}
 	for _, position := range reply.([]any) {
@@ -161,6 +163,14 @@ func (s *Store) send(
 		}
 	}
 	return nil
+}
+
+// pack packs messages that are due far ahead and were sent one by one. If it fails, a later send does it.
+func (s *Store) pack(ctx context.Context, queue string) {
+	c := s.newCall("pack", queue, 0)
+	if _, err := s.execute(ctx, c.script, c.args); err != nil {
+		s.log.DebugContext(ctx, "packing messages failed", "queue", queue, "error", err)
+	}
 }
 
 // seenIDs detects repeated ids. It is nil if there can be none.
@@ -183,14 +193,6 @@ func (s seenIDs) add(id string) bool {
 	n := len(s)
 	s[id] = struct{}{}
 	return len(s) == n
-}
-
-// isFar reports whether a message is due so late that it is packed, by this machine's clock.
-func isFar(due store.Due) bool {
-	if due.At.IsZero() {
-		return due.Delay > packAfter
-	}
-	return time.Until(due.At) > packAfter
 }
 
 func appendDue(b []byte, due store.Due) []byte {

@@ -199,13 +199,11 @@ func (s *Store) ack(
 	if condition != nil {
 		c.addCondition(condition)
 	}
-	if r := &settlements[indexes[0]].Receipt; len(indexes) == 1 && withDedup+grouped == 0 && condition == nil {
-		if runs, _ := splitRuns(settlements, indexes); len(runs) == 1 && len(r.Claim.(*leaseSnapshot).lines) == 1 {
-			s.addCommon(c, queue, ackOne, &r.Lease, len(r.Claim.(*leaseSnapshot).text), &r.ID)
-		}
+	if withDedup+grouped == 0 && condition == nil {
+		s.addFewAcks(c, queue, settlements, indexes)
 	}
 	reply, err := s.run(ctx, queue, c)
-	if err != nil || reply == any(int64(0)) { // of ack_one.lua
+	if err != nil || reply == any(int64(0)) { // of ack_few.lua
 		return err
 	}
 	if isConflict(reply) {
@@ -216,6 +214,30 @@ func (s *Store) ack(
 		results[indexes[position.(int64)-1]].Err = store.ErrLeaseLost
 	}
 	return nil
+}
+
+// maxFewAcks is the number of messages that an ack of the common case may have, unless they are all messages of a lease.
+const maxFewAcks = 8
+
+// addFewAcks makes an ack try the common case first if it is of all or a few messages of one lease.
+func (s *Store) addFewAcks(c *call, queue string, settlements []store.Settlement, indexes []int) {
+	r := &settlements[indexes[0]].Receipt
+	snapshot, ok := r.Claim.(*leaseSnapshot)
+	if _, singles := splitRuns(settlements, indexes); !ok || len(singles) > 0 {
+		return
+	}
+	length := 0
+	if len(snapshot.lines) == len(indexes) {
+		length = len(snapshot.text)
+	} else if len(indexes) > maxFewAcks {
+		return
+	}
+	args := make([]any, 0, 2+len(indexes))
+	args = append(args, &r.Lease, length)
+	for _, p := range indexes {
+		args = append(args, &settlements[p].Receipt.ID)
+	}
+	s.addCommon(c, queue, ackFew, args...)
 }
 
 // refuseAll sets the results of settlements with a condition that is not met.

@@ -45,6 +45,7 @@ type Store struct {
 	closeWith      context.CancelFunc
 	waker          waker
 	dedicatedConns dedicatedConns // of durable sends
+	lines          lines
 	sessions       sessions
 	watchers       watchers
 	silent         atomic.Bool // set once it is logged that this process may not publish events
@@ -116,6 +117,7 @@ func (s *Store) Close() error {
 	s.closeWith()
 	s.watchers.close()
 	s.dedicatedConns.close()
+	s.lines.close()
 	if s.ownsClient {
 		return s.rdb.Close()
 	}

@@ -27,6 +27,8 @@ var worstSends = []worstCase{
 		msgs := w.messages(store.MaxBatch, fullPayload, scattered)
 		return func() { w.send(msgs) }
 	}},
+	{"pack", "far ahead", func(w *worst) func() { return w.unpacked(store.MaxBatch, 10) }},
+	{"pack", "16 KiB far ahead", func(w *worst) func() { return w.unpacked(200, 16<<10-400) }},
 	{"restore", "500 with failures, far ahead", func(w *worst) func() {
 		w.sends(w.far, 10, scattered)
 		infos := make([]store.Info, store.MaxBatch)
@@ -73,6 +75,16 @@ var worstSends = []worstCase{
 	{"ack_then", "of 7 messages in 64 queues", func(w *worst) func() {
 		return w.follows(7, store.MaxFollowUpQueues, 1, 2000, scattered)
 	}},
+}
+
+// unpacked packs messages that are due far ahead and are not packed yet, because they were sent to be due earlier.
+func (w *worst) unpacked(n, size int) func() {
+	w.sends(w.far, 10, scattered)
+	for i, m := range w.sends(n, size, func(int) store.Due { return store.Due{Delay: time.Minute} }) {
+		_, err := w.s.Reschedule(w.Context(), w.queue, []string{m.ID}, scattered(i))
+		w.ok(err)
+	}
+	return func() { w.s.pack(w.Context(), w.queue) }
 }
 
 // follows acks messages which have follow-ups in so many queues each.

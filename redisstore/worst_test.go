@@ -56,6 +56,7 @@ return reply`
 // in one that has a limit of its own.
 var mostWork = map[string][2]int64{
 	"send":           {600, 5000},
+	"pack":           {300, 700},
 	"restore":        {60, 5000},
 	"collapse":       {600, 5000},
 	"ack_then":       {2000, 5000},
@@ -133,7 +134,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
-	"send_one": true, "claim_one": true, "ack_one": true}
+	"send_one": true, "claim_few": true, "ack_few": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.

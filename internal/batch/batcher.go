@@ -38,7 +38,7 @@ type Config struct {
 //
 // An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with
 // others until one returns. So a lone item is never delayed, and batches grow with the load. If its caller
-// waits for it in any case, it is sent on the caller's own goroutine. The items of a Group are batched
+// waits for it in any case, or the call ends with the caller's context, it is sent on the caller's own goroutine. The items of a Group are batched
 // separately and wait for linger at most.
 //
 // Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and
@@ -50,7 +50,8 @@ type Config struct {
 // stops claiming while too many of its settles are in flight.
 type Batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
-	size    func(item T) int // bytes towards store.MaxBatchBytes
+	prompt  func(ctx context.Context, items []T) ([]R, error) // call, but returns as soon as ctx ends; may be nil
+	size    func(item T) int                                  // bytes towards store.MaxBatchBytes
 	cfg     Config
 	linger  time.Duration // for groups, or for crowds if it gathers
 	gathers bool
@@ -216,7 +217,8 @@ func (b *Batcher[T, R]) sendReady() {
 		b.mu.Unlock()
 
 		if sent > 0 { // otherwise all were withdrawn
-			results, err := b.send(next.items)
+			// The call may serve many callers, so no caller's context ends it.
+			results, err := b.send(context.Background(), b.call, next.items)
 			b.mu.Lock()
 			b.sending -= sent // first, since those who are answered may send again at once
 			b.mu.Unlock()
@@ -278,11 +280,12 @@ func (g *batch[T, R]) empty() {
 }
 
 // send makes one call.
-func (b *Batcher[T, R]) send(items []T) ([]R, error) {
-	// The call may serve many callers, so no caller's context ends it.
-	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout)
+func (b *Batcher[T, R]) send(
+	ctx context.Context, call func(context.Context, []T) ([]R, error), items []T,
+) ([]R, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
-	results, err := b.call(ctx, items)
+	results, err := call(ctx, items)
 	if err == nil && len(results) != len(items) {
 		err = fmt.Errorf("store answered %d items with %d results: %w", len(items), len(results), store.ErrCorrupt)
 	}
@@ -296,8 +299,8 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	if ctx.Done() == nil && b.beginAlone() {
-		return b.sendAlone(item)
+	if (ctx.Done() == nil || b.prompt != nil) && b.beginAlone() {
+		return b.sendAlone(ctx, item)
 	}
 	w := b.waiters.Get().(*waiter[R])
 	if err := b.Put(item, w, nil); err != nil {
@@ -324,7 +327,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 		b.waiters.Put(w)
 		return a.result, a.err
 	default: // w will still be answered, so it cannot be reused
-		return none, fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
+		return none, unknownOutcome(ctx)
 	}
 }
 
@@ -343,14 +346,26 @@ func (b *Batcher[T, R]) beginAlone() bool {
 
 // sendAlone sends one item on the caller's goroutine, without the cost of waking another one. If other items
 // have come since, it leaves them to sendReady.
-func (b *Batcher[T, R]) sendAlone(item T) (R, error) {
+func (b *Batcher[T, R]) sendAlone(ctx context.Context, item T) (R, error) {
 	defer b.endAlone()
-	results, err := b.send([]T{item})
-	if err != nil {
-		var none R
+	call := b.call
+	if ctx.Done() != nil {
+		call = b.prompt
+	}
+	var none R
+	switch results, err := b.send(ctx, call, []T{item}); {
+	case err == nil:
+		return results[0], nil
+	case ctx.Err() != nil:
+		return none, unknownOutcome(ctx)
+	default:
 		return none, err
 	}
-	return results[0], nil
+}
+
+// unknownOutcome returns the error of a caller that left during its call.
+func unknownOutcome(ctx context.Context) error {
+	return fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
 }
 
 func (b *Batcher[T, R]) endAlone() {

@@ -87,20 +87,46 @@ func TestBatcherSendsALoneItemAtOnce(t *testing.T) {
 
 func TestBatcherSendsALoneItemOnItsCallersGoroutine(t *testing.T) {
 	own := false
-	b := newBatcher(func(_ context.Context, items []string) ([]string, error) {
+	call := func(_ context.Context, items []string) ([]string, error) {
 		own = strings.Contains(string(debug.Stack()), "OnItsCallersGoroutine(")
 		return items, nil
-	}, stringSize, testConfig)
+	}
 	for _, c := range []struct {
-		ctx  context.Context
-		want bool
+		ctx          context.Context
+		prompt, want bool
 	}{
-		{context.WithoutCancel(t.Context()), true},
-		{t.Context(), false}, // do must return when it ends
+		{context.WithoutCancel(t.Context()), false, true},
+		{t.Context(), false, false}, // do must return when it ends
+		{t.Context(), true, true},
 	} {
-		if _, err := b.Do(c.ctx, "lone"); err != nil || own != c.want {
-			t.Errorf("sent on its caller's goroutine: %t, %v", own, err)
+		b := newBatcher(call, stringSize, testConfig)
+		if c.prompt {
+			b.prompt = call
 		}
+		if _, err := b.Do(c.ctx, "lone"); err != nil || own != c.want {
+			t.Errorf("prompt %t: sent on its caller's goroutine: %t, %v", c.prompt, own, err)
+		}
+		b.Close()
+	}
+}
+
+// A call that ends with the caller's context reports what the caller needs to know.
+func TestBatcherReportsAnUnknownOutcomeOfAPromptCall(t *testing.T) {
+	b := newBatcher[string, string](nil, stringSize, testConfig)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	b.prompt = func(ctx context.Context, items []string) ([]string, error) {
+		cancel(gone)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if _, err := b.Do(ctx, "lone"); !errors.Is(err, gone) || !strings.Contains(err.Error(), "outcome unknown") {
+		t.Errorf("got %v, want an unknown outcome because of %v", err, gone)
+	}
+	refused := errors.New("refused")
+	b.prompt = func(context.Context, []string) ([]string, error) { return nil, refused }
+	if _, err := b.Do(t.Context(), "lone"); err != refused {
+		t.Errorf("got %v, want %v", err, refused)
 	}
 	b.Close()
 }

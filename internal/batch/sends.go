@@ -37,13 +37,14 @@ type Sends struct {
 	alone   sync.WaitGroup // durable sends that are not batched
 }
 
-// NewSends returns Sends that make calls with call. Calls of durable sends end with confirming.
-func NewSends(call SendFunc, confirming context.Context, cfg Config) *Sends {
+// NewSends returns Sends that make calls with call, or with prompt, which returns as soon as its context ends; prompt may
+// be nil. Calls of durable sends end with confirming.
+func NewSends(call, prompt SendFunc, confirming context.Context, cfg Config) *Sends {
 	s := &Sends{
 		call: call, cfg: cfg, confirming: confirming,
 		plain: newBatcher(call, sendSize, cfg), oneByOne: newBatcher(call, sendSize, cfg),
 	}
-	s.plain.linger, s.plain.gathers = gatherFor, true
+	s.plain.prompt, s.plain.linger, s.plain.gathers = prompt, gatherFor, true
 	return s
 }
 

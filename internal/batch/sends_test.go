@@ -41,7 +41,7 @@ func (c *recordedCalls) send(_ context.Context, msgs []store.Outgoing) ([]store.
 
 func TestSendsKeepFewBatchersOfDurabilities(t *testing.T) {
 	calls := &recordedCalls{}
-	s := NewSends(calls.send, t.Context(), testConfig)
+	s := NewSends(calls.send, nil, t.Context(), testConfig)
 	for i := range 3 * maxDurableBatchers {
 		if _, err := s.Do(t.Context(), outgoing("id", durable(time.Second+time.Duration(i)))); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestSendsKeepFewBatchersOfDurabilities(t *testing.T) {
 
 func TestSendsOfOneDurabilityAreSplitByWhetherTheyGoOneByOne(t *testing.T) {
 	calls := &recordedCalls{}
-	s := NewSends(calls.send, t.Context(), testConfig)
+	s := NewSends(calls.send, nil, t.Context(), testConfig)
 	defer s.Close()
 	d := durable(time.Second)
 	part := []store.Outgoing{
@@ -81,7 +81,7 @@ func sendsTo(t *testing.T, s store.Store) *Sends {
 	t.Helper()
 	sends := NewSends(func(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 		return s.Send(ctx, "q", msgs)
-	}, t.Context(), testConfig)
+	}, nil, t.Context(), testConfig)
 	t.Cleanup(func() {
 		sends.Close()
 		if err := s.Close(); err != nil {
@@ -148,7 +148,7 @@ func TestDurableSendsEndWithTheirClient(t *testing.T) {
 		close(begun)
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
-	}, confirming, testConfig)
+	}, nil, confirming, testConfig)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		_, err := s.Do(context.Background(), outgoing("id", durable(time.Minute)))

@@ -17,6 +17,8 @@ type SendConfig struct {
 	Batch      int           // messages per call; 0 or 1 sends single messages
 	Size       int           // payload bytes, MinSize or more
 	Limit      time.Duration // 0 means no limit
+	// Interruptible makes each call with a context that can be cancelled, as the context of a web request can.
+	Interruptible bool
 	// Due returns when a message is due. Default: at a random time in 10 to 50 minutes.
 	Due func(number int) time.Time `json:"-"`
 }
@@ -42,7 +44,10 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	var next, sent atomic.Int64
 	begin := time.Now()
 	err := inParallel(ctx, cfg.Goroutines, func(ctx context.Context) error {
-		sending := context.WithoutCancel(ctx) // do not interrupt a call, and do not pay for making calls interruptible
+		sending := ctx
+		if !cfg.Interruptible {
+			sending = context.WithoutCancel(ctx) // do not interrupt a call, and do not pay for making calls interruptible
+		}
 		payload := make([]byte, cfg.Size)
 		for ctx.Err() == nil && (cfg.Limit == 0 || time.Since(begin) < cfg.Limit) {
 			first := int(next.Add(int64(max(1, cfg.Batch)))) - max(1, cfg.Batch)

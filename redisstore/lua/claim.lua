@@ -75,7 +75,7 @@ local function repeated_claim(text, now, now_us)
 end
 
 local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
-  'dead_max_age_ms', 'dead_max_count')
+  'dead_max_age_ms', 'dead_max_count', 'repeats_until')
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
@@ -91,7 +91,10 @@ if ARGV[3] == '1' and not previous then
   for _, key in ipairs(sets) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS }) do redis.call('HLEN', key) end
   record_request(ARGV[1], ARGV[2], now)
+  -- Until then its first attempt may arrive, which claim_few.lua would not notice.
+  redis.call('HSET', META, 'repeats_until', now + 2 * SESSION_TURN_MS)
 end
+if meta[8] and tonumber(meta[8]) <= now then redis.call('HDEL', META, 'repeats_until') end
 if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 

@@ -3,29 +3,31 @@
 -- KEYS   as common.go lists them
 -- ARGV   1 session, 2 request number, 3 length of the envelope with the prefix of a packed one
 --        4 due time: "+ms" from now, or ms since 1970; 5 id, 6 envelope without own attempts, expiry or group
--- Reply  0; 1 if the message is a duplicate; UNCOMMON if nothing was done because the queue does not exist or has
---        another format, the message would be packed or is the longest yet, its id has a record or a dedup window, the
---        request is repeated or the first after a turn of sessions, or the process to notify is not the first in WAKE
+-- Reply  0; 1 if the message is a duplicate; 2 if it was sent and it is time to call pack.lua; UNCOMMON if nothing was
+--        done because the queue does not exist or has another format, the message is the longest yet, its id has a
+--        record or a dedup window, the request is repeated or the first after a turn of sessions, or the process to
+--        notify is not the first in WAKE
 -- Safe   no allow-oom: a full server refuses the whole script. MESSAGES is written first; every other key was read
 --        before. A process that is notified of a duplicate claims in vain.
 --@include keys
---@include clock
---@include due
+--@include now
 --@include common_session
---@include rehash
-local since = next_request(ARGV[1], ARGV[2])
 local format, max_envelope_bytes = unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes'))
-if not since or format ~= FORMAT or tonumber(max_envelope_bytes or 0) < tonumber(ARGV[3]) then return UNCOMMON end
-local now, now_us = read_clock()
-if turns(since, now) then return UNCOMMON end
+if format ~= FORMAT or tonumber(max_envelope_bytes or 0) < tonumber(ARGV[3]) then return UNCOMMON end
 local score, id = ARGV[4], ARGV[5]
-local due = due_at(now_us, score)
-if string.byte(score) == 43 then score = string.format('%.0f', due) end -- 43 is "+", from now
-if due - now > PACK_AFTER_MS or redis.call('EXISTS', RECORDS, DEDUP) > 0
+local due = tonumber(score)
+if string.byte(score) == 43 then -- 43 is "+", from now, see due_at in _due.lua
+  due = (due > 0 and math.ceil(now_us / 1000) or now) + math.max(due, 0)
+  score = string.format('%d', due)
+end
+if redis.call('EXISTS', RECORDS, DEDUP) > 0
   and (redis.call('HEXISTS', RECORDS, id) == 1 or redis.call('ZSCORE', DEDUP, id)) then
   return UNCOMMON
 end
-if now_us % 16 == 0 then speed_up_rehash(16) end -- on behalf of 16 sends
+if now_us % 16 == 0 then -- on behalf of 16 sends
+--@include rehash
+  speed_up_rehash(16)
+end
 
 local process, at
 if redis.call('ZCOUNT', DUE, '-inf', score) == 0 then -- the earliest: see notify in _waiting.lua
@@ -38,7 +40,7 @@ if redis.call('ZCOUNT', DUE, '-inf', score) == 0 then -- the earliest: see notif
     if promise < now - BROKEN_AFTER_MS or at == now and promise < IDLE and redis.call('ZCARD', WAKE) > 1 then
       return UNCOMMON
     end
-    at = string.format('%.0f', at)
+    at = string.format('%d', at)
     if redis.pcall('PUBLISH', process, at .. ' ' .. WAKE) ~= 1 then return UNCOMMON end
   end
 end
@@ -49,4 +51,4 @@ end
 redis.call('HSET', SESSIONS, ARGV[1], ARGV[2])
 redis.call('ZADD', DUE, score, id)
 if process then redis.call('ZADD', WAKE, at, process) end
-return 0
+return now_us % PACK_ONE_IN == 0 and due - now > PACK_AFTER_MS and 2 or 0

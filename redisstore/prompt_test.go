@@ -1,0 +1,129 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// noticed is a connection that reports each script call that it writes.
+type noticed struct {
+	net.Conn
+	calls chan<- struct{}
+}
+
+func (c noticed) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if bytes.Contains(p, []byte("evalsha")) {
+		select {
+		case c.calls <- struct{}{}:
+		default:
+		}
+	}
+	return n, err
+}
+
+// notSingle is a client that is not a *redis.Client, like that of a Cluster.
+type notSingle struct{ redis.UniversalClient }
+
+// A prompt send returns when its context ends, although the server is frozen and reads have no timeout. Afterwards
+// sends work as before, and the interrupted one is repeated under the same id without harm.
+func TestPromptSendReturnsWhenItsContextEnds(t *testing.T) {
+	for name, of := range map[string]func(rdb *redis.Client) redis.UniversalClient{
+		"single": func(rdb *redis.Client) redis.UniversalClient { return rdb },
+		"other":  func(rdb *redis.Client) redis.UniversalClient { return notSingle{rdb} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			opt := *server.Options()
+			calls := make(chan struct{}, 1)
+			opt.ReadTimeout, opt.WriteTimeout = -1, -1
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return noticed{conn, calls}, err
+			}
+			rdb := redis.NewClient(&opt)
+			s := newStore(t, of(rdb))
+			t.Cleanup(func() { rdb.Close() })
+			send := func(ctx context.Context, id string) error {
+				_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: id}}})
+				return err
+			}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if err := send(ctx, "first"); err != nil { // the queue exists, and there is an idle connection
+				t.Fatal(err)
+			}
+			<-calls
+			server.Freeze(t)
+			gone := errors.New("gone")
+			for _, id := range []string{"idle connection", "no idle connection"} {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				sent := make(chan error)
+				go func() { sent <- send(ctx, id) }()
+				if name == "single" && id == "idle connection" {
+					<-calls
+				}
+				cancel(gone)
+				if err := <-sent; !errors.Is(err, gone) {
+					t.Errorf("send with %s = %v, want %v", id, err, gone)
+				}
+			}
+			server.Thaw(t)
+			for _, id := range []string{"idle connection", "no idle connection", "last"} {
+				if err := send(ctx, id); err != nil {
+					t.Errorf("send of %s after the freeze = %v", id, err)
+				}
+			}
+			if n := rdb.HLen(t.Context(), "later:{q}:messages").Val(); n != 4 {
+				t.Errorf("the queue has %d messages, want 4", n)
+			}
+		})
+	}
+}
+
+// Prompt sends one after the other share a connection, which the server may close in between.
+func TestPromptSendsShareAConnection(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, end := context.WithTimeout(t.Context(), time.Hour)
+	defer end()
+	send := func(n int) {
+		for range n {
+			_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: store.NewID()}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send(20)
+	opened := func() string {
+		for line := range strings.Lines(rdb.Info(t.Context(), "stats").Val()) {
+			if strings.HasPrefix(line, "total_connections_received:") {
+				return line
+			}
+		}
+		return "unknown"
+	}
+	before := opened()
+	send(20)
+	if after := opened(); after != before {
+		t.Errorf("20 sends opened connections: %s, before %s", after, before)
+	}
+	if err := rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	send(1)
+	if n := rdb.HLen(t.Context(), "later:{q}:messages").Val(); n != 41 {
+		t.Errorf("the queue has %d messages, want 41", n)
+	}
+}
