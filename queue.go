@@ -72,6 +72,21 @@ func (q *Queue) checkSend() error { return cmp.Or(q.invalid, q.old, q.kept) }
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
+// called makes a call to the client's store, and returns its result.
+func called[T any](c *Client, f func() (T, error)) (result T, err error) {
+	if err := c.begin(); err != nil {
+		return result, err
+	}
+	defer c.calls.Done()
+	return f()
+}
+
+// call is called for a call without a result.
+func (c *Client) call(f func() error) error {
+	_, err := called(c, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
 // event reports an event of a message without a claim, or of the queue.
 func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
 	if q.wantsEvents() {

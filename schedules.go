@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/laterq/later/internal/schedule"
@@ -28,13 +26,7 @@ type Schedules struct {
 func (c *Client) Schedules() *Schedules { return &Schedules{c, &c.schedules} }
 
 // call makes calls to the store.
-func (s *Schedules) call(f func() error) error {
-	if err := s.client.begin(); err != nil {
-		return err
-	}
-	defer s.client.calls.Done()
-	return f()
-}
+func (s *Schedules) call(f func() error) error { return s.client.call(f) }
 
 // PutResult is the effect of a Put.
 type PutResult = schedule.PutResult
@@ -61,53 +53,25 @@ func (s *Schedules) Put(ctx context.Context, put Schedule) (PutResult, error) {
 // PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" for a new
 // schedule. If it returns false, PutIf returns ErrConflict and changes nothing. If the schedule is replaced between the
 // call of allow and the change, allow is called again. A nil allow always allows the change.
-func (s *Schedules) PutIf(
-	ctx context.Context, put Schedule, allow func(version string) bool,
-) (result PutResult, err error) {
-	put.stored().Normalize()
-	if err := put.stored().CheckNormal(); err != nil {
-		return "", err
-	}
-	err = s.call(func() (err error) {
-		result, err = s.book.Put(ctx, *put.stored(), allow)
-		return err
-	})
-	return result, err
+func (s *Schedules) PutIf(ctx context.Context, put Schedule, allow func(version string) bool) (PutResult, error) {
+	return called(s.client, func() (PutResult, error) { return s.book.Put(ctx, put, allow) })
 }
 
 // Get returns a schedule. It returns ErrNotFound if there is none with the name.
-func (s *Schedules) Get(ctx context.Context, name string) (info *ScheduleInfo, err error) {
-	if err := schedule.CheckName(name); err != nil {
-		return nil, err
-	}
-	err = s.call(func() error {
-		r, err := s.book.Get(ctx, name)
-		if err == nil {
-			info = newScheduleInfo(r)
-		}
-		return err
-	})
-	return info, err
+func (s *Schedules) Get(ctx context.Context, name string) (*ScheduleInfo, error) {
+	return called(s.client, func() (*ScheduleInfo, error) { return s.book.Get(ctx, name) })
 }
 
 // Delete deletes a schedule. Runs that were sent stay in their queue. Delete returns ErrNotFound if there is none with
 // the name.
 func (s *Schedules) Delete(ctx context.Context, name string) error {
-	if err := schedule.CheckName(name); err != nil {
-		return err
-	}
 	return s.call(func() error { return s.book.Delete(ctx, name) })
 }
 
-// SchedulePage is a page of schedules.
-type SchedulePage struct {
-	Schedules []*ScheduleInfo
-	// Unreadable has an error for each schedule of the page that cannot be read. The error names the schedule, which
-	// does not run.
-	Unreadable []error
-	// Next is the cursor of the next page, or "" if this is the last one.
-	Next string
-}
+// SchedulePage is a page of schedules: Schedules, and Unreadable with an error for each schedule of the page that
+// cannot be read. The error names the schedule, which does not run. Next is the cursor of the next page, or "" if this
+// is the last one.
+type SchedulePage = schedule.Page
 
 // List returns a page of all schedules, in order of name: up to limit, 1 to store.MaxBatch or 0 for 100, from a cursor
 // on, which is "" for the first page and else SchedulePage.Next.
@@ -116,15 +80,7 @@ func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page Sc
 	if err != nil {
 		return page, err
 	}
-	err = s.call(func() error {
-		records, unreadable, next, err := s.book.List(ctx, req.Cursor, req.Limit)
-		page.Unreadable, page.Next = unreadable, next
-		for _, r := range records {
-			page.Schedules = append(page.Schedules, newScheduleInfo(r))
-		}
-		return err
-	})
-	return page, err
+	return called(s.client, func() (SchedulePage, error) { return s.book.List(ctx, req.Cursor, req.Limit) })
 }
 
 // All returns an iterator over all schedules, in order of name within a page. For a schedule that cannot be read it
@@ -157,22 +113,14 @@ func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 // Pause stops the runs of a schedule until Resume, with a note of up to 1,024 bytes for people. It returns ErrNotFound
 // if the schedule does not exist. A schedule that is paused already gets the note.
 func (s *Schedules) Pause(ctx context.Context, name, note string) error {
-	return s.named(name, func() error { return s.book.Pause(ctx, name, note) })
+	return s.call(func() error { return s.book.Pause(ctx, name, note) })
 }
 
 // Resume lets a paused schedule run again, next at the first time later than now. The runs during the pause do not
 // count as missed; a run that was buffered counts as skipped. Resume returns ErrNotFound if the schedule does not
 // exist. A schedule that is not paused does not change.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
-	return s.named(name, func() error { return s.book.Resume(ctx, name) })
-}
-
-// named makes calls for the schedule with a name.
-func (s *Schedules) named(name string, f func() error) error {
-	if err := schedule.CheckName(name); err != nil {
-		return err
-	}
-	return s.call(f)
+	return s.call(func() error { return s.book.Resume(ctx, name) })
 }
 
 // Trigger sends a run now, in addition to the rule, and returns it. It does so even if the schedule is paused or has
@@ -180,39 +128,40 @@ func (s *Schedules) named(name string, f func() error) error {
 // the schedule does not exist.
 //
 // If Trigger returns a run with an ID and an error, the run was sent but not counted.
-func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
-	info, err := s.Get(ctx, name)
+func (s *Schedules) Trigger(ctx context.Context, name string) (run Run, err error) {
+	var m store.Outgoing
+	err = s.call(func() (err error) {
+		run, m, err = s.book.Trigger(ctx, name)
+		return err
+	})
+	if err == nil {
+		_, err = s.sendRuns(ctx, run.Queue, m)
+	}
 	if err != nil {
 		return Run{}, err
 	}
-	queue := s.client.Queue(info.Queue)
-	stats, err := queue.Stats(ctx)
+	return run, s.call(func() error { return s.book.Triggered(ctx, run) })
+}
+
+// sendRuns sends the messages of runs.
+func (s *Schedules) sendRuns(ctx context.Context, queue string, runs ...store.Outgoing) ([]SendResult, error) {
+	msgs := make([]Outgoing, len(runs))
+	for i := range runs {
+		msgs[i] = outgoingRun(runs[i])
+	}
+	results, err := s.client.Queue(queue).SendBatch(ctx, msgs)
 	if err != nil {
-		return Run{}, err
+		err = fmt.Errorf("runs could not be sent to queue %q: %w", queue, err)
 	}
-	now := stats.Now.Truncate(time.Millisecond)
-	run := Run{
-		Schedule: name, Queue: info.Queue, ID: schedule.RunID(name, now, store.NewID()), Nominal: now, Due: now,
-		Cause: RunTriggered,
-	}
-	m := runMessage(info.record, run)
-	if err := s.sendRuns(ctx, queue, []Outgoing{m}, func(SendResult) {}); err != nil {
-		return Run{}, err
-	}
-	return run, s.call(func() error { return s.book.Triggered(ctx, name, run) })
+	return results, err
 }
 
-// runMessage returns the message of a run that is sent now.
-func runMessage(r *schedule.Record, run Run) Outgoing {
-	o := outgoingOf(r.Message(run))
-	o.When = In(0)
-	return o
-}
-
-// outgoingOf returns the message of a run to be sent.
-func outgoingOf(m store.Outgoing) Outgoing {
+// outgoingRun returns the message of a run to be sent.
+func outgoingRun(m store.Outgoing) Outgoing {
 	o := OutgoingOf(m.Message)
-	o.When, o.run = At(m.Due.At), true
+	if o.When, o.run = In(0), true; m.Due != (store.Due{}) {
+		o.When = At(m.Due.At)
+	}
 	return o
 }
 
@@ -229,71 +178,34 @@ type Backfilled struct {
 //
 // Backfill returns ErrNotFound if the schedule does not exist. After an error the result counts the runs that were
 // sent.
-func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Time, dry bool) (Backfilled, error) {
-	var result Backfilled
-	if !from.Before(to) {
-		return result, store.Invalid("backfill from %s to %s: give a time and a later one", from.Format(time.RFC3339),
-			to.Format(time.RFC3339))
-	}
-	info, err := s.Get(ctx, name)
-	if err != nil {
+func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Time, dry bool) (
+	result Backfilled, err error,
+) {
+	var queue string
+	var runs []store.Outgoing
+	err = s.call(func() (err error) {
+		queue, runs, err = s.book.Backfill(ctx, name, from, to)
+		return err
+	})
+	if result.Runs = len(runs); err != nil || dry || len(runs) == 0 {
 		return result, err
 	}
-	rule, err := info.record.Rule()
-	if err != nil {
-		return result, err
-	}
-	var msgs []Outgoing
-	for at := range rule.After(from.Add(-time.Millisecond)) {
-		if !at.Nominal.Before(to) {
-			break
-		}
-		if len(msgs) == MaxRuns {
-			return result, store.TooLarge("backfill has more than %d runs: give a shorter range", MaxRuns)
-		}
-		msgs = append(msgs, runMessage(info.record, info.record.Run(at.Nominal, at.Due, RunBackfilled)))
-	}
-	result.Runs = len(msgs)
-	if dry || len(msgs) == 0 {
-		return result, nil
-	}
-	err = s.sendRuns(ctx, s.client.Queue(info.Queue), msgs, func(r SendResult) {
+	results, err := s.sendRuns(ctx, queue, runs...)
+	for _, r := range results {
 		switch {
 		case r.Duplicate:
 			result.Duplicates++
 		case r.Err == nil || errors.Is(r.Err, ErrNotDurable):
 			result.Sent++
 		}
-	})
+	}
 	return result, err
-}
-
-// sendRuns sends messages of runs and calls each with their results.
-func (s *Schedules) sendRuns(ctx context.Context, q *Queue, msgs []Outgoing, each func(SendResult)) error {
-	results, err := q.SendBatch(ctx, msgs)
-	for _, r := range results {
-		each(r)
-	}
-	if err != nil {
-		return fmt.Errorf("runs could not be sent to queue %q: %w", q.name, err)
-	}
-	return nil
 }
 
 // Upcoming returns the next n runs of all schedules, in order of due time, as if all of them were sent. n is 1 to
 // MaxRuns. Its cost depends on n, not on the number of schedules. It leaves out schedules that cannot be read.
-func (s *Schedules) Upcoming(ctx context.Context, n int) (runs []Run, err error) {
-	if err := schedule.CheckCount(n); err != nil {
-		return nil, err
-	}
-	err = s.call(func() error {
-		records, err := s.book.Earliest(ctx, n)
-		if err == nil {
-			runs, err = schedule.Upcoming(records, n)
-		}
-		return err
-	})
-	return runs, err
+func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
+	return called(s.client, func() ([]Run, error) { return s.book.Upcoming(ctx, n) })
 }
 
 // Runs returns up to n runs of a schedule with nominal times in [from, to), in order: past runs since its rule was
@@ -302,22 +214,7 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) (runs []Run, err error)
 //
 // Runs returns ErrNotFound if the schedule does not exist.
 func (s *Schedules) Runs(ctx context.Context, name string, from, to time.Time, n int) ([]ScheduledRun, error) {
-	if err := schedule.CheckCount(n); err != nil {
-		return nil, err
-	}
-	if !to.IsZero() && !from.Before(to) {
-		return nil, store.Invalid("runs from %s to %s: give a time and a later one", from.Format(time.RFC3339),
-			to.Format(time.RFC3339))
-	}
-	info, err := s.Get(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	runs, err := info.record.Between(from, to, n)
-	if err != nil {
-		return nil, err
-	}
-	return runs, s.call(func() error { return s.book.AddStates(ctx, info.Queue, runs) })
+	return called(s.client, func() ([]ScheduledRun, error) { return s.book.Runs(ctx, name, from, to, n) })
 }
 
 // Run sends the runs of all schedules until ctx ends, for a program without a worker. Workers do it by themselves. It
@@ -333,24 +230,16 @@ func (s *Schedules) Worker() *Worker {
 }
 
 // ApplyOptions are the options of Schedules.Apply.
-type ApplyOptions struct {
-	// Set is the name of the set of the schedules; see Schedule.Set. Each schedule must be in this set, or in no set:
-	// it is then added to this one.
-	Set string
-	// Prune deletes the schedules of Set that are not among the applied ones. It requires Set.
-	Prune bool
-	// DryRun changes nothing.
-	DryRun bool
-}
+//
+// Set is the name of the set of the schedules; see Schedule.Set. Each schedule must be in this set, or in no set: it is
+// then added to this one. Prune deletes the schedules of Set that are not among the applied ones. It requires Set.
+// DryRun changes nothing.
+type ApplyOptions = schedule.ApplyOptions
 
-// ScheduleChange is the change that Apply made to a schedule, or would make.
-type ScheduleChange struct {
-	Name   string
-	Result PutResult // PutCreated, PutChanged, PutUnchanged or PutDeleted
-	// Fields are the fields of the schedule's JSON that differ, sorted, with their old and new values. "" stands for a
-	// field that is not there.
-	Fields []FieldChange
-}
+// ScheduleChange is the change that Apply made to a schedule, or would make. Result is PutCreated, PutChanged,
+// PutUnchanged or PutDeleted. Fields are the fields of the schedule's JSON that differ, sorted, with their old and new
+// values. "" stands for a field that is not there.
+type ScheduleChange = schedule.Change
 
 // FieldChange is a field of a schedule that differs, with its values as JSON.
 type FieldChange = schedule.FieldChange
@@ -361,100 +250,5 @@ type FieldChange = schedule.FieldChange
 // changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to
 // apply again, and the changes so far are returned.
 func (s *Schedules) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) ([]ScheduleChange, error) {
-	schedules, err := o.check(schedules)
-	if err != nil {
-		return nil, err
-	}
-	var changes []ScheduleChange
-	names := map[string]bool{}
-	for _, put := range schedules {
-		names[put.Name] = true
-		change, err := s.apply(ctx, &put, o)
-		if err != nil {
-			return changes, fmt.Errorf("schedule %q: %w", put.Name, err)
-		}
-		changes = append(changes, change)
-	}
-	if o.Prune {
-		for info, err := range s.All(ctx) {
-			if err != nil {
-				return changes, err
-			}
-			if info.Set != o.Set || names[info.Name] {
-				continue
-			}
-			if err := s.prune(ctx, info.Name, o); err != nil {
-				return changes, err
-			}
-			fields, err := schedule.FieldChanges(info.Schedule.stored(), nil)
-			if err != nil {
-				return changes, err
-			}
-			changes = append(changes, ScheduleChange{info.Name, PutDeleted, fields})
-		}
-	}
-	slices.SortFunc(changes, func(a, b ScheduleChange) int { return strings.Compare(a.Name, b.Name) })
-	return changes, nil
-}
-
-// check returns the schedules in their set, with their defaults.
-func (o ApplyOptions) check(schedules []Schedule) ([]Schedule, error) {
-	if o.Prune && o.Set == "" {
-		return nil, store.Invalid("schedules are to be pruned without a set: name one, so that those of others stay")
-	}
-	var errs []error
-	names := map[string]bool{}
-	checked := slices.Clone(schedules)
-	for i := range checked {
-		s := &checked[i]
-		if s.Set != "" && s.Set != o.Set {
-			errs = append(errs, store.Invalid("schedule %q is in set %q: leave that out, or apply set %q", s.Name, s.Set, s.Set))
-		}
-		s.Set = o.Set
-		s.stored().Normalize()
-		if err := s.stored().CheckNormal(); err != nil {
-			errs = append(errs, fmt.Errorf("schedule %d: %w", i+1, err))
-		}
-		if s.Name != "" && names[s.Name] {
-			errs = append(errs, store.Invalid("schedule %q is given twice: give it once", s.Name))
-		}
-		names[s.Name] = true
-	}
-	return checked, errors.Join(errs...)
-}
-
-// apply stores a schedule, or in a dry run finds out the result.
-func (s *Schedules) apply(ctx context.Context, put *Schedule, o ApplyOptions) (ScheduleChange, error) {
-	change := ScheduleChange{Name: put.Name, Result: PutCreated}
-	info, err := s.Get(ctx, put.Name)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return change, err
-	}
-	var before *Schedule
-	if err == nil {
-		before = &info.Schedule
-		if before.Set != put.Set && before.Set != "" {
-			return change, store.Invalid("it is in set %q already: give it another name, or delete it first", before.Set)
-		}
-		change.Result = PutChanged
-		if put.stored().Equal(before.stored()) {
-			change.Result = PutUnchanged
-		}
-	}
-	if change.Fields, err = schedule.FieldChanges(before.stored(), put.stored()); err != nil || o.DryRun {
-		return change, err
-	}
-	change.Result, err = s.Put(ctx, *put)
-	return change, err
-}
-
-func (s *Schedules) prune(ctx context.Context, name string, o ApplyOptions) error {
-	if o.DryRun {
-		return nil
-	}
-	err := s.Delete(ctx, name)
-	if errors.Is(err, ErrNotFound) {
-		return nil // deleted in between
-	}
-	return err
+	return called(s.client, func() ([]ScheduleChange, error) { return s.book.Apply(ctx, schedules, o) })
 }

@@ -330,13 +330,14 @@ func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
 		s := memstore.New()
 		c := newClientOn(t, s)
 		large := everyMinute(strings.Repeat("ä", MaxScheduleName/2))
-		large.stored().Normalize()
+		put(t, c, large, PutCreated)
+		large = getSchedule(t, c, large.Name).Schedule // with its defaults
 		text, err := large.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
 		large.Payload = append(large.Payload, strings.Repeat("x", (store.MaxPayload-16<<10)-len(text))...)
-		put(t, c, large, PutCreated)
+		put(t, c, large, PutChanged)
 		if _, err := c.Schedules().Trigger(t.Context(), large.Name); err != nil {
 			t.Fatal(err)
 		}

@@ -245,7 +245,7 @@ func (r *run) sendScheduled(ctx context.Context) {
 		Attrs: []any{"queue", reserved.Schedules, "to", "queue:queues of schedules"},
 	})}
 	s.Complete = func(ctx context.Context, queue string, m store.Outgoing) (store.Outgoing, error) {
-		o := outgoingOf(m)
+		o := outgoingRun(m)
 		return r.client.Queue(queue).complete(ctx, &o)
 	}
 	s.Sent = func(queue, schedule, id string) {

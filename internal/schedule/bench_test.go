@@ -14,7 +14,7 @@ func BenchmarkScheduleStep(b *testing.B) {
 		Name: "nightly", Queue: "reports", Payload: make([]byte, 100),
 		When: recurrence.Spec{Cron: "* * * * * *", TimeZone: "Europe/Berlin"},
 	}
-	s.Normalize()
+	s.normalize()
 	var record Record
 	record.set(&s)
 	record.Created = now.UnixMilli()

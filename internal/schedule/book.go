@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +35,13 @@ const (
 	PutDeleted   PutResult = "deleted"
 )
 
-// Put stores a schedule, or replaces the one with its name. allow is called with the Version of the schedule that would
+// Put checks and stores a schedule, or replaces the one with its name. allow is called with the Version of the schedule that would
 // be replaced, or "" if there is none, and may be nil. If it returns false, Put returns ErrConflict.
 func (b *Book) Put(ctx context.Context, schedule Schedule, allow func(version string) bool) (PutResult, error) {
+	schedule.normalize()
+	if err := schedule.checkNormal(); err != nil {
+		return "", err
+	}
 	result := PutUnchanged
 	err := b.change(ctx, schedule.Name, func(r *Record, now time.Time) (err error) {
 		current := ""
@@ -64,7 +67,7 @@ func (s *Schedule) putInto(r *Record, now time.Time) (PutResult, error) {
 		r.set(s)
 		r.Created, r.Changed = now.UnixMilli(), now.UnixMilli()
 		return PutCreated, r.restart(now)
-	case s.Equal(&r.Schedule):
+	case s.equal(&r.Schedule):
 		return PutUnchanged, errUnchanged
 	}
 	sameRule := sameJSON(s.When, r.Schedule.When)
@@ -85,7 +88,7 @@ const changeTimeout = 30 * time.Second
 // change reads a schedule, changes it with f and stores it, unless f returns an error. If the schedule has changed
 // meanwhile, it tries again. f gets an empty record if there is no schedule, and the store's clock.
 func (b *Book) change(ctx context.Context, name string, f func(*Record, time.Time) error) error {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -211,31 +214,87 @@ func (b *Book) Resume(ctx context.Context, name string) error {
 			return errUnchanged
 		}
 		r.PausedAt, r.PauseNote = 0, ""
-		return r.Resume(now)
+		return r.resume(now)
 	})
 }
 
-// Triggered counts a run that was sent in addition to the rule.
-func (b *Book) Triggered(ctx context.Context, name string, run Run) error {
-	return b.changeExisting(ctx, name, func(r *Record, _ time.Time) error {
+// Trigger returns a run that is due now, in addition to the rule, and its message.
+func (b *Book) Trigger(ctx context.Context, name string) (run Run, m store.Outgoing, err error) {
+	r, err := b.record(ctx, name)
+	if err != nil {
+		return run, m, err
+	}
+	stats, err := b.Store.Stats(ctx, r.Schedule.Queue)
+	now := stats.Now.Truncate(time.Millisecond)
+	run = r.Run(now, now, RunTriggered)
+	run.ID = runID(name, now, store.NewID())
+	return run, r.messageNow(run), err
+}
+
+// Triggered counts a run that Trigger returned and that was sent.
+func (b *Book) Triggered(ctx context.Context, run Run) error {
+	return b.changeExisting(ctx, run.Schedule, func(r *Record, _ time.Time) error {
 		r.Triggered++
-		r.SentLast(run)
+		r.sentLast(run)
 		return nil
 	})
 }
 
-// Get returns the record of a schedule, or ErrNotFound.
-func (b *Book) Get(ctx context.Context, name string) (*Record, error) {
-	if err := CheckName(name); err != nil {
+// Backfill returns the messages of the runs at the times of the rule in [from, to), and their queue.
+func (b *Book) Backfill(ctx context.Context, name string, from, to time.Time) (
+	queue string, msgs []store.Outgoing, err error,
+) {
+	if !from.Before(to) {
+		return "", nil, errRange("backfill", from, to)
+	}
+	r, err := b.record(ctx, name)
+	if err != nil {
+		return "", nil, err
+	}
+	rule, err := r.Rule()
+	if err != nil {
+		return "", nil, err
+	}
+	for at := range rule.After(from.Add(-time.Millisecond)) {
+		if !at.Nominal.Before(to) {
+			break
+		}
+		if len(msgs) == MaxRuns {
+			return "", nil, store.TooLarge("backfill has more than %d runs: give a shorter range", MaxRuns)
+		}
+		msgs = append(msgs, r.messageNow(r.Run(at.Nominal, at.Due, RunBackfilled)))
+	}
+	return r.Schedule.Queue, msgs, nil
+}
+
+// messageNow returns the message of a run that is sent at once.
+func (r *Record) messageNow(run Run) store.Outgoing {
+	m := r.Message(run)
+	m.Due = store.Due{}
+	return m
+}
+
+// record returns the record of a schedule, or ErrNotFound.
+func (b *Book) record(ctx context.Context, name string) (*Record, error) {
+	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	_, r, err := b.read(ctx, name)
 	return r, err
 }
 
+// Get returns a schedule, or ErrNotFound.
+func (b *Book) Get(ctx context.Context, name string) (*Info, error) {
+	r, err := b.record(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return newInfo(r), nil
+}
+
 // Delete deletes a schedule. It returns ErrNotFound if there is none with the name.
 func (b *Book) Delete(ctx context.Context, name string) error {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
 	results, err := b.Store.Cancel(ctx, reserved.Schedules, store.CancelRequest{IDs: []string{name}})
@@ -248,11 +307,24 @@ func (b *Book) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// List returns the records of up to limit schedules in order of name, and an error for each that cannot be read.
-func (b *Book) List(ctx context.Context, cursor string, limit int) (
-	records []*Record, unreadable []error, next string, err error,
-) {
-	return b.list(ctx, store.ListRequest{Group: Group, Cursor: cursor, Limit: limit})
+// Page is a page of schedules.
+type Page struct {
+	Schedules []*Info
+	// Unreadable has an error for each schedule of the page that cannot be read. The error names the schedule, which
+	// does not run.
+	Unreadable []error
+	// Next is the cursor of the next page, or "" if this is the last one.
+	Next string
+}
+
+// List returns a page of up to limit schedules, in order of name.
+func (b *Book) List(ctx context.Context, cursor string, limit int) (page Page, err error) {
+	records, unreadable, next, err := b.list(ctx, store.ListRequest{Group: Group, Cursor: cursor, Limit: limit})
+	page.Unreadable, page.Next = unreadable, next
+	for _, r := range records {
+		page.Schedules = append(page.Schedules, newInfo(r))
+	}
+	return page, err
 }
 
 func (b *Book) list(ctx context.Context, req store.ListRequest) (
@@ -270,79 +342,33 @@ func (b *Book) list(ctx context.Context, req store.ListRequest) (
 	return records, unreadable, page.Next, err
 }
 
-// Earliest returns the n schedules with a next run that are due first, which have the n next runs of all, and those
-// that a worker holds.
-func (b *Book) Earliest(ctx context.Context, n int) (all []*Record, err error) {
-	for _, state := range []store.State{store.StateLeased, store.StateReady, store.StateScheduled} {
-		for req := (store.ListRequest{State: state, Limit: min(n, store.MaxBatch)}); ; {
-			records, _, next, err := b.list(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range records {
-				if r.Next != 0 && r.PausedAt == 0 {
-					all = append(all, r)
-				}
-			}
-			last := len(records) - 1
-			parkedFrom := last >= 0 && records[last].due(time.Time{}).Equal(parked)
-			if req.Cursor = next; next == "" || len(all) >= n || parkedFrom {
-				break
-			}
-		}
+// Runs returns the first n runs of a schedule in [from, to), with their states.
+func (b *Book) Runs(ctx context.Context, name string, from, to time.Time, n int) ([]ScheduledRun, error) {
+	if err := checkCount(n); err != nil {
+		return nil, err
 	}
-	return all, nil
-}
-
-// Upcoming returns the next n runs of schedules, in order of due time.
-func Upcoming(records []*Record, n int) ([]Run, error) {
-	var next runHeap
-	for _, r := range records {
-		upcoming, err := r.Upcoming()
-		if err != nil {
-			return nil, err
-		}
-		if run, ok := upcoming(); ok {
-			next = append(next, nextRun{run, upcoming})
-		}
+	if !to.IsZero() && !from.Before(to) {
+		return nil, errRange("runs", from, to)
 	}
-	heap.Init(&next)
-	var runs []Run
-	for len(runs) < n && len(next) > 0 {
-		first := &next[0]
-		runs = append(runs, first.Run)
-		var ok bool
-		if first.Run, ok = first.upcoming(); ok {
-			heap.Fix(&next, 0)
-		} else {
-			heap.Pop(&next)
-		}
+	r, err := b.record(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	return runs, nil
+	runs, err := r.Between(from, to, n)
+	if err != nil {
+		return nil, err
+	}
+	return runs, b.addStates(ctx, r.Schedule.Queue, runs)
 }
 
-// nextRun is the next run of a schedule, and a function that returns the runs that follow.
-type nextRun struct {
-	Run
-	upcoming func() (Run, bool)
+// errRange is the error for a range of times that ends before it begins.
+func errRange(of string, from, to time.Time) error {
+	return store.Invalid("%s from %s to %s: give a time and a later one", of, from.Format(time.RFC3339),
+		to.Format(time.RFC3339))
 }
 
-// runHeap is a heap of schedules by their next runs.
-type runHeap []nextRun
-
-func (h runHeap) Len() int           { return len(h) }
-func (h runHeap) Less(i, j int) bool { return h[i].Due.Before(h[j].Due) }
-func (h runHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *runHeap) Push(x any)        { *h = append(*h, x.(nextRun)) }
-func (h *runHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
-
-// AddStates sets the states of runs whose messages are live.
-func (b *Book) AddStates(ctx context.Context, queue string, runs []ScheduledRun) error {
+// addStates sets the states of runs whose messages are live.
+func (b *Book) addStates(ctx context.Context, queue string, runs []ScheduledRun) error {
 	for part := range slices.Chunk(runs, store.MaxBatch) {
 		ids := make([]string, len(part))
 		for i := range part {

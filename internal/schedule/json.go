@@ -21,23 +21,23 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	}
 	m := s.message()
 	content := message.NewContent(&m)
-	return JoinObjects(jsontext.Append(nil, wire.ScheduleFields{
+	return joinObjects(jsontext.Append(nil, wire.ScheduleFields{
 		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: content.Payload, Headers: content.Headers,
 		Common: content.Common, Missed: string(s.Missed), MissedWithin: jsonfields.Duration(s.MissedWithin),
 		MissedMax: s.MissedMax, Unfinished: string(s.Unfinished),
 	}), when), nil
 }
 
-// JoinObjects returns the JSON of an object with the fields of two others. The first is not empty.
-func JoinObjects(a, b []byte) []byte {
+// joinObjects returns the JSON of an object with the fields of two others. The first is not empty.
+func joinObjects(a, b []byte) []byte {
 	if string(b) == "{}" {
 		return a
 	}
 	return append(append(a[:len(a)-1], ','), b[1:]...)
 }
 
-// RunJSON returns the JSON of a run, or nil if there is none.
-func RunJSON(r Run) *wire.Run {
+// runJSON returns the JSON of a run, or nil if there is none.
+func runJSON(r Run) *wire.Run {
 	if r.Nominal.IsZero() {
 		return nil
 	}

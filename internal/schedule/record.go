@@ -114,7 +114,7 @@ func (r *Record) set(s *Schedule) { r.Schedule, r.definition, r.compiled = *s, n
 // Rule returns the compiled rule of the schedule.
 func (r *Record) Rule() (rule *recurrence.Rule, err error) {
 	if r.compiled == nil {
-		r.compiled, err = r.Schedule.Rule(store.Time(r.Created))
+		r.compiled, err = r.Schedule.rule(store.Time(r.Created))
 	}
 	return r.compiled, err
 }
@@ -132,12 +132,12 @@ func (r *Record) restart(now time.Time) error {
 	r.Generation = max(r.Generation+1, now.UnixMilli())
 	r.RunsBefore = r.Runs
 	r.setNext(nil)
-	return r.Resume(now)
+	return r.resume(now)
 }
 
-// Resume sets the next run to the first one later than now, unless jitter delays an earlier one until then. A buffered
+// resume sets the next run to the first one later than now, unless jitter delays an earlier one until then. A buffered
 // run is skipped.
-func (r *Record) Resume(now time.Time) error {
+func (r *Record) resume(now time.Time) error {
 	rule, err := r.Rule()
 	if err != nil {
 		return err

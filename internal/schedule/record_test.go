@@ -61,7 +61,7 @@ func TestNewRuleStartsAnewWhileARunIsDelayed(t *testing.T) {
 		t.Fatalf("the run at %v is not delayed", now)
 	}
 	s.When = recurrence.Spec{Cron: "30 * * * *"}
-	s.Normalize()
+	s.normalize()
 	if _, err := s.putInto(r, now); err != nil || r.Next != now.Add(30*time.Minute).UnixMilli() {
 		t.Errorf("the next run is at %v, %v", time.UnixMilli(r.Next), err)
 	}
@@ -73,7 +73,7 @@ func TestResumeOfAFinishedScheduleLeavesItFinished(t *testing.T) {
 	if steps := allSteps(t, r, now); len(steps) != 1 || len(steps[0]) != 1 {
 		t.Fatalf("steps %+v", steps)
 	}
-	if err := r.Resume(now); err != nil || r.Next != 0 {
+	if err := r.resume(now); err != nil || r.Next != 0 {
 		t.Errorf("the next run is at %v, %v", time.UnixMilli(r.Next), err)
 	}
 }

@@ -59,14 +59,14 @@ func RunOf(queue, id string, headers map[string]string, due time.Time) (Run, boo
 	return Run{Schedule: name, Queue: queue, ID: id, Nominal: nominal, Due: due, Cause: cause}, true
 }
 
-// RunID returns the id of a run.
-func RunID(name string, nominal time.Time, generation string) string {
+// runID returns the id of a run.
+func runID(name string, nominal time.Time, generation string) string {
 	return name + "@" + nominal.UTC().Format(nominalLayout) + "~" + generation
 }
 
 // Run returns the run at a nominal time.
 func (r *Record) Run(nominal, due time.Time, cause RunCause) Run {
-	id := RunID(r.Schedule.Name, nominal, strconv.FormatInt(r.Generation, 36))
+	id := runID(r.Schedule.Name, nominal, strconv.FormatInt(r.Generation, 36))
 	return Run{Schedule: r.Schedule.Name, Queue: r.Schedule.Queue, ID: id, Nominal: nominal, Due: due, Cause: cause}
 }
 

@@ -21,25 +21,45 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Schedule sends a message to a queue each time that its rule says is a run. The root package describes the fields.
+// Schedule sends a message to a queue again and again: each time that its rule says is a run, and each run is a
+// message of its own. Book.Put stores it.
 type Schedule struct {
-	Name  string
+	// Name identifies the schedule in the store, up to MaxName bytes.
+	Name string
+	// Queue is the queue that receives the messages.
 	Queue string
-	When  recurrence.Spec
+	// When says when the schedule runs.
+	When recurrence.Spec
 
+	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group apply to each message, like the fields of an
+	// Outgoing. The defaults and middleware of sends apply too, from the client of the worker that sends the run. The
+	// whole schedule, with a list of times, has up to 1,008 KiB as JSON.
 	Payload     []byte
 	Headers     map[string]string
 	MaxAttempts int
 	Timeout     time.Duration
 	ExpireAfter time.Duration
 	Group       string
+	// DedupWindow is how long the id of a run is refused after its ack, so that a Backfill does not run it again.
+	// Default: 24 hours, and no less.
 	DedupWindow time.Duration
 
-	Missed       MissedPolicy
+	// Missed is the treatment of runs that are late by more than a minute, because no worker was there. Default:
+	// MissedOne.
+	Missed MissedPolicy
+	// MissedWithin is the greatest age of a missed run that is made up for, up to store.MaxDelay. 0 is the default,
+	// which follows the rule: the longest distance between its next runs, but an hour to 31 days. For MissedAll it is
+	// MissedMax times that distance, within the same limits. See Info.MadeUpWithin.
 	MissedWithin time.Duration
-	MissedMax    int
-	Unfinished   UnfinishedPolicy
-	Set          string
+	// MissedMax is the number of missed runs that MissedAll makes up for, the latest ones, up to MaxRuns. Default: 100.
+	MissedMax int
+
+	// Unfinished is the treatment of a run that is due while the one before is still scheduled, ready or leased, for
+	// example because it is retried. Default: UnfinishedSkip.
+	Unfinished UnfinishedPolicy
+
+	// Set names the schedules that are applied together, up to MaxSet bytes; see Book.Apply.
+	Set string
 }
 
 // MissedPolicy is the treatment of the missed runs of a schedule.
@@ -80,8 +100,8 @@ const (
 	maxScheduleBytes = store.MaxPayload - maxStateBytes
 )
 
-// Normalize sets the defaults and whole milliseconds.
-func (s *Schedule) Normalize() {
+// normalize sets the defaults and whole milliseconds.
+func (s *Schedule) normalize() {
 	s.Missed = cmp.Or(s.Missed, MissedOne)
 	s.MissedWithin = wholeMillis(s.MissedWithin)
 	s.MissedMax = cmp.Or(s.MissedMax, missedMax)
@@ -103,13 +123,13 @@ func wholeMillis(d time.Duration) time.Duration {
 // Check returns the ErrInvalid or ErrTooLarge with which Book.Put refuses the schedule, or nil.
 func (s *Schedule) Check() error {
 	normal := *s
-	normal.Normalize()
-	return normal.CheckNormal()
+	normal.normalize()
+	return normal.checkNormal()
 }
 
-// CheckNormal is Check for a schedule with its defaults.
-func (s *Schedule) CheckNormal() error {
-	if err := CheckName(s.Name); err != nil {
+// checkNormal is Check for a schedule with its defaults.
+func (s *Schedule) checkNormal() error {
+	if err := checkName(s.Name); err != nil {
 		return err
 	}
 	if err := s.checkFields(); err != nil {
@@ -122,7 +142,7 @@ func (s *Schedule) checkFields() error {
 	if err := s.checkQueue(); err != nil {
 		return err
 	}
-	if _, err := s.Rule(time.Now()); err != nil {
+	if _, err := s.rule(time.Now()); err != nil {
 		return err
 	}
 	if err := cmp.Or(store.CheckNew("schedule name", s.Name), store.CheckNew("set", s.Set)); err != nil {
@@ -185,7 +205,7 @@ func (s *Schedule) checkQueue() error {
 
 // Version returns a text that is different for a schedule with other fields.
 func (s Schedule) Version() string {
-	s.Normalize()
+	s.normalize()
 	text, err := s.MarshalJSON()
 	if err != nil {
 		return "" // it is not allowed
@@ -193,8 +213,8 @@ func (s Schedule) Version() string {
 	return version.Of(text)
 }
 
-// Equal reports whether both schedules are the same.
-func (s *Schedule) Equal(o *Schedule) bool { return sameJSON(s, o) }
+// equal reports whether both schedules are the same.
+func (s *Schedule) equal(o *Schedule) bool { return sameJSON(s, o) }
 
 func sameJSON(a, b any) bool {
 	x, err := json.Marshal(a)
@@ -202,8 +222,8 @@ func sameJSON(a, b any) bool {
 	return err == nil && failed == nil && bytes.Equal(x, y)
 }
 
-// CheckName returns an ErrInvalid unless a schedule can have a name.
-func CheckName(name string) error {
+// checkName returns an ErrInvalid unless a schedule can have a name.
+func checkName(name string) error {
 	if name == "" {
 		return store.Invalid("schedule name is empty: give a name of 1 to %d bytes", MaxName)
 	}
@@ -216,18 +236,18 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Rule returns the compiled rule of a schedule that was created at a time.
-func (s *Schedule) Rule(created time.Time) (*recurrence.Rule, error) {
+// rule returns the compiled rule of a schedule that was created at a time.
+func (s *Schedule) rule(created time.Time) (*recurrence.Rule, error) {
 	return recurrence.Compile(s.When, recurrence.Options{Name: s.Name, Created: created})
 }
 
 // Next returns the first n runs later than after, without a store. What is counted from the creation of the schedule
 // is counted from after. n is 1 to MaxRuns; there are fewer runs if the rule ends.
 func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
-	if err := CheckCount(n); err != nil {
+	if err := checkCount(n); err != nil {
 		return nil, err
 	}
-	rule, err := s.Rule(after)
+	rule, err := s.rule(after)
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +261,8 @@ func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
 	return runs, nil
 }
 
-// CheckCount returns an ErrInvalid unless a number of runs is allowed.
-func CheckCount(n int) error {
+// checkCount returns an ErrInvalid unless a number of runs is allowed.
+func checkCount(n int) error {
 	if n < 1 || n > MaxRuns {
 		return store.Invalid("number of runs is %d: must be 1 to %d", n, MaxRuns)
 	}

@@ -42,7 +42,7 @@ func (r *Record) step(now time.Time, unfinished bool) ([]Run, error) {
 		return nil, err
 	}
 	s := stepper{Record: r, rule: rule, now: now, unfinished: unfinished, limit: maxStepRuns}
-	s.within = r.MissedWithin(rule, now)
+	s.within = r.missedWithin(rule, now)
 	if r.Buffered != 0 && !unfinished {
 		nominal, due := store.Time(r.Buffered), store.Time(r.BufferedDue)
 		r.Buffered, r.BufferedDue = 0, 0
@@ -95,7 +95,7 @@ func (s *stepper) meet(at recurrence.Occurrence) {
 func (s *stepper) send(run Run) {
 	s.runs = append(s.runs, run)
 	s.Runs++
-	s.SentLast(run)
+	s.sentLast(run)
 	s.unfinished = true
 }
 
@@ -135,8 +135,8 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 	return due, following
 }
 
-// MissedWithin returns the age up to which missed runs are made up for.
-func (r *Record) MissedWithin(rule *recurrence.Rule, now time.Time) time.Duration {
+// missedWithin returns the age up to which missed runs are made up for.
+func (r *Record) missedWithin(rule *recurrence.Rule, now time.Time) time.Duration {
 	if r.Schedule.MissedWithin > 0 {
 		return r.Schedule.MissedWithin
 	}
@@ -209,7 +209,7 @@ func (r *Record) skip(nominal int64) {
 }
 
 // sentLast remembers a run as the last one.
-func (r *Record) SentLast(run Run) {
+func (r *Record) sentLast(run Run) {
 	r.LastID, r.LastNominal, r.LastCause = run.ID, run.Nominal.UnixMilli(), run.Cause
 }
 

@@ -14,8 +14,8 @@ var stepStart = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newRecord(t *testing.T, s Schedule) *Record {
 	t.Helper()
 	s.Name, s.Queue = "a", "q"
-	s.Normalize()
-	if err := s.CheckNormal(); err != nil {
+	s.normalize()
+	if err := s.checkNormal(); err != nil {
 		t.Fatal(err)
 	}
 	r := new(Record)
