@@ -37,33 +37,19 @@ var errMalformedTask = errors.New("task is not encoded as asynq encodes one")
 // decodeAsynqTask decodes a TaskMessage. Unknown fields are ignored.
 func decodeAsynqTask(data []byte) (*asynqTask, error) {
 	t := &asynqTask{}
+	texts := map[protowire.Number]*string{1: &t.kind, 3: &t.id, 4: &t.queue, 7: &t.errorMsg, 10: &t.uniqueKey,
+		14: &t.group}
+	numbers := map[protowire.Number]*int64{5: &t.retry, 6: &t.retried, 8: &t.timeout, 9: &t.deadline,
+		11: &t.lastFailedAt}
 	err := eachField(data, func(number protowire.Number, varint uint64, text []byte) error {
-		switch number {
-		case 1:
-			t.kind = string(text)
-		case 2:
+		switch {
+		case texts[number] != nil:
+			*texts[number] = string(text)
+		case numbers[number] != nil:
+			*numbers[number] = int64(varint)
+		case number == 2:
 			t.payload = text
-		case 3:
-			t.id = string(text)
-		case 4:
-			t.queue = string(text)
-		case 5:
-			t.retry = int64(varint)
-		case 6:
-			t.retried = int64(varint)
-		case 7:
-			t.errorMsg = string(text)
-		case 8:
-			t.timeout = int64(varint)
-		case 9:
-			t.deadline = int64(varint)
-		case 10:
-			t.uniqueKey = string(text)
-		case 11:
-			t.lastFailedAt = int64(varint)
-		case 14:
-			t.group = string(text)
-		case 15:
+		case number == 15:
 			return t.addHeader(text)
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/nearest"
 )
 
 // command returns a command. Its usage says which arguments it takes and completes.
@@ -132,7 +133,11 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd, "", args[0]))
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	return fmt.Errorf("unknown command %q%s", args[0], didYouMeanName(args[0], names))
 }
 
 // similarFlag adds a suggestion to the error for an unknown flag.
@@ -141,19 +146,10 @@ func similarFlag(cmd *cobra.Command, err error) error {
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	named := &cobra.Command{} // cobra suggests only commands, so make one for each flag
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		named.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
-	return fmt.Errorf("%w%s", err, didYouMean(named, "--", unknown.GetSpecifiedName()))
-}
-
-// didYouMean suggests the commands of cmd that are similar to the typed word, each with the prefix.
-func didYouMean(cmd *cobra.Command, prefix, typed string) string {
-	cmd.SuggestionsMinimumDistance = 2
-	similar := cmd.SuggestionsFor(typed)
-	if len(similar) == 0 {
-		return ""
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if word, ok := nearest.Word(unknown.GetSpecifiedName(), names); ok {
+		err = fmt.Errorf("%w; did you mean --%s?", err, word)
 	}
-	return "; did you mean " + prefix + strings.Join(similar, " or "+prefix) + "?"
+	return err
 }
