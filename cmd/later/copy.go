@@ -135,9 +135,12 @@ func (m *Main) endTransfer(client *later.Client, printed, err error) error {
 	return m.reportAllButLast(errs)
 }
 
-// joinedIn returns the errors that errors.Join joined, or err alone if it is not such an error. An error of several
-// others that has a text of its own, as of fmt.Errorf, stays whole.
+// joinedIn returns the errors that errors.Join joined, or err alone if it is not such an error, and none for nil. An
+// error of several others that has a text of its own, as of fmt.Errorf, stays whole.
 func joinedIn(err error) []error {
+	if err == nil {
+		return nil
+	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		if errs := joined.Unwrap(); errors.Join(errs...).Error() == err.Error() {
 			return errs

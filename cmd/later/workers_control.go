@@ -150,7 +150,7 @@ func (k *controller) send(ctx context.Context, told []later.WorkerInfo) error {
 	}
 	_, err := k.client.ControlWorkers(ctx, k.do, ids...)
 	var failed []error
-	for _, e := range eachError(err) {
+	for _, e := range joinedIn(err) {
 		failed = append(failed, e)
 		if w, ok := e.(*later.WorkerError); ok {
 			told = slices.DeleteFunc(slices.Clone(told), func(t later.WorkerInfo) bool { return t.ID == w.Worker.ID })
@@ -168,17 +168,6 @@ func (k *controller) send(ctx context.Context, told []later.WorkerInfo) error {
 		failed = append(failed, k.await(ctx, told))
 	}
 	return k.main.reportAllButLast(failed)
-}
-
-// eachError returns the errors that were joined.
-func eachError(err error) []error {
-	switch e := err.(type) {
-	case nil:
-		return nil
-	case interface{ Unwrap() []error }:
-		return e.Unwrap()
-	}
-	return []error{err}
 }
 
 func (k *controller) print(w later.WorkerInfo, done bool) error {
