@@ -8,11 +8,9 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -63,22 +61,18 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if r := s.checkMode(); r.Severity == store.SeverityWarning {
 		s.logger.Warn("later: "+r.Text, "advice", r.Advice)
 	}
-	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
+	before, err := s.readFile(holderFile)
+	if errors.Is(err, fs.ErrNotExist) {
 		wasClosed = !isNew
 	} else if err != nil {
 		return false, false, s.readError(err)
 	}
+	s.relaxed = strings.HasSuffix(before, relaxedLine)
 	err = s.reserve.try(func() error {
-		if err := s.writeFile(holderFile, holder()); err != nil {
-			return s.writeError(err)
-		}
-		if err := s.owned.keep(&s.directory, holderFile); err != nil {
+		if err := s.writeHolder(s.relaxed || s.syncEvery > 0); err != nil || !isNew {
 			return err
 		}
-		if isNew {
-			return s.beginCreation()
-		}
-		return nil
+		return s.beginCreation()
 	})
 	if err == nil && s.locked != nil {
 		s.locked(s.dir)
@@ -138,7 +132,8 @@ func (d *directory) lock() (*ownership, error) {
 		return nil, fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, d.dir, d.advised(errors.Join(err, closed)))
 	}
 	text, _ := d.readFile(holderFile)
-	return nil, heldBy(d.dir, strings.TrimSpace(text))
+	name, _, _ := strings.Cut(text, "\n")
+	return nil, heldBy(d.dir, name)
 }
 
 func (d *directory) lockInto(o *ownership) (err error) {
@@ -357,35 +352,9 @@ func (d *directory) existing() string {
 }
 
 func (d *directory) foreign(owner int) error {
-	me := os.Geteuid()
-	return fmt.Errorf("%w: %s belongs to %s, who could not open the files that %s would create there: run this as "+
-		"that user, with sudo -u %s, or give it away with chown -R %s %[2]s", store.ErrMisconfigured, d.dir,
-		describeUser(owner), describeUser(me), sudoName(owner), userName(me))
-}
-
-// describeUser names a user for people: "user shop (1000)".
-func describeUser(uid int) string {
-	if name := userName(uid); name != strconv.Itoa(uid) {
-		return fmt.Sprintf("user %s (%d)", name, uid)
-	}
-	return fmt.Sprintf("user %d", uid)
-}
-
-// userName names a user for chown: "shop", or "1000" if the user's name is unknown.
-func userName(uid int) string {
-	u, err := user.LookupId(strconv.Itoa(uid))
-	if err != nil {
-		return strconv.Itoa(uid)
-	}
-	return u.Username
-}
-
-// sudoName names a user for sudo: "shop", or "#1000" in quotes.
-func sudoName(uid int) string {
-	if name := userName(uid); name != strconv.Itoa(uid) {
-		return name
-	}
-	return fmt.Sprintf("'#%d'", uid)
+	return fmt.Errorf("%w: %s belongs to user %d, who could not open the files that user %d would create there: run "+
+		"this as that user, with sudo -u '#%[3]d', or give it away with chown -R %[4]d %[2]s", store.ErrMisconfigured,
+		d.dir, owner, os.Geteuid())
 }
 
 // replace renames another directory to this one, which is missing or empty, durably.

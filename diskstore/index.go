@@ -1,10 +1,8 @@
 package diskstore
 
 import (
-	"slices"
-	"sort"
-
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/tidwall/btree"
 )
 
 // index is the entries of one kind of a queue in order of time. Removed entries leave tombstones, which a scan steps
@@ -16,16 +14,12 @@ type index struct {
 	// first is the first entry when exact is set, else a lower bound of it.
 	first entry
 	exact bool
-	gaps  []gap // in order; they do not touch
-	lent  bool  // a view has the gaps, so that they are copied before they change
-	adds  int   // how often an entry was added
+	gaps  *btree.BTreeG[gap] // they do not touch
+	adds  int                // how often an entry was added
 }
 
 // gap is a part of an index without entries: from one place on and before another.
-type gap struct {
-	from, to entry
-	steps    int // that knowing it saves
-}
+type gap struct{ from, to entry }
 
 const (
 	// worthAGap is how many steps of an iterator make a gap worth knowing, about 5 µs. A seek takes as long.
@@ -33,23 +27,26 @@ const (
 	maxGaps   = 2048
 )
 
-func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
+func newIndex(kind byte) index {
+	gaps := btree.NewBTreeGOptions(func(g, h gap) bool { return g.to.less(h.to) }, btree.Options{NoLocks: true})
+	return index{kind: kind, first: entry{at: never}, exact: true, gaps: gaps}
+}
 
-func (g gap) holds(e entry) bool { return !e.less(g.from) && e.less(g.to) }
-
-func (g gap) empty() bool { return !g.from.less(g.to) }
-
-// learn adds a gap to the known ones. When there are too many, the one that saves least is forgotten.
+// learn adds a gap to the known ones. When there are too many, they are forgotten.
 func (x *index) learn(g gap) {
-	if g.empty() {
+	if !g.from.less(g.to) {
 		return
 	}
-	x.ownGaps()
-	at := sort.Search(len(x.gaps), func(i int) bool { return !x.gaps[i].to.less(g.from) })
-	end := at
-	for ; end < len(x.gaps) && !g.to.less(x.gaps[end].from); end++ {
-		h := x.gaps[end]
-		g.steps += h.steps
+	var joined []gap
+	x.gaps.Ascend(gap{to: g.from}, func(h gap) bool {
+		touches := !g.to.less(h.from)
+		if touches {
+			joined = append(joined, h)
+		}
+		return touches
+	})
+	for _, h := range joined {
+		x.gaps.Delete(h)
 		if h.from.less(g.from) {
 			g.from = h.from
 		}
@@ -57,41 +54,31 @@ func (x *index) learn(g gap) {
 			g.to = h.to
 		}
 	}
-	x.gaps = slices.Replace(x.gaps, at, end, g)
-	if len(x.gaps) > maxGaps {
-		least := 0
-		for i, h := range x.gaps {
-			if h.steps < x.gaps[least].steps {
-				least = i
-			}
-		}
-		x.gaps = slices.Delete(x.gaps, least, least+1)
+	if x.gaps.Len() == maxGaps {
+		x.gaps.Clear()
 	}
+	x.gaps.Set(g)
 }
 
-// ownGaps copies the gaps if a view has them.
-func (x *index) ownGaps() {
-	if x.lent {
-		x.gaps, x.lent = slices.Clone(x.gaps), false
+// gapAfter returns the first gap that ends behind an entry.
+func gapAfter(gaps *btree.BTreeG[gap], e entry) (g gap, ok bool) {
+	if gaps.Len() > 0 {
+		gaps.Ascend(gap{to: e.behind()}, func(h gap) bool {
+			g, ok = h, true
+			return false
+		})
 	}
-}
-
-// split returns the two parts of a gap around an entry.
-func (g gap) split(e entry) (before, behind gap) {
-	return gap{g.from, e, g.steps / 2}, gap{e.behind(), g.to, g.steps / 2}
+	return g, ok
 }
 
 // add adds an entry, which may be in a gap.
 func (x *index) add(e entry) {
 	x.n++
 	x.adds++
-	at := sort.Search(len(x.gaps), func(i int) bool { return e.less(x.gaps[i].to) })
-	if at < len(x.gaps) && x.gaps[at].holds(e) {
-		x.ownGaps()
-		before, behind := x.gaps[at].split(e)
-		x.gaps = slices.Delete(x.gaps, at, at+1)
-		x.learn(before)
-		x.learn(behind)
+	if g, ok := gapAfter(x.gaps, e); ok && !e.less(g.from) {
+		x.gaps.Delete(g)
+		x.learn(gap{g.from, e})
+		x.learn(gap{e.behind(), g.to})
 	}
 	if e.less(x.first) {
 		x.first, x.exact = e, true
@@ -113,7 +100,7 @@ func (x *index) startAt(first entry, exact bool) { x.first, x.exact = first, exa
 
 // forgetGaps is for an index that is being loaded.
 func (x *index) forgetGaps() {
-	x.gaps, x.lent = nil, false
+	x.gaps.Clear()
 	x.startAt(entry{at: never}, true)
 	if x.n > 0 {
 		x.startAt(entry{}, false)
@@ -125,15 +112,14 @@ func (x *index) forgetGaps() {
 type indexView struct {
 	kind  byte
 	first entry
-	gaps  []gap
+	gaps  *btree.BTreeG[gap]
 	adds  int
 	found []gap // by the scans
 }
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
-	x.lent = true
-	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps, adds: x.adds}
+	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps.Copy(), adds: x.adds}
 }
 
 // learnFrom learns the gaps that a view found. The caller is the writer.
@@ -185,17 +171,16 @@ type scanner struct {
 }
 
 func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) error {
-	gaps := s.view.gaps
-	next := sort.Search(len(gaps), func(i int) bool { return s.at.less(gaps[i].to) })
+	gap, known := gapAfter(s.view.gaps, s.at)
 	for seek := true; ; {
 		var limit []byte
-		if next < len(gaps) {
-			if g := gaps[next]; !s.at.less(g.from) {
-				s.at, seek = g.to, true
-				next++
-				continue
-			}
-			s.limit = appendTimeKey(s.limit[:0], s.queue, s.view.kind, gaps[next].from)
+		if known && !s.at.less(gap.from) {
+			s.at, seek = gap.to, true
+			gap, known = gapAfter(s.view.gaps, s.at)
+			continue
+		}
+		if known {
+			s.limit = appendTimeKey(s.limit[:0], s.queue, s.view.kind, gap.from)
 			limit = s.limit
 		}
 		if !s.at.less(to) {
@@ -216,8 +201,8 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 			}
 			return nil
 		case pebble.IterAtLimit:
-			s.cross(gaps[next].from)
-			s.at = gaps[next].from
+			s.cross(gap.from)
+			s.at = gap.from
 			continue
 		}
 		e, err := parseEntry(s.it.Key())
@@ -238,7 +223,7 @@ func (s *scanner) cross(to entry) {
 	stats := s.it.Stats()
 	n := stats.ForwardStepCount[pebble.InternalIterCall]
 	if n-s.steps > worthAGap {
-		s.found = append(s.found, gap{s.at, to, n - s.steps})
+		s.found = append(s.found, gap{s.at, to})
 	}
 	s.steps = n
 }

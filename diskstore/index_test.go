@@ -256,18 +256,18 @@ func TestIndexDoesNotLearnAGapThatWasFilledMeanwhile(t *testing.T) {
 	x := newIndex(kindDue)
 	x.add(entry{0, "m"})
 	x.add(entry{900, "m"})
-	found := []gap{{entry{0, "m"}.behind(), entry{900, "m"}, 1000}}
+	found := []gap{{entry{0, "m"}.behind(), entry{900, "m"}}}
 	v := x.view()
 	v.found = found
 	x.add(entry{450, "new"})
-	if x.learnFrom(v); len(x.gaps) != 0 {
-		t.Errorf("the index has learned %v", x.gaps)
+	if x.learnFrom(v); x.gaps.Len() != 0 {
+		t.Errorf("the index has learned %v", x.gaps.Items())
 	}
 	x.remove(entry{450, "new"})
 	v = x.view()
 	v.found = found
-	if x.learnFrom(v); len(x.gaps) != 1 {
-		t.Errorf("the index has learned %v, want a gap", x.gaps)
+	if x.learnFrom(v); x.gaps.Len() != 1 {
+		t.Errorf("the index has learned %v, want a gap", x.gaps.Items())
 	}
 }
 
@@ -310,7 +310,7 @@ func TestWhatIsAddedInAGapIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.do(t.Context(), "q", urgent, func(*tx) {
-		if len(s.queue("q").due.gaps) == 0 {
+		if s.queue("q").due.gaps.Len() == 0 {
 			t.Error("there are no gaps")
 		}
 	}); err != nil {

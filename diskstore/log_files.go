@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -129,19 +128,23 @@ func (d *directory) checkLog(name string, mayBeTorn bool) (store.CheckResult, er
 	return r, err
 }
 
-// relaxedFile exists while the log of a store may be torn by a power failure: with SyncEvery, the disk may keep later
-// blocks of it and lose earlier ones. Pebble takes such a log for damaged, because it was told that each block was
+// relaxedLine ends holderFile while the log of a store may be torn by a power failure: with SyncEvery, the disk may keep
+// later blocks of it and lose earlier ones. Pebble takes such a log for damaged, because it was told that each block was
 // synced.
-const relaxedFile = "RELAXED"
+const relaxedLine = "with SyncEvery\n"
 
-const relaxedText = "The log was written with SyncEvery. After a power failure it ends at its first hole.\n"
+// writeHolder writes holderFile.
+func (d *directory) writeHolder(relaxed bool) error {
+	text := holder()
+	if relaxed {
+		text += relaxedLine
+	}
+	return d.writeError(d.writeFile(holderFile, text))
+}
 
-// cutTornLog cuts the last log at its first hole, if it was written with SyncEvery. Nothing behind the hole was synced.
+// cutTornLog cuts the last log at its first hole. It was written with SyncEvery, and nothing behind the hole was synced.
 // Earlier logs are whole, since a log is synced when the next one begins.
 func (d *directory) cutTornLog(logger *slog.Logger) error {
-	if relaxed, err := d.isRelaxed(); !relaxed || err != nil {
-		return err
-	}
 	logs, err := d.logFiles()
 	if err != nil || len(logs) == 0 {
 		return err
@@ -162,28 +165,6 @@ func (d *directory) cutTornLog(logger *slog.Logger) error {
 	logger.Info("later: the log ends at its first hole; what was synced is before it", "dir", d.dir, "file", name,
 		"byte", at, "of", len(text))
 	return d.writeError(d.writeFile(name, text[:at]))
-}
-
-func (d *directory) isRelaxed() (bool, error) {
-	_, err := d.readFile(relaxedFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, d.readError(err)
-}
-
-// setRelaxed creates or removes relaxedFile, durably.
-func (d *directory) setRelaxed(relaxed bool) error {
-	was, err := d.isRelaxed()
-	if was == relaxed || err != nil {
-		return err
-	}
-	if relaxed {
-		err = d.writeFile(relaxedFile, relaxedText)
-	} else {
-		err = errors.Join(d.fs.Remove(d.fs.PathJoin(d.dir, relaxedFile)), d.syncDirectory(d.dir))
-	}
-	return d.writeError(err)
 }
 
 // Pebble reads a log or a manifest up to the first record that it cannot read, because a crash may tear the last one.

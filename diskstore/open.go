@@ -30,6 +30,7 @@ type Store struct {
 	logger    *slog.Logger
 	syncEvery time.Duration
 	inFlight  int64            // see MaxInFlight
+	relaxed   bool             // the log was written with SyncEvery and not closed
 	locked    func(dir string) // called when the directory is locked; may be nil
 	memTable  uint64           // 0 to choose one that fits the disk
 
@@ -70,13 +71,12 @@ type Store struct {
 	steps atomic.Int64 // that scans of indexes took, for tests
 
 	// The fields below belong to the writer.
-	queues        map[string]*queue
-	lastNumber    uint32
-	numbersReused bool // the numbers of queues came to their end once
-	lastNow       int64
-	requests      requestMemory
-	corrected     []touchedLease // by load
-	room          room
+	queues     map[string]*queue
+	lastNumber uint32 // of a queue
+	lastNow    int64
+	requests   requestMemory
+	corrected  []touchedLease // by load
+	room       room
 }
 
 // Option changes a Store that Open returns.
@@ -189,28 +189,23 @@ func (s *Store) open() error {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openLogged(isNew, wasClosed); err != nil {
+	if err := s.openLogged(isNew); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
 	}
 	return nil
 }
 
-// openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
-func (s *Store) openLogged(isNew, wasClosed bool) error {
-	if !isNew && !wasClosed {
+// openLogged opens the database and sees to it that holderFile has relaxedLine while the log may be torn.
+func (s *Store) openLogged(isNew bool) error {
+	if s.relaxed {
 		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
 			return err
 		}
 	}
-	if s.syncEvery > 0 {
-		if err := s.reserve.try(func() error { return s.setRelaxed(true) }); err != nil {
-			return err
-		}
-	}
-	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
+	if err := s.openDatabase(isNew); err != nil || !s.relaxed || s.syncEvery > 0 {
 		return err
 	}
-	if err := s.setRelaxed(false); err != nil { // earlier logs are in tables now
+	if err := s.writeHolder(false); err != nil { // earlier logs are in tables now
 		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil

@@ -98,50 +98,19 @@ func (t *tx) create(name string) (*queue, error) {
 	if q := t.s.queues[name]; q != nil {
 		return q, nil
 	}
-	number, err := t.freeNumber()
-	if err != nil {
-		return nil, err
+	const last = math.MaxUint32 - 1 // so that each queue's range of keys has an end
+	if t.s.lastNumber == last {
+		return nil, fmt.Errorf("%w: %s has had %d queues: export it and import it into a new directory", store.ErrFull,
+			t.s.dir, t.s.lastNumber)
 	}
-	q := newQueue(name, number)
+	t.s.lastNumber++
+	q := newQueue(name, t.s.lastNumber)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
 	t.set(appendIDKey(t.key[:0], 0, kindName, name), t.value)
 	q.swept = shortSlot(t.now)
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
-}
-
-// freeNumber returns the number of a new queue. Numbers go up until the last is used; from then on it looks for one
-// without any key.
-func (t *tx) freeNumber() (uint32, error) {
-	const last uint32 = math.MaxUint32 - 1 // so that each queue's range of keys has an end
-	if t.s.lastNumber < last && !t.s.numbersReused {
-		t.s.lastNumber++
-		return t.s.lastNumber, nil
-	}
-	t.s.numbersReused = true
-	if err := t.flush(); err != nil {
-		return 0, err
-	}
-	it, err := t.iterate(nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	number, taken := t.s.lastNumber, true
-	for n := uint32(0); taken && n < last && it.Error() == nil; n++ {
-		if number++; number > last {
-			number = 1
-		}
-		taken = it.SeekGE(numberKey(number)) && binary.BigEndian.Uint32(it.Key()) == number
-	}
-	if err := t.end(it, nil); err != nil {
-		return 0, err
-	}
-	if taken {
-		return 0, fmt.Errorf("%w: %s has %d queues: delete some", store.ErrFull, t.s.dir, last)
-	}
-	t.s.lastNumber = number
-	return number, nil
 }
 
 // touch has the queue's counters stored.

@@ -233,7 +233,7 @@ func (r *recovery) copyQueues(from *reader) error {
 			for name = recoveredName(number); slices.Contains(used, name); {
 				name += "-again"
 			}
-			n.note("names", 1, fmt.Sprintf("the name of queue number %d is lost: it is called %s", number, name))
+			n.note("names", 1, "the name of queue number %d is lost: it is called %s", number, name)
 		}
 		if err := r.copyQueue(from, name, number); err != nil {
 			return err
@@ -297,7 +297,7 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 			return err
 		}
 		if p.damaged {
-			found.add("unreadable", id)
+			found.add("unreadable", badMessages, id)
 		}
 		t.addMessage(q, id, value)
 		t.joinGroup(q, id, p.group)
