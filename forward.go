@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"time"
 
+	"github.com/laterq/later/internal/forward"
 	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
@@ -131,20 +130,20 @@ func (d Destination) checked() Destination {
 }
 
 // route returns how messages get from a queue of a client to the destination.
-func (d Destination) route(c *Client, queue string) (pump.Route, error) {
+func (d Destination) route(c *Client, queue string) (forward.Route, error) {
 	switch {
 	case d.invalid != nil:
 		return 0, d.invalid
 	case d.custom != nil && d.at != nil:
 		return 0, store.Invalid("a custom destination has no store: leave out At")
 	}
-	r, why, err := pump.RouteDeliver, "it is a custom destination", error(nil)
+	r, why, err := forward.RouteDeliver, "it is a custom destination", error(nil)
 	if d.custom == nil {
 		var at store.Store
 		if d.at != nil && d.at != c {
 			at = d.at.store
 		}
-		r, why, err = pump.FindRoute(c.store, queue, d.target, at)
+		r, why, err = forward.FindRoute(c.store, queue, d.target, at)
 	}
 	if err == nil && d.exactlyOnce && !r.Exact() {
 		err = fmt.Errorf("queue %q cannot be forwarded to %q exactly once, because %s: %w", queue, d, why, ErrUnsupported)
@@ -193,7 +192,7 @@ type forwarder struct {
 	*queueWorker // without a handler, and without slots
 	to           Destination
 	batch        *pump.Batch
-	move         *pump.Forward
+	move         *forward.Forward
 }
 
 // newForwarder returns a forwarder, and an error if the destination cannot be reached.
@@ -209,16 +208,29 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 		Works: "later: messages are forwarded again",
 		Attrs: []any{"queue", queue, "to", to.String()},
 	})
-	f.move = &pump.Forward{Batch: f.batch, To: to.target, Route: route, At: r.client.store}
+	f.move = &forward.Forward{Batch: f.batch, To: to.target, Route: route, At: r.client.store}
 	if to.at != nil {
 		f.move.At = to.at.store
 	}
 	f.move.InOrder, f.move.IDs, f.move.Moved = r.client.observe != nil, f.queue.wantsEvents, f.moved
 	f.batch.Work, f.batch.Uncounted = f.move, true
 	if to.custom != nil { // code of the program, which the message may kill
-		f.batch.Work, f.batch.Uncounted = &deliverer{f.move, f}, false
+		f.batch.Work, f.batch.Uncounted = &forward.Custom{
+			Forward: f.move, Name: to.String(), Deliver: f.deliver, Backoff: f.cfg.Backoff, Default: defaultBackoff,
+			Misfits: f.misfits, Shutdown: ErrShutdown, Abandoned: &r.abandoned,
+		}, false
 	}
 	return f, nil
+}
+
+// deliver calls a custom destination.
+func (f *forwarder) deliver(ctx context.Context, claim store.Claim) []error {
+	msgs := make([]*Message, len(claim.Messages))
+	for i := range claim.Messages {
+		msgs[i] = new(Message)
+		msgs[i].fill(f.queue.name, &claim.Messages[i], claim.Now)
+	}
+	return f.to.custom.Deliver(ctx, msgs)
 }
 
 // claims returns a Batch, without its Work, of the queue.
@@ -247,17 +259,12 @@ func checkCycle(c *Client, destinations map[string]Destination, queue string) er
 
 // forward moves messages until ctx ends.
 func (r *run) forward(ctx context.Context, f *forwarder) {
-	guarantee, once := "at least once", f.batch.Once
+	guarantee := "at least once"
 	if f.move.Route.Exact() {
 		guarantee = "exactly once"
 	}
-	if f.move.Route == pump.RouteStep {
-		once = f.move.Step
-	}
 	r.log.Info("later: forwarding", "queue", f.queue.name, "to", f.to.String(), "guarantee", guarantee)
-	wait := func(ctx context.Context) error { return r.env.WaitFor(ctx, f.queue.name) }
-	loop := pump.Loop{Env: r.env, Ready: r.env.Await, Once: once, Wait: wait, Outage: f.batch.Outage}
-	loop.Run(ctx)
+	f.move.Run(ctx)
 }
 
 // moved reports messages that the store has moved.
@@ -281,99 +288,3 @@ func (qw *queueWorker) FoundDead(c store.Claim) {
 func (qw *queueWorker) Died(m *store.Claimed, reason string) {
 	qw.run.dead.Settled(qw.queue.name, m.ID, m.Attempt, m.MaxAttempts, errors.New(reason))
 }
-
-// deliverer is the pump.Work of a custom destination.
-type deliverer struct {
-	*pump.Forward
-	f *forwarder
-}
-
-// Do calls the destination and changes the settlements of messages that were not delivered.
-func (d *deliverer) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
-	f := d.f
-	msgs := make([]*Message, len(claim.Messages))
-	for i := range claim.Messages {
-		msgs[i] = new(Message)
-		msgs[i].fill(f.queue.name, &claim.Messages[i], claim.Now)
-	}
-	var away error
-	for i, err := range f.callCustom(ctx, msgs) {
-		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) || err != nil && ctx.Err() != nil {
-			settlements[i].Action = store.Release
-			away = err
-			continue
-		}
-		r := f.resultOf(msgs[i], err)
-		settlements[i].Action, settlements[i].Delay, settlements[i].Reason = r.Action, r.Delay, r.Reason
-		settlements[i].Within = r.Within
-	}
-	return away
-}
-
-// Settled records a message that was given back.
-func (d *deliverer) Settled(m *store.Claimed, s *store.Settlement, state store.State) {
-	if s.Action == store.GiveBack && state != StateDead {
-		d.f.misfits.Wait(outcome.MisfitOf(m.Headers, nil), s.Delay)
-	}
-}
-
-// resultOf converts an error of a custom destination to a settlement.
-func (f *forwarder) resultOf(m *Message, err error) (r outcome.Result) {
-	defer func() {
-		if p := recover(); p != nil { // the queue's backoff panicked
-			f.logPanic("Backoff", p)
-			r = outcome.ResultOf(m.attempt(), outcome.NewPanic(p), defaultBackoff, f.misfits)
-		}
-	}()
-	return outcome.ResultOf(m.attempt(), err, f.cfg.Backoff, f.misfits)
-}
-
-func (f *forwarder) logPanic(in string, value any) {
-	f.run.log.Error("later: "+in+" panicked", "queue", f.queue.name, "to", f.to.String(), "panic", value,
-		"stack", string(debug.Stack()))
-}
-
-// callCustom returns an error for each message. A Deliver that ignores the end of its context at shutdown is left
-// running, like a handler.
-func (f *forwarder) callCustom(ctx context.Context, msgs []*Message) []error {
-	returned := make(chan []error, 1)
-	go func() {
-		errs := forEach(msgs, errDeliverGoexit)
-		defer func() {
-			if p := recover(); p != nil {
-				f.logPanic("Deliver", p)
-				errs = forEach(msgs, outcome.NewPanic(p))
-			}
-			returned <- errs
-		}()
-		got := f.to.custom.Deliver(ctx, msgs)
-		switch {
-		case got == nil:
-			errs = forEach(msgs, nil)
-		case len(got) != len(msgs):
-			errs = forEach(msgs, fmt.Errorf("destination returned %d errors for %d messages: return one for each, or nil",
-				len(got), len(msgs)))
-		default:
-			errs = got
-		}
-	}()
-	select {
-	case errs := <-returned:
-		return errs
-	case <-f.run.calling.Done():
-	}
-	grace := time.NewTimer(pump.Grace)
-	defer grace.Stop()
-	select {
-	case errs := <-returned:
-		return errs
-	case <-grace.C:
-	}
-	f.run.abandoned.Add(1)
-	return forEach(msgs, ErrShutdown)
-}
-
-var errDeliverGoexit = errors.New("destination called runtime.Goexit")
-
-// forEach returns the same error for each message.
-func forEach(msgs []*Message, err error) []error { return slices.Repeat([]error{err}, len(msgs)) }

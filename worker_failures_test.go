@@ -279,7 +279,7 @@ type endless struct{ causes *log[error] }
 func (e endless) Deliver(ctx context.Context, msgs []*Message) []error {
 	<-ctx.Done()
 	e.causes.add(context.Cause(ctx))
-	return forEach(msgs, ctx.Err())
+	return same(msgs, ctx.Err())
 }
 
 func (endless) String() string { return "endless" }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
-	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/forward"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -36,7 +36,7 @@ func (s stepFaulty) Deliver(ctx context.Context, to store.Target, msgs []store.C
 
 // forwarding is a worker that moves the messages of one queue to another one.
 type forwarding struct {
-	route    pump.Route
+	route    forward.Route
 	store    *faulty
 	client   *Client
 	from, to *Queue
@@ -48,7 +48,7 @@ type forwarding struct {
 
 // eachRoute runs a test with each way to move messages from one queue to another one.
 func eachRoute(t *testing.T, test func(t *testing.T, f *forwarding)) {
-	for name, route := range map[string]pump.Route{"step": pump.RouteStep, "linked": pump.RouteLinked, "send": pump.RouteSend} {
+	for name, route := range map[string]forward.Route{"step": forward.RouteStep, "linked": forward.RouteLinked, "send": forward.RouteSend} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &forwarding{route: route, store: &faulty{Store: memstore.New()}, log: &lockedBuffer{}, events: &events{}}
@@ -113,7 +113,7 @@ func TestForwardMovesWholeMessagesWhenTheyAreDue(t *testing.T) {
 			wantNoError(t, err)
 			before := *sent[id]
 			before.Queue, before.State = "to", StateReady
-			if f.route == pump.RouteSend {
+			if f.route == forward.RouteSend {
 				before.DedupWindow = followUpWindow
 			}
 			if text := fmt.Sprintf("%+v", before); text != fmt.Sprintf("%+v", *got) {
@@ -257,9 +257,9 @@ func TestForwardRecoversFromStoreErrors(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, replies lost %v", outage, lost), func(t *testing.T) {
 				eachRoute(t, func(t *testing.T, f *forwarding) {
-					calls := map[pump.Route][]string{
-						pump.RouteStep: {"forward", "wait"}, pump.RouteLinked: {"claim", "settle", "extend", "wait"},
-						pump.RouteSend: {"claim", "send", "settle", "extend", "wait"},
+					calls := map[forward.Route][]string{
+						forward.RouteStep: {"forward", "wait"}, forward.RouteLinked: {"claim", "settle", "extend", "wait"},
+						forward.RouteSend: {"claim", "send", "settle", "extend", "wait"},
 					}[f.route]
 					start(t, f.worker)
 					synctest.Wait()

@@ -255,3 +255,21 @@ func (b *Batch) settled(m *store.Claimed, s *store.Settlement, result store.Sett
 	}
 	return false, nil
 }
+
+// Window is for how long a queue remembers the id of a message that is sent to it before it is acked elsewhere, unless
+// its sender set a window. A message that was sent before a crash is then not sent again.
+const Window = 24 * time.Hour
+
+// Send sends claimed messages to a queue of another store or slot, if a condition is met, which may be nil. Their ids
+// are remembered there, so that messages that were sent before a crash, or before an error, are not sent again.
+func Send(ctx context.Context, to store.Store, queue string, msgs []store.Claimed, condition *store.Condition) error {
+	out := make([]store.Outgoing, len(msgs))
+	for i := range msgs {
+		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition}
+		out[i].DedupWindow = max(out[i].DedupWindow, Window)
+	}
+	ctx, cancel := context.WithTimeout(ctx, calls.Timeout)
+	defer cancel()
+	results, err := to.Send(ctx, queue, out)
+	return cmp.Or(err, store.SendError(results))
+}

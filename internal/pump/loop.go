@@ -3,7 +3,6 @@
 // and each message is settled alone; the others claim, do and settle a Batch at a time.
 //
 // It imports packages store, internal/hold, internal/calls and internal/event. Start reading at Loop, then at Batch.
-// forward.go moves a queue's messages to a destination.
 package pump
 
 import (

@@ -1,7 +1,9 @@
-package pump
+// Package forward moves the messages of a queue to a destination when they are due: to another queue, to a key of Redis,
+// or to code of the program. It imports packages store, internal/pump and internal/outcome. Start reading at Forward;
+// custom.go calls code of the program.
+package forward
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +11,9 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
-
-// Window is for how long a queue remembers the id of a message that is sent to it before it is acked elsewhere, unless
-// its sender set a window. A message that was sent before a crash is then not sent again.
-const Window = 24 * time.Hour
 
 // Route is how messages get from a queue to a destination.
 type Route int
@@ -68,10 +67,10 @@ func FindRoute(s store.Store, queue string, to store.Target, at store.Store) (r 
 	return RouteDeliver, "they are in different slots of the Cluster: give the destination the hash tag {" + queue + "}", nil
 }
 
-// Forward moves the messages of a queue to a target by a route. It is the Work of a Batch for all routes but RouteStep,
-// for which it moves them itself.
+// Forward moves the messages of a queue to a target by a route. It is the Work of its Batch, unless the store moves them
+// in one step.
 type Forward struct {
-	Batch *Batch
+	*pump.Batch
 	To    store.Target
 	At    store.Store // of the target
 	Route Route
@@ -82,10 +81,20 @@ type Forward struct {
 	more    bool // more messages were ready after the last step
 }
 
-// Step has the store move a batch, or two if more messages are ready: the second call is there when the first returns.
+// Run moves messages until ctx ends.
+func (f *Forward) Run(ctx context.Context) {
+	wait := func(ctx context.Context) error { return f.WaitFor(ctx, f.Queue.Name) }
+	loop := pump.Loop{Env: f.Env, Ready: f.Await, Once: f.Once, Wait: wait, Outage: f.Outage}
+	if f.Route == RouteStep {
+		loop.Once = f.step
+	}
+	loop.Run(ctx)
+}
+
+// step has the store move a batch, or two if more messages are ready: the second call is there when the first returns.
 // The store executes them one after the other, so the order holds. An observer gets events in that order too, so with
 // one there is a single call.
-func (f *Forward) Step(context.Context) (more bool, err error) {
+func (f *Forward) step(context.Context) (more bool, err error) {
 	second := make(chan error, 1)
 	both := f.more && !f.InOrder
 	if both {
@@ -105,24 +114,23 @@ func (f *Forward) Step(context.Context) (more bool, err error) {
 
 // move has the store move a batch, and reports whether more messages are ready.
 func (f *Forward) move() (more bool, err error) {
-	b := f.Batch
-	defer b.BeginClaim()()
-	ctx, cancel := context.WithTimeout(b.Calling, calls.Timeout)
+	defer f.BeginClaim()()
+	ctx, cancel := context.WithTimeout(f.Calling, calls.Timeout)
 	defer cancel()
-	call := b.Watch.Begin(false, time.Since(b.Begun))
-	forwarded, err := b.Store.(store.Forwarder).Forward(ctx, b.Queue.Name,
+	call := f.Watch.Begin(false, time.Since(f.Begun))
+	forwarded, err := f.Store.(store.Forwarder).Forward(ctx, f.Queue.Name,
 		store.ForwardRequest{To: f.To, Max: store.MaxBatch, IDs: f.IDs()})
 	call.End()
 	if err != nil {
 		return false, err
 	}
-	b.Claimed()
-	b.Reports.FoundDead(store.Claim{Died: forwarded.Died, Expired: forwarded.Expired, Dropped: forwarded.Dropped})
+	f.Claimed()
+	f.Reports.FoundDead(store.Claim{Died: forwarded.Died, Expired: forwarded.Expired, Dropped: forwarded.Dropped})
 	f.Moved(forwarded)
 	return forwarded.More, nil
 }
 
-// Do implements Work.
+// Do implements pump.Work.
 func (f *Forward) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) (err error) {
 	switch f.Route {
 	case RouteLinked:
@@ -132,7 +140,7 @@ func (f *Forward) Do(ctx context.Context, claim store.Claim, settlements []store
 			settlements[i].Then = []store.FollowUp{{Queue: f.To.Name, Message: out}}
 		}
 	case RouteSend:
-		err = Send(ctx, f.At, f.To.Name, claim.Messages, nil)
+		err = pump.Send(ctx, f.At, f.To.Name, claim.Messages, nil)
 	case RouteDeliver:
 		calling, cancel := context.WithTimeout(ctx, calls.Timeout)
 		err = f.At.(store.Forwarder).Deliver(calling, f.To, claim.Messages)
@@ -146,27 +154,13 @@ func (f *Forward) Do(ctx context.Context, claim store.Claim, settlements []store
 	return err
 }
 
-// Acked implements Work.
+// Acked implements pump.Work.
 func (f *Forward) Acked(m *store.Claimed, _ *store.Settlement) {
-	f.Batch.Reports.Event(event.Forwarded, m.ID)
+	f.Reports.Event(event.Forwarded, m.ID)
 }
 
-// Settled implements Work.
+// Settled implements pump.Work.
 func (f *Forward) Settled(*store.Claimed, *store.Settlement, store.State) {}
 
-// Refused implements Work.
-func (f *Forward) Refused(error, []store.Settlement) Answer { return GiveUp }
-
-// Send sends claimed messages to a queue of another store or slot, if a condition is met, which may be nil. Their ids
-// are remembered there, so that messages that were sent before a crash, or before an error, are not sent again.
-func Send(ctx context.Context, to store.Store, queue string, msgs []store.Claimed, condition *store.Condition) error {
-	out := make([]store.Outgoing, len(msgs))
-	for i := range msgs {
-		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition}
-		out[i].DedupWindow = max(out[i].DedupWindow, Window)
-	}
-	ctx, cancel := context.WithTimeout(ctx, calls.Timeout)
-	defer cancel()
-	results, err := to.Send(ctx, queue, out)
-	return cmp.Or(err, store.SendError(results))
-}
+// Refused implements pump.Work.
+func (f *Forward) Refused(error, []store.Settlement) pump.Answer { return pump.GiveUp }
