@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	beatEvery     = 2 * time.Second
+	beatEvery     = 3 * time.Second
 	brokenAfter   = time.Second      // a promise that is overdue by so much is not relied on any more
-	deadAfter     = 5 * time.Second  // a process without a beat for so long is dead
+	deadAfter     = 6 * time.Second  // a process without a beat for so long is dead
 	forgetProcess = 15 * time.Minute // when a dead process is forgotten
 	listedFor     = 24 * time.Hour   // when the lists of an unused queue vanish
 	lookBatch     = 100              // queues in one request

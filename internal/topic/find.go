@@ -23,7 +23,7 @@ const (
 const (
 	// IndexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there
 	// are schedules.
-	IndexEvery = 2 * time.Second
+	IndexEvery = 4 * time.Second
 	// LookEvery is how often a worker looks for subscriptions and schedules even if the index says nothing: a failover
 	// may have lost only that, and imported schedules come without it.
 	LookEvery = 3 * time.Minute
