@@ -16,6 +16,7 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,6 +41,7 @@ type role struct {
 	Seed        uint64
 	Profile     bool
 	DrainsFully bool // all messages end up handled: none is due far in the future or buried
+	Clients     int  // of this role in the process, each with connections of its own; 0 means one
 
 	// For consumers.
 	Lease       time.Duration
@@ -108,12 +110,17 @@ func (r role) execute() error {
 	go reportStarvation(pulses, j)
 	switch r.Kind {
 	case "producer":
-		var p *producer
-		if p, err = newProducer(r, s, j, log); err == nil {
-			err = p.run(ctx)
-		}
+		err = r.each(ctx, s, log, func(r role, s store.Store) error {
+			p, err := newProducer(r, s, j, log)
+			if err == nil {
+				err = p.run(ctx)
+			}
+			return err
+		})
 	case "worker":
-		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.work(ctx)
+		err = r.each(ctx, s, log, func(r role, s store.Store) error {
+			return consumer{role: r, store: recorder{s, j}, journal: j, log: log}.work(ctx)
+		})
 	case "laggard":
 		l := laggard{role: r, store: recorder{s, j}, journal: j}
 		err = l.run(ctx)
@@ -135,6 +142,30 @@ func (r role) execute() error {
 	}
 	j.one(ended, now(), "-")
 	return nil
+}
+
+// each runs a role with each of the process's clients. The first one uses s.
+func (r role) each(ctx context.Context, s store.Store, log *slog.Logger, run func(role, store.Store) error) error {
+	if r.Clients == 0 {
+		return run(r, s)
+	}
+	errs := make([]error, r.Clients)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			of, own := r, s
+			of.Actor, of.Seed, of.Rate = fmt.Sprint(r.Actor, "-", i), r.Seed*1000+uint64(i), max(1, r.Rate/r.Clients)
+			if i > 0 {
+				if own, errs[i] = openStore(ctx, r.URL, log); errs[i] != nil {
+					return
+				}
+				defer own.Close()
+			}
+			errs[i] = run(of, own)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // openStore opens the store, retrying until its server is reachable.

@@ -37,6 +37,7 @@ type load struct {
 	drainsFully            bool
 	durable                int
 	queues                 int  // 0 means a few
+	clients                int  // of each producer and worker, each with one sender or few handlers; 0 means one, with more
 	perNode                bool // each producer sends to the queues of one node
 	dies                   bool // a share of the messages fails all attempts or expires
 	topics                 bool // messages are published to topics; see topic.go
@@ -202,6 +203,15 @@ var faults = []*fault{
 		right:   "on time again within seconds; no call hangs",
 		setting: setting{form: alone}, load: defaultLoad, pause: 500 * time.Millisecond, quick: 5 * time.Second,
 		inject: disruptNetwork,
+	},
+	{
+		name: "small",
+		title: "64 producers with one sender each and 64 workers with four handlers each: connections are cut and " +
+			"half-open, replies are lost, requests are late",
+		right:   "as with a few large ones: 0 lost",
+		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.clients = 32 }),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: disruptSmall,
 	},
 	{
 		name: "full", title: "maxmemory reached, noeviction",

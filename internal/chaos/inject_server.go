@@ -181,6 +181,28 @@ func disruptNetwork(ctx context.Context, r *run) error {
 	return nil
 }
 
+// disruptSmall cuts connections, makes them half-open, loses replies and delays requests, in turn.
+func disruptSmall(ctx context.Context, r *run) error {
+	p := r.servers.proxies[0]
+	switch r.injected % 4 {
+	case 1:
+		r.log("cuts")
+		for range 20 {
+			p.cut(0.1)
+			sleep(ctx, 50*time.Millisecond)
+		}
+		r.log("network-good")
+	case 2:
+		return loseReplies(ctx, r)
+	case 3:
+		return delayRequests(ctx, r)
+	default:
+		r.log("half-open")
+		p.halfOpen(0.2)
+	}
+	return nil
+}
+
 // fillMemory fills the server with delayed messages, and checks that it refuses sends but nothing else. Then it makes
 // the messages due and checks that the server accepts sends again when they are handled.
 func fillMemory(ctx context.Context, r *run) error {

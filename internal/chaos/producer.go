@@ -30,7 +30,12 @@ type producer struct {
 
 // senders returns the number of sending goroutines. Several let sends travel in one batch. At high rates each must not
 // have to send faster than a server with appendfsync always replies.
-func (r role) senders() int { return max(4, r.Rate/150) }
+func (r role) senders() int {
+	if r.Clients > 0 {
+		return 1
+	}
+	return max(4, r.Rate/150)
+}
 
 // resendLimit is how long a stopping producer tries to learn the outcome of its last sends.
 const resendLimit = 20 * time.Second

@@ -276,14 +276,18 @@ func (r *run) producer(actor, url string, rate int) role {
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
 		PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
 		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies, Grouped: l.grouped,
-		Profile: r.cfg.Profile,
+		Profile: r.cfg.Profile, Clients: l.clients,
 	}
 }
 
 func (r *run) consumer(kind, actor, url string) role {
+	concurrency, clients := 64, 0
+	if l := r.fault.load; kind == "worker" && l.clients > 0 {
+		concurrency, clients = 4, l.clients
+	}
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
-		Lease: r.lease, Concurrency: 64, DrainsFully: r.fault.load.drainsFully,
+		Lease: r.lease, Concurrency: concurrency, Clients: clients, DrainsFully: r.fault.load.drainsFully,
 		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled,
 	}
 }
