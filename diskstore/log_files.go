@@ -177,11 +177,16 @@ func (d *directory) checkRecords(wasClosed bool) error {
 	if err := d.checkFileList(wasClosed); err != nil || !wasClosed {
 		return err
 	}
+	return d.checkLogs(false)
+}
+
+// checkLogs returns an ErrCorrupt that names the first damaged log. The end of the last log may be torn by a crash.
+func (d *directory) checkLogs(mayBeTorn bool) error {
 	logs, err := d.logFiles()
 	for i := 0; i < len(logs) && err == nil; i++ {
-		var lost []lostPart
-		if lost, err = d.readLog(logs[i], func(int64, []byte) {}); len(lost) > 0 {
-			err = d.damaged(logs[i], "it cannot be read from byte %d on", lost[0].from)
+		var r store.CheckResult
+		if r, err = d.checkLog(logs[i], mayBeTorn && i == len(logs)-1); r.Severity == store.SeverityError {
+			err = corrupt("%s; %s", r.Text, d.advice())
 		}
 	}
 	return err

@@ -302,11 +302,8 @@ func (t *tx) groupOf(q *queue, id string) (int64, error) {
 	if m := q.held[id]; m != nil {
 		return m.group, nil
 	}
-	text, whole, ok, err := t.envelope(q.number, id)
-	if !ok || !whole || err != nil {
-		return 0, err
-	}
-	return groupIn(text), nil
+	m, err := t.options(q.number, id)
+	return groupNumber(m.Group), err
 }
 
 // joinGroup puts a message in its group, if it has one.

@@ -51,7 +51,7 @@ type Store struct {
 	guards  sync.WaitGroup
 	ending  sync.Once
 	endErr  error
-	logs    lazyLogs // with syncEvery
+	log     atomic.Pointer[lazyLog] // the current one, with syncEvery
 	written *written
 
 	failing sync.Once
@@ -147,6 +147,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		stuck:       make(chan struct{}),
 		queues:      map[string]*queue{},
 		notifiers:   map[string]*notifier{},
+		requests:    requestMemory{map[string]*lastRequest{}, newEntries()},
 	}
 	for i, opt := range opts {
 		if opt == nil {

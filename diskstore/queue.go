@@ -55,11 +55,15 @@ func newQueue(name string, number uint32) *queue {
 		groups:    newIndex(kindGroup),
 		held:      map[string]*member{},
 		leases:    map[string]*lease{},
-		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
+		deadlines: newEntries(),
 		unread:    map[string]bool{},
 		window:    store.MaxBatch,
 		counts:    map[int64]int64{},
 	}
+}
+
+func newEntries() *btree.BTreeG[entry] {
+	return btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true})
 }
 
 // meta returns the counters and settings to store at a time.

@@ -3,7 +3,6 @@ package diskstore
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -63,16 +62,6 @@ func (r *reader) end(it *pebble.Iterator, err error) error {
 	return err
 }
 
-// sentDue returns the due time that a message was sent with, without reading the message.
-func (r *reader) sentDue(queue uint32, id string) (due int64, ok bool, err error) {
-	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
-		m, bad := parseMessage(value[:min(len(value), timeLength)])
-		due = m.due
-		return bad
-	})
-	return due, ok, err
-}
-
 // envelope returns the bytes of a message. whole is false when they are too short to contain the due time.
 func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool, err error) {
 	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
@@ -85,17 +74,13 @@ func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool,
 	return text, whole, ok, err
 }
 
-// dedupWindow returns the dedup window of a message: 0 when it does not have one or cannot be read.
-func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
+// options returns a message with its options; none when it does not exist or cannot be read.
+func (r *reader) options(queue uint32, id string) (m store.Message, err error) {
 	text, whole, ok, err := r.envelope(queue, id)
-	if err != nil || !ok || !whole {
-		return 0, err
+	if ok && whole && envelope.Decode(text, &m) != nil {
+		m = store.Message{}
 	}
-	var m store.Message
-	if envelope.Decode(text, &m) != nil {
-		return 0, nil // the options of an unreadable message are unknown
-	}
-	return m.DedupWindow, nil
+	return m, err
 }
 
 // record returns the record of a message that was sent to be due at a time.

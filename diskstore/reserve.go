@@ -355,7 +355,9 @@ type reserveFile struct {
 func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
 	f = &reserveFile{File: f, r: r, name: name, category: category}
 	if category == forLog && r.s.syncEvery > 0 {
-		f = r.s.logs.add(f)
+		log := &lazyLog{File: f}
+		r.s.log.Store(log)
+		return log
 	}
 	return f
 }
@@ -425,21 +427,15 @@ func (f *reserveFile) write(p []byte) (n int, err error) {
 
 // report describes how well the store is prepared for a full disk.
 func (r *reserve) report() store.CheckResult {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f := store.CheckResult{Severity: store.SeverityNote, Check: "reserve"}
-	switch {
-	case r.full:
-		f.Severity = store.SeverityWarning
+	state := r.state()
+	f := store.CheckResult{Severity: store.SeverityNote, Check: "reserve",
+		Text: "nothing is reserved for claims and acks on a full disk: there is too little room, or files cannot be reserved"}
+	if state.full {
+		f.Severity, f.Advice = store.SeverityWarning, "free some space"
 		f.Text = "the disk was full a moment ago: sends are refused, and claims and acks use the reserve"
-		f.Advice = "free some space"
-	case r.made:
+	} else if state.made {
 		f.Severity, f.Count = store.SeverityOK, r.size
 		f.Text = fmt.Sprintf("%s are reserved for claims and acks on a full disk", formatBytes(uint64(r.size)))
-	case r.size == 0:
-		f.Text = "nothing can be reserved for a full disk here"
-	default:
-		f.Text = "nothing is reserved for claims and acks on a full disk, because there is too little room"
 	}
 	return f
 }

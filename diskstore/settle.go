@@ -183,7 +183,11 @@ func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) 
 	if rec, err = r.record(queue, id, 0); rec.stored || err != nil {
 		return rec, err == nil, err
 	}
-	rec.due, ok, err = r.sentDue(queue, id)
+	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
+		m, bad := parseMessage(value[:min(len(value), timeLength)])
+		rec.due = m.due
+		return bad
+	})
 	return rec, ok, err
 }
 
@@ -232,14 +236,16 @@ func (t *tx) cancelAll(q *queue, req store.CancelRequest) ([]store.CancelResult,
 	}
 	windows := make([]time.Duration, len(ids))
 	for i, id := range ids {
-		if failed[i] != nil {
+		if failed[i] != nil || !req.KeepIDs && q.groups.n == 0 {
 			continue
 		}
-		if places[i].group, err = t.groupOf(q, id); err == nil && req.KeepIDs {
-			windows[i], err = t.dedupWindow(q.number, id)
-		}
+		m, err := t.options(q.number, id)
 		if err != nil {
 			return nil, err
+		}
+		places[i].group = groupNumber(m.Group)
+		if req.KeepIDs {
+			windows[i] = m.DedupWindow
 		}
 	}
 	results := make([]store.CancelResult, len(ids))

@@ -1,8 +1,6 @@
 package diskstore
 
 import (
-	"cmp"
-	"container/list"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -15,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidwall/btree"
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/envelope"
@@ -243,8 +243,8 @@ type lastRequest struct {
 
 // requestMemory belongs to the writer.
 type requestMemory struct {
-	bySession map[string]*list.Element
-	byTime    list.List // of *lastRequest, the first executed first
+	bySession map[string]*lastRequest
+	byTime    *btree.BTreeG[entry] // sessions
 }
 
 // claimReply is the remembered part of a claim.
@@ -260,7 +260,7 @@ func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q
 	if !ok {
 		return step(t, q)
 	}
-	last := t.s.requests.last(r.Session)
+	last := t.s.requests.bySession[r.Session]
 	switch {
 	case last == nil || last.Number < r.Number:
 		if result, err = step(t, q); err == nil {
@@ -277,13 +277,6 @@ func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q
 		err = codec.Decode(last.reply, &result)
 	}
 	return result, err
-}
-
-func (m *requestMemory) last(session string) *lastRequest {
-	if e := m.bySession[session]; e != nil {
-		return e.Value.(*lastRequest)
-	}
-	return nil
 }
 
 // remember writes a request and its result, with the changes of the call.
@@ -316,26 +309,23 @@ func remember[T any](t *tx, r store.Request, result *T) {
 
 func (m *requestMemory) add(e *lastRequest) {
 	if before := m.bySession[e.Session]; before != nil {
-		m.byTime.Remove(before)
+		m.byTime.Delete(entry{before.at, e.Session})
 	}
-	if m.bySession == nil {
-		m.bySession = map[string]*list.Element{}
-	}
-	m.bySession[e.Session] = m.byTime.PushBack(e)
+	m.bySession[e.Session] = e
+	m.byTime.Set(entry{e.at, e.Session})
 }
 
 // forgetRequests forgets up to two requests, so that their number is bounded by the time.
 func (t *tx) forgetRequests() {
 	m := &t.s.requests
 	for range 2 {
-		first := m.byTime.Front()
-		e := first.Value.(*lastRequest)
-		if age := t.now - e.at; max(age, -age) <= rememberRequests.Milliseconds() {
+		first, _ := m.byTime.Min()
+		if age := t.now - first.at; max(age, -age) <= rememberRequests.Milliseconds() {
 			return
 		}
-		m.byTime.Remove(first)
-		delete(m.bySession, e.Session)
-		t.remove(appendIDKey(t.key[:0], 0, kindRequest, e.Session))
+		m.byTime.Delete(first)
+		delete(m.bySession, first.id)
+		t.remove(appendIDKey(t.key[:0], 0, kindRequest, first.id))
 	}
 }
 
@@ -367,17 +357,12 @@ func (s *Store) loadRequests(r *reader) error {
 	if err != nil {
 		return err
 	}
-	var all []*lastRequest
 	for valid := it.First(); valid; valid = it.Next() {
 		e, err := parseRequest(string(it.Key()[prefixLength:]), it.Value())
 		if err != nil {
 			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", err)
 			continue
 		}
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *lastRequest) int { return cmp.Compare(a.at, b.at) })
-	for _, e := range all {
 		s.requests.add(e)
 	}
 	return r.end(it, nil)

@@ -222,7 +222,7 @@ func (s *Store) awaitSync(g *group) error {
 	if err := g.batch.SyncWait(); err != nil || !g.durable {
 		return err
 	}
-	return s.logs.sync()
+	return s.syncLog()
 }
 
 // sync is the third loop, with syncEvery.
@@ -237,7 +237,7 @@ func (s *Store) sync() {
 		case <-s.failed:
 			return
 		}
-		if err := s.logs.sync(); err != nil {
+		if err := s.syncLog(); err != nil {
 			s.fail(err)
 			return
 		}
