@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -257,5 +259,22 @@ var sendRules = []rule{
 			c.Headers["k"] = "X"
 			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack}, store.StateReady)
 		}
+	}},
+	{"a prompt send sends, and returns the cause of a context that has ended", func(e *env) {
+		s, ok := e.Store.(store.PromptSender)
+		if !ok {
+			e.Skip("the store does not implement PromptSender")
+		}
+		ctx, cancel := context.WithCancelCause(e.Context())
+		for _, want := range []bool{false, true} {
+			results, err := s.SendPromptly(ctx, e.queue, []store.Outgoing{message("m")})
+			e.ok(err)
+			e.equal("duplicate", results[0].Duplicate, want)
+		}
+		cause := errors.New("the caller has gone")
+		cancel(cause)
+		_, err := s.SendPromptly(ctx, e.queue, []store.Outgoing{message("other")})
+		e.is(err, cause)
+		e.ack(e.claimOne("m", held))
 	}},
 }
