@@ -17,8 +17,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -246,15 +246,8 @@ func workerID(ctx context.Context, name string) string {
 var errNothingDue = errors.New("no message fell due in time")
 
 func received(d *later.Delivery) Received {
-	return Received{
-		Delivery: wire.Delivery{
-			ID: d.ID, Queue: d.Queue, Payload: message.NewPayload(d.Payload, d.Headers), Headers: d.Headers,
-			Due:      wire.FormatTime(d.Due),
-			Lateness: wire.Measured(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
-			SentAt: wire.FormatTime(d.SentAt),
-		},
-		Group: d.Group, Timeout: wire.Duration(d.Timeout), Token: d.Receipt(),
-	}
+	return Received{Delivery: view.Delivery(d.Message), Group: d.Group, Timeout: wire.Duration(d.Timeout),
+		Token: d.Receipt()}
 }
 
 // actions are the actions on a held message: their summaries, and the fields of Settlement that they take.

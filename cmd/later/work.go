@@ -17,8 +17,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
-	"github.com/laterq/later/internal/message"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
 
@@ -288,17 +287,7 @@ func (w *worker) limit(n int64) func(later.HandlerFunc) later.HandlerFunc {
 func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 	switch {
 	case w.main.json:
-		err = w.main.printJSON(wire.Delivery{
-			ID:          msg.ID,
-			Queue:       msg.Queue,
-			Payload:     message.NewPayload(msg.Payload, msg.Headers),
-			Headers:     msg.Headers,
-			Due:         wire.FormatTime(msg.Due),
-			Lateness:    wire.Measured(msg.Lateness),
-			Attempt:     msg.Attempt,
-			MaxAttempts: msg.MaxAttempts,
-			SentAt:      wire.FormatTime(msg.SentAt),
-		})
+		err = w.main.printJSON(view.Delivery(msg))
 	case isTerminal(w.main.Stdout):
 		err = w.main.print("%s\n", printable(string(msg.Payload)))
 	default:

@@ -19,31 +19,21 @@ func checkAll[T any](all []T, check func(one *T) error) error {
 	return nil
 }
 
-// inNewQueue is inQueue for a call that may create the queue.
-func inNewQueue[T any](queue string, all []T, check func(one *T) error) error {
-	if err := store.CheckNewQueue(queue); err != nil {
-		return err
+// each returns a check of a queue's name and a list: name is store.CheckQueue, or store.CheckNewQueue for a call that
+// may create the queue.
+func each[T any](name func(string) error, check func(one *T) error) func(queue string, all []T) error {
+	return func(queue string, all []T) error {
+		if err := name(queue); err != nil {
+			return err
+		}
+		return checkAll(all, check)
 	}
-	return checkAll(all, check)
 }
 
-// each returns a check of a queue's name and a list.
-func each[T any](check func(one *T) error) func(queue string, all []T) error {
-	return func(queue string, all []T) error { return inQueue(queue, all, check) }
-}
-
-// eachInNew is each for a call that may create the queue.
-func eachInNew[T any](check func(one *T) error) func(queue string, all []T) error {
-	return func(queue string, all []T) error { return inNewQueue(queue, all, check) }
-}
-
-// inQueue returns the first error of a queue's name and a list.
-func inQueue[T any](queue string, all []T, check func(one *T) error) error {
-	if err := store.CheckQueue(queue); err != nil {
-		return err
-	}
-	return checkAll(all, check)
-}
+var (
+	checkIDs   = each(store.CheckQueue, checkID)
+	checkSends = each(store.CheckNewQueue, (*store.Outgoing).Check)
+)
 
 func checkID(id *string) error { return store.CheckID(*id) }
 
@@ -104,14 +94,14 @@ func checkClaim(queue string, req store.ClaimRequest) error {
 }
 
 func checkCancel(queue string, req store.CancelRequest) error {
-	return inQueue(queue, req.IDs, checkID)
+	return checkIDs(queue, req.IDs)
 }
 
 func (a *rescheduleArgs) check() error {
 	if err := a.Due.Check(); err != nil {
 		return err
 	}
-	return inQueue(a.Queue, a.IDs, checkID)
+	return checkIDs(a.Queue, a.IDs)
 }
 
 func checkList(queue string, req store.ListRequest) error {
@@ -125,7 +115,7 @@ func (a *bulkArgs) check() error {
 	if err := a.Due.Check(); err != nil {
 		return err
 	}
-	return inQueue(a.Queue, a.Selection.IDs, checkID)
+	return checkIDs(a.Queue, a.Selection.IDs)
 }
 
 func checkHistogram(queue string, bounds []time.Time) error {

@@ -89,7 +89,7 @@ func (op *operation[A, R]) administers(change func(args *A, result R) Change) *o
 
 var opSend = &operation[sendArgs, []store.SendResult]{
 	name: "send", kind: changes,
-	check: func(a *sendArgs) error { return inNewQueue(a.Queue, a.Arg, (*store.Outgoing).Check) },
+	check: func(a *sendArgs) error { return checkSends(a.Queue, a.Arg) },
 	run: func(ctx context.Context, s store.Store, a *sendArgs) ([]store.SendResult, error) {
 		return s.Send(ctx, a.Queue, a.Arg)
 	},
@@ -135,8 +135,8 @@ func releaseClaimed(a *claimArgs, c store.Claim) func(ctx context.Context, s sto
 }
 
 var (
-	opSettle    = withQueue("settle", changes, store.Store.Settle, each(checkSettlement))
-	opExtend    = withQueue("extend", changes, store.Store.Extend, each(checkExtension))
+	opSettle    = withQueue("settle", changes, store.Store.Settle, each(store.CheckQueue, checkSettlement))
+	opExtend    = withQueue("extend", changes, store.Store.Extend, each(store.CheckQueue, checkExtension))
 	opCancel    = withQueue("cancel", changes, store.Store.Cancel, checkCancel)
 	opHistogram = withQueue("histogram", reads, store.Store.Histogram, checkHistogram)
 
@@ -144,13 +144,14 @@ var (
 	opProperties = ofQueue("properties", store.Store.Properties)
 	opActivity   = ofQueue("activity", store.Store.Activity)
 
-	opRestore = withQueue("restore", changes, store.Store.Restore, eachInNew((*store.Info).CheckNew)).administers(
+	opRestore = withQueue("restore", changes, store.Store.Restore,
+		each(store.CheckNewQueue, (*store.Info).CheckNew)).administers(
 		func(a *onQueue[[]store.Info], _ []store.SendResult) Change {
 			return Change{"import", a.Queue, len(a.Arg)}
 		})
 	// opRemove checks only the ids: the store removes a message only if its own is the same.
 	opRemove = withQueue("remove", changes, store.Store.Remove,
-		each(func(i *store.Info) error { return store.CheckID(i.ID) })).administers(
+		each(store.CheckQueue, func(i *store.Info) error { return store.CheckID(i.ID) })).administers(
 		func(a *onQueue[[]store.Info], _ []bool) Change { return Change{"remove", a.Queue, len(a.Arg)} })
 )
 
@@ -164,7 +165,7 @@ var opReschedule = &operation[rescheduleArgs, []error]{
 // opGet is answered in pages: a server returns the first messages that were asked for, one at least.
 var opGet = &operation[onQueue[[]string], []*store.Info]{
 	name: "get", large: func(*onQueue[[]string]) int { return store.MaxBatchBytes + getStep*store.MaxPayload },
-	check: func(a *onQueue[[]string]) error { return inQueue(a.Queue, a.Arg, checkID) },
+	check: func(a *onQueue[[]string]) error { return checkIDs(a.Queue, a.Arg) },
 	run: func(ctx context.Context, s store.Store, a *onQueue[[]string]) ([]*store.Info, error) {
 		return s.Get(ctx, a.Queue, a.Arg)
 	},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
 )
@@ -34,6 +35,15 @@ func Event(e *later.WatchEvent) wire.Event {
 		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
 	}
 	return w
+}
+
+// Delivery returns the JSON of a message that was received.
+func Delivery(m *later.Message) wire.Delivery {
+	return wire.Delivery{
+		ID: m.ID, Queue: m.Queue, Payload: message.NewPayload(m.Payload, m.Headers), Headers: m.Headers,
+		Due: wire.FormatTime(m.Due), Lateness: wire.Measured(m.Lateness), Attempt: m.Attempt,
+		MaxAttempts: m.MaxAttempts, SentAt: wire.FormatTime(m.SentAt),
+	}
 }
 
 // Explanation returns the JSON of why a message has not been handled yet, with times of day of a location.
