@@ -135,10 +135,10 @@ func withoutClock(body any) any {
 	case wire.Stats:
 		b.Now = ""
 		return b
-	case QueuePage:
+	case Page[wire.Stats]:
 		b.Items = each(b.Items, func(q *wire.Stats) { q.Now = "" })
 		return b
-	case WorkerPage:
+	case Page[wire.Worker]:
 		b.Items = each(b.Items, func(worker *wire.Worker) {
 			worker.Now = ""
 			worker.Held = each(worker.Held, func(h *wire.Held) { h.HeldFor = 0 })

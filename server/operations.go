@@ -173,11 +173,8 @@ type OperationPath struct {
 	ID string `path:"operation" maxLength:"64" doc:"The id of the operation"`
 }
 
-// OperationPage is all operations of a server.
-type OperationPage struct{ Page[Operation] }
-
-func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*output[OperationPage], error) {
-	out := &output[OperationPage]{}
+func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*output[Page[Operation]], error) {
+	out := &output[Page[Operation]]{}
 	out.Body.Items = s.operations.get(ctx, "")
 	slices.SortFunc(out.Body.Items, func(a, b Operation) int { return cmp.Compare(b.Started, a.Started) })
 	return out, nil

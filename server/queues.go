@@ -48,15 +48,12 @@ type listQueuesInput struct {
 	PageQuery
 }
 
-// QueuePage is a page of queues, in order of name.
-type QueuePage struct{ Page[wire.Stats] }
-
-func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*output[QueuePage], error) {
+func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*output[Page[wire.Stats]], error) {
 	names, err := s.client.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &output[QueuePage]{}
+	out := &output[Page[wire.Stats]]{}
 	names, out.Body.Next = in.names(names, in.Prefix, visible(ctx))
 	out.Body.Items = make([]wire.Stats, len(names))
 	for i, name := range names {

@@ -222,12 +222,9 @@ type nextRunsInput struct {
 	RunCount
 }
 
-// RunPage is the next runs, in order of time.
-type RunPage struct{ Page[wire.Run] }
+func runsOf(runs []later.Run) *output[Page[wire.Run]] { return outputOf(pageOf(runs, view.Run)) }
 
-func runsOf(runs []later.Run) *output[RunPage] { return outputOf(RunPage{pageOf(runs, view.Run)}) }
-
-func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[RunPage], error) {
+func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[Page[wire.Run]], error) {
 	info, err := s.schedule(ctx, access.Look, in.Schedule)
 	if err != nil {
 		return nil, err
@@ -252,10 +249,7 @@ type scheduleRunsInput struct {
 	Limit int       `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many runs; the next ones begin after the last of them"`
 }
 
-// ScheduledRunPage is runs of a schedule, in order of nominal time.
-type ScheduledRunPage struct{ Page[ScheduledRun] }
-
-func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*output[ScheduledRunPage], error) {
+func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*output[Page[ScheduledRun]], error) {
 	if _, err := s.schedule(ctx, access.Look, in.Schedule); err != nil {
 		return nil, err
 	}
@@ -269,12 +263,12 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*outp
 	if err != nil {
 		return nil, err
 	}
-	return outputOf(ScheduledRunPage{pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
+	return outputOf(pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
 		return ScheduledRun{view.Run(run.Run), string(run.State)}
-	})}), nil
+	})), nil
 }
 
-func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[RunPage], error) {
+func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[wire.Run]], error) {
 	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
@@ -306,7 +300,7 @@ type previewInput struct {
 	Body  Schedule
 }
 
-func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[RunPage], error) {
+func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[Page[wire.Run]], error) {
 	if in.After.IsZero() {
 		in.After = time.Now()
 	}

@@ -119,10 +119,7 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*output[w
 		Skipped: r.Skipped, Duplicates: r.Duplicates}), err
 }
 
-// SeriesPage is all messages of a series, in order of their offsets.
-type SeriesPage struct{ Page[wire.SeriesMessage] }
-
-func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[SeriesPage], error) {
+func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[Page[wire.SeriesMessage]], error) {
 	remaining, err := s.client.Queue(in.Queue).ListSeries(ctx, in.ID)
 	if err == nil && len(remaining) == 0 {
 		err = nothingOf("series", in.Queue, in.ID)
@@ -130,7 +127,7 @@ func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[Series
 	if err != nil {
 		return nil, err
 	}
-	return outputOf(SeriesPage{pageOf(remaining, view.SeriesMessage)}), nil
+	return outputOf(pageOf(remaining, view.SeriesMessage)), nil
 }
 
 type moveSeriesInput struct {

@@ -67,16 +67,13 @@ type ListedTopic struct {
 	Queues []string `json:"queues" doc:"The queues that are subscribed"`
 }
 
-// TopicPage is a page of topics, in order of name.
-type TopicPage struct{ Page[ListedTopic] }
-
-func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*output[TopicPage], error) {
+func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*output[Page[ListedTopic]], error) {
 	names, err := s.client.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
 	see := visible(ctx)
-	out := &output[TopicPage]{}
+	out := &output[Page[ListedTopic]]{}
 	names, out.Body.Next = in.names(names, in.Prefix, func(name string) bool { return see(reserved.Topic + name) })
 	out.Body.Items = make([]ListedTopic, len(names))
 	for i, name := range names {

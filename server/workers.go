@@ -46,10 +46,7 @@ type listWorkersInput struct {
 	Report bool `query:"report" doc:"Have them report what they hold now, which takes up to a second. Default: as of their last heartbeats, up to 14 s ago"`
 }
 
-// WorkerPage is all live workers, in order of name.
-type WorkerPage struct{ Page[wire.Worker] }
-
-func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*output[WorkerPage], error) {
+func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*output[Page[wire.Worker]], error) {
 	list := s.client.Workers
 	if in.Report {
 		var done func()
@@ -64,7 +61,7 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*output
 	if err != nil {
 		return nil, err
 	}
-	out := &output[WorkerPage]{}
+	out := &output[Page[wire.Worker]]{}
 	out.Body.Items = []wire.Worker{}
 	for _, w := range live {
 		if limitWorker(ctx, &w) {
