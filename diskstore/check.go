@@ -84,6 +84,7 @@ func (e *checker) checkQueues() error {
 // names are the keys of a store beside the contents of its queues.
 type names struct {
 	queues map[uint32]string // by number, "" for a number without a name
+	stray  []string          // names without a number of their own
 	issues
 }
 
@@ -106,6 +107,7 @@ func (r *reader) names() (*names, error) {
 			n.queues[named] = name
 		case isName:
 			n.add("names", badNames, name)
+			n.stray = append(n.stray, name)
 		case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
 			n.add("keys", badKeys, fmt.Sprintf("%x", key))
 		}

@@ -38,7 +38,7 @@ func TestLastOfTheReserveIsForWhatMakesRoom(t *testing.T) {
 	if _, err := s.Send(t.Context(), "q", []store.Outgoing{plain("late")}); !errors.Is(err, store.ErrFull) {
 		t.Errorf("before a check has seen room, a send gives %v, want ErrFull", err)
 	}
-	s.reserve.noTable()
+	s.reserve.tables.Add(1)
 	if err := extend(); !errors.Is(err, store.ErrFull) {
 		t.Errorf("while a table finds no room, an extension gives %v, want ErrFull", err)
 	}

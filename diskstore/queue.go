@@ -272,76 +272,41 @@ func (q *queue) soonest() int64 {
 // load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
 func (s *Store) load() error {
 	r := &reader{s: s, src: s.db}
-	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
+	n, err := r.names()
 	if err != nil {
 		return err
 	}
-	queues, err := r.iterate(nil, nil)
-	if err != nil {
-		return errors.Join(err, it.Close())
+	for _, name := range n.stray {
+		s.setAside(name, 0, corrupt("it has no number of its own"))
 	}
-	named := map[uint32]string{}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		name, number := string(it.Key()[prefixLength:]), uint32(0)
-		if len(it.Value()) == 4 {
-			number = binary.BigEndian.Uint32(it.Value())
+	it, err := r.iterate(nil, nil) // for all queues, since creating one takes longer than the reads of a queue
+	if err != nil {
+		return err
+	}
+	defer it.Close() // its errors belong to queues that are set aside
+	for number, name := range n.queues {
+		if s.lastNumber = max(s.lastNumber, number); name == "" {
+			continue
 		}
-		q := newQueue(name, 0)
-		switch other, taken := named[number]; {
-		case number == 0:
-			err = corrupt("its number is %x", it.Value())
-		case taken:
-			err = corrupt("its number %d is that of queue %q too", number, other)
-		default:
-			named[number] = name
-			q, err = s.loadQueue(queues, name, number)
+		s.queues[name] = newQueue(name, number)
+		if err := s.loadQueue(it, s.queues[name]); errors.Is(err, store.ErrCorrupt) {
+			s.setAside(name, number, err)
+		} else if err != nil {
+			return err
 		}
-		s.queues[name] = q
-		err = s.setAside(q, err)
 	}
-	queues.Close() // its errors belong to queues that are set aside
-	if err = r.end(it, err); err == nil {
-		err = s.loadRequests(r)
-	}
-	if err == nil {
-		err = s.loadLastNumber(r)
-	}
-	return err
+	return s.loadRequests(r)
 }
 
-// setAside refuses a queue that is damaged; it returns other errors.
-func (s *Store) setAside(q *queue, err error) error {
-	if !errors.Is(err, store.ErrCorrupt) {
-		return err
-	}
-	s.logger.Error("later: a queue is damaged and refused", "dir", s.dir, "queue", q.name, "cause", err)
-	q.damage = fmt.Errorf("queue %q is damaged: %w; %s", q.name, err, s.recoverAdvice())
-	return nil
-}
-
-// loadLastNumber finds the highest number in use, also of a queue that has lost its name.
-func (s *Store) loadLastNumber(r *reader) error {
-	it, err := r.iterate(nil, nil)
-	if err != nil {
-		return err
-	}
-	if it.Last() && len(it.Key()) >= 4 {
-		s.lastNumber = binary.BigEndian.Uint32(it.Key())
-	}
-	return r.end(it, nil)
-}
-
-// loadQueue reads a queue with an iterator that may be used for others before and after, since creating one takes
-// longer than the reads here. With an error it returns the queue to refuse.
-func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
+// setAside refuses a queue that is damaged.
+func (s *Store) setAside(name string, number uint32, err error) {
+	s.logger.Error("later: a queue is damaged and refused", "dir", s.dir, "queue", name, "cause", err)
 	q := newQueue(name, number)
-	if err := s.fillQueue(it, q); err != nil {
-		return newQueue(name, number), err
-	}
-	return q, nil
+	q.damage = fmt.Errorf("queue %q is damaged: %w; %s", name, err, s.recoverAdvice())
+	s.queues[name] = q
 }
 
-func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
+func (s *Store) loadQueue(it *pebble.Iterator, q *queue) error {
 	boundTo(it, q.number, kindMeta)
 	var m meta
 	var err error

@@ -56,6 +56,7 @@ type reserve struct {
 	fence   fence
 	size    int64        // of the reserve; 0 for none
 	waiting atomic.Int64 // writes that found no room and wait for some
+	tables  atomic.Int64 // the same of tables that are made of the log
 	emptied atomic.Bool  // ranges were removed since the last flush
 
 	mu      sync.Mutex
@@ -68,17 +69,16 @@ type reserve struct {
 
 // reserveState is how full the disk is, as far as it is known.
 type reserveState struct {
-	made      bool   // the reserve exists
-	freed     int    // how often it was freed
-	full      bool   // the disk was full when it was last written to, and no check has seen room since
-	tableless bool   // the log could not be made a table
-	tight     bool   // a send was refused since the last check
-	merge     bool   // and merging all tables needs less room than there is
-	making    bool   // makeRoom is under way
-	written   uint64 // bytes of the log when it was last under way
-	looks     int    // how often a check looked for room
-	watched   bool   // there is a loop that checks for room
-	opened    bool
+	made    bool   // the reserve exists
+	freed   int    // how often it was freed
+	full    bool   // the disk was full when it was last written to, and no check has seen room since
+	tight   bool   // a send was refused since the last check
+	merge   bool   // and merging all tables needs less room than there is
+	making  bool   // makeRoom is under way
+	written uint64 // bytes of the log when it was last under way
+	looks   int    // how often a check looked for room
+	watched bool   // there is a loop that checks for room
+	opened  bool
 }
 
 // state returns the state of this moment.
@@ -290,7 +290,7 @@ func (r *reserve) named(change func() error) error {
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
-// Create implements vfs.FS. A table waits on a full disk: Pebble would try again at once, for ever. A marker
+// Create implements vfs.FS. A compaction waits on a full disk: Pebble would try again at once, for ever. A marker
 // comes after the file that it names: Pebble syncs the directory only behind it, and a power failure might leave the
 // marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
@@ -299,18 +299,13 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 			return nil, err
 		}
 	}
-	if category == forCompaction || category == forFlush {
-		r.awaitTable(category)
-		err = r.named(func() error {
-			f, err = r.FS.Create(name, category)
-			return err
-		})
-	} else {
-		err = r.insist(name, func() error {
-			f, err = r.FS.Create(name, category)
-			return err
-		})
+	if state := r.state(); category == forCompaction && state.full && state.opened {
+		r.awaitLook(new(atomic.Int64))
 	}
+	err = r.insist(name, func() error {
+		f, err = r.FS.Create(name, category)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +358,7 @@ func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategor
 }
 
 // Write writes all of p, trying once more if the disk was full and the reserve is free now. When that is used up, too,
-// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because the
+// it waits until there is room. A failed sync is never tried again, because the
 // content of the disk is unknown then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
 	state := f.r.state()
@@ -379,15 +374,13 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if err == nil && group > 0 && f.r.s.isOwned() {
 		f.r.s.written.reached(group)
 	}
+	waiting := &f.r.waiting
+	if f.category == forFlush || f.category == forCompaction {
+		waiting = &f.r.tables
+	}
 	for err != nil && isFullError(err) {
-		if !f.r.free(err, frees) {
-			if f.category == forFlush || f.category == forCompaction {
-				f.r.noTable()
-				break
-			}
-			if !f.r.isOurs(f.name) || !f.r.awaitLook() {
-				break
-			}
+		if !f.r.free(err, frees) && (!f.r.isOurs(f.name) || !f.r.awaitLook(waiting)) {
+			break
 		}
 		frees = f.r.state().freed
 		var more int

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -220,11 +221,7 @@ func (r *reserve) part(of uint64) uint64 {
 }
 
 // isUsedUp reports whether something that Pebble must write found no room, after the reserve was freed.
-func (r *reserve) isUsedUp() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.isWaiting() || r.tableless
-}
+func (r *reserve) isUsedUp() bool { return r.isWaiting() || r.tables.Load() > 0 }
 
 // isWaiting reports whether the log, or another file that Pebble cannot do without, waits for room. No call can be
 // answered then, because answers wait for the log.
@@ -234,7 +231,7 @@ func (r *reserve) isWaiting() bool { return r.waiting.Load() > 0 }
 func (r *reserve) insist(name string, f func() error) error {
 	for {
 		err := r.try(func() error { return r.named(f) })
-		if err == nil || !isFullError(err) || !r.isOurs(name) || !r.awaitLook() {
+		if err == nil || !isFullError(err) || !r.isOurs(name) || !r.awaitLook(&r.waiting) {
 			return err
 		}
 	}
@@ -243,41 +240,20 @@ func (r *reserve) insist(name string, f func() error) error {
 // isOurs reports whether a file is one of the store's own, and not of a backup.
 func (r *reserve) isOurs(name string) bool { return r.FS.PathDir(name) == r.s.dir }
 
-// awaitLook waits until a check has looked for room. It returns false if the store is not open yet, or is being closed.
-func (r *reserve) awaitLook() bool {
+// awaitLook waits until a check has looked for room, and is counted meanwhile. It returns false if the store is being
+// closed, or is not open yet: then only tables wait, because Pebble would try again at once, for ever.
+func (r *reserve) awaitLook(waiting *atomic.Int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opened {
+	if !r.opened && waiting != &r.tables {
 		return false
 	}
-	r.waiting.Add(1)
-	defer r.waiting.Add(-1)
+	waiting.Add(1)
+	defer waiting.Add(-1)
 	for looks := r.looks; looks == r.looks && !r.ended(); {
 		r.changed.Wait()
 	}
 	return !r.ended()
-}
-
-// awaitTable waits with a new table until a check has looked for room, if the last one found none.
-func (r *reserve) awaitTable(category vfs.DiskWriteCategory) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	urgent := func() bool { return category == forFlush || !r.opened }
-	waits := func() bool { return urgent() && r.tableless || !urgent() && r.full }
-	for looks := r.looks; looks == r.looks && waits() && !r.ended(); {
-		r.changed.Wait()
-	}
-	if urgent() {
-		r.tableless = false
-	}
-}
-
-// noTable is called when a table cannot be written that the writer waits for. Pebble removes the unfinished table, so
-// that the log has its room, and begins again.
-func (r *reserve) noTable() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tableless = true
 }
 
 // formatBytes formats a size for people.
