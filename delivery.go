@@ -28,16 +28,18 @@ type Delivery struct {
 }
 
 // newDelivery returns the Delivery of a message with its receipt.
-func newDelivery(q *Queue, m *Message, lease *receive.Lease, receipt store.Receipt) *Delivery {
+func newDelivery(
+	q *Queue, m *Message, lease *receive.Lease, receipt store.Receipt, dedupWindow time.Duration, grouped bool,
+) *Delivery {
 	return &Delivery{Message: m, queue: q, held: receive.Held{
-		Queue: q.name, Receipt: receipt, Attempt: m.Attempt, SentAt: m.SentAt, Lease: lease, Store: q.client.store,
-		SettleBy: q.settles.Do,
+		Queue: q.name, Receipt: receipt, DedupWindow: dedupWindow, Grouped: grouped, Attempt: m.Attempt, SentAt: m.SentAt,
+		Lease: lease, Store: q.client.store, SettleBy: q.settles.Do,
 	}}
 }
 
 // Ack removes the message: it is done.
 func (d *Delivery) Ack(ctx context.Context) error {
-	return d.settle(ctx, d.ack(), nil)
+	return d.settle(ctx, store.Settlement{Action: store.Ack}, nil)
 }
 
 // Nack reports that the attempt failed. The message is delivered again after the delay, or is dead if this
@@ -147,8 +149,8 @@ func (d *Delivery) Receipt() string {
 	r := wire.Receipt{
 		Queue:       d.Queue,
 		Receipt:     d.held.Receipt,
-		DedupWindow: d.dedupWindow,
-		Grouped:     d.grouped,
+		DedupWindow: d.held.DedupWindow,
+		Grouped:     d.held.Grouped,
 		Deadline:    d.held.Lease.Until(),
 		Attempt:     d.Attempt,
 	}
@@ -175,6 +177,6 @@ func (q *Queue) Delivery(receipt string) (*Delivery, error) {
 	if r.Queue != q.name {
 		return nil, store.Invalid("receipt is of queue %q, not %q: use its queue", r.Queue, q.name)
 	}
-	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt, dedupWindow: r.DedupWindow, grouped: r.Grouped}
-	return newDelivery(q, m, receive.ForeignLease(r.Deadline), r.Receipt), nil
+	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt}
+	return newDelivery(q, m, receive.ForeignLease(r.Deadline), r.Receipt, r.DedupWindow, r.Grouped), nil
 }

@@ -1,9 +1,9 @@
 package later
 
 import (
-	"context"
 	"errors"
 
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/store"
 )
 
@@ -62,10 +62,10 @@ var errClientClosed error = &detail{"client is closed", ErrClosed}
 // Further causes of a handler's context, in addition to ErrLeaseLost and ErrCancelled. See context.Cause.
 var (
 	// ErrTimeout is the cause when the handler exceeds its time limit. It is also a context.DeadlineExceeded.
-	ErrTimeout error = &detail{"handler's time limit has passed", context.DeadlineExceeded}
+	ErrTimeout error = handle.ErrTimeout
 	// ErrShutdown is the cause when a worker shuts down and ShutdownTimeout has passed. It is also a
 	// context.Canceled.
-	ErrShutdown error = &detail{"worker is shutting down", context.Canceled}
+	ErrShutdown error = handle.ErrShutdown
 )
 
 // ErrRestart is returned by Worker.Run after a drain that CommandRestart asked for. The program should then execute

@@ -189,10 +189,11 @@ func (w *Worker) Forward(queue string, to Destination) {
 
 // forwarder moves the messages of one queue to a destination.
 type forwarder struct {
-	*queueWorker // without a handler, and without slots
-	to           Destination
-	batch        *pump.Batch
-	move         *forward.Forward
+	*queueWorker
+	to      Destination
+	batch   *pump.Batch
+	move    *forward.Forward
+	misfits *outcome.Misfits
 }
 
 // newForwarder returns a forwarder, and an error if the destination cannot be reached.
@@ -202,7 +203,8 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 		return nil, fmt.Errorf("worker's Forward of queue %q: %w", queue, err)
 	}
 	f := &forwarder{queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)}, to: to}
-	f.misfits = outcome.NewMisfits(queue, f.cfg.GiveBackFor, r.log)
+	f.misfits = outcome.NewMisfits(queue, f.cfg.GiveBackFor, r.Log)
+	r.Misfits = append(r.Misfits, f.misfits)
 	f.batch = f.claims(f.cfg.Lease, &pump.Outage{
 		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
 		Works: "later: messages are forwarded again",
@@ -217,7 +219,7 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 	if to.custom != nil { // code of the program, which the message may kill
 		f.batch.Work, f.batch.Uncounted = &forward.Custom{
 			Forward: f.move, Name: to.String(), Deliver: f.deliver, Backoff: f.cfg.Backoff, Default: defaultBackoff,
-			Misfits: f.misfits, Shutdown: ErrShutdown, Abandoned: &r.abandoned,
+			Misfits: f.misfits, Shutdown: ErrShutdown, Abandoned: &r.Abandoned,
 		}, false
 	}
 	return f, nil
@@ -227,17 +229,16 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 func (f *forwarder) deliver(ctx context.Context, claim store.Claim) []error {
 	msgs := make([]*Message, len(claim.Messages))
 	for i := range claim.Messages {
-		msgs[i] = new(Message)
-		msgs[i].fill(f.queue.name, &claim.Messages[i], claim.Now)
+		msgs[i] = newMessage(f.queue.name, &claim.Messages[i], claim.Now)
 	}
 	return f.to.custom.Deliver(ctx, msgs)
 }
 
 // claims returns a Batch, without its Work, of the queue.
 func (qw *queueWorker) claims(lease time.Duration, outage *pump.Outage) *pump.Batch {
-	outage.Log = qw.run.log
+	outage.Log = qw.run.Log
 	queue := &hold.Queue{Name: qw.queue.name, Length: lease, Called: func(error) {}}
-	return &pump.Batch{Env: qw.run.env, Queue: queue, Reports: qw, Outage: outage}
+	return &pump.Batch{Env: &qw.run.Env, Queue: queue, Reports: qw, Outage: outage}
 }
 
 // checkCycle returns an ErrInvalid if messages of a queue of a client would come back to it.
@@ -263,28 +264,28 @@ func (r *run) forward(ctx context.Context, f *forwarder) {
 	if f.move.Route.Exact() {
 		guarantee = "exactly once"
 	}
-	r.log.Info("later: forwarding", "queue", f.queue.name, "to", f.to.String(), "guarantee", guarantee)
+	r.Log.Info("later: forwarding", "queue", f.queue.name, "to", f.to.String(), "guarantee", guarantee)
 	f.move.Run(ctx)
 }
 
 // moved reports messages that the store has moved.
 func (f *forwarder) moved(forwarded store.Forwarded) {
 	for _, id := range forwarded.IDs {
-		f.queue.report(Event{Kind: EventForwarded, ID: id, Context: f.run.handling})
+		f.queue.report(Event{Kind: EventForwarded, ID: id, Context: f.run.Handling})
 	}
 	f.queue.activity.Count(EventForwarded, forwarded.Count)
 }
 
 // Event implements pump.Reports.
-func (qw *queueWorker) Event(kind EventKind, id string) { qw.queue.event(qw.run.handling, kind, id) }
+func (qw *queueWorker) Event(kind EventKind, id string) { qw.queue.event(qw.run.Handling, kind, id) }
 
 // FoundDead implements pump.Reports.
 func (qw *queueWorker) FoundDead(c store.Claim) {
-	qw.queue.observeDead(qw.run.handling, c)
-	qw.run.dead.Found(qw.queue.name, c.Died)
+	qw.queue.observeDead(qw.run.Handling, c)
+	qw.run.Dead.Found(qw.queue.name, c.Died)
 }
 
 // Died implements pump.Reports.
 func (qw *queueWorker) Died(m *store.Claimed, reason string) {
-	qw.run.dead.Settled(qw.queue.name, m.ID, m.Attempt, m.MaxAttempts, errors.New(reason))
+	qw.run.Dead.Settled(qw.queue.name, m.ID, m.Attempt, m.MaxAttempts, errors.New(reason))
 }

@@ -3,6 +3,7 @@ package later
 import (
 	"time"
 
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
@@ -63,7 +64,7 @@ func newInfo(queue string, i store.Info) *Info {
 		DedupWindow: i.DedupWindow, Group: i.Group, LeaseDeadline: i.LeaseDeadline, Follows: i.Follows,
 		LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt, Raw: i.Raw,
 	}
-	info.MaxAttempts, info.SentAt = resolve(&i.Message)
+	info.MaxAttempts, info.SentAt = handle.Resolve(&i.Message)
 	return info
 }
 
@@ -86,18 +87,6 @@ func (i *Info) stored() *store.Info {
 		Follows: i.Follows, LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt,
 		Raw: i.Raw,
 	}
-}
-
-// resolve returns MaxAttempts and SentAt, which the store does not keep when the sender left them out.
-func resolve(m *store.Message) (maxAttempts int, sentAt time.Time) {
-	maxAttempts, sentAt = m.MaxAttempts, m.SentAt
-	if maxAttempts == 0 {
-		maxAttempts = store.DefaultMaxAttempts
-	}
-	if sentAt.IsZero() {
-		sentAt, _ = store.IDTime(m.ID)
-	}
-	return maxAttempts, sentAt
 }
 
 // Failure is a failed attempt: when it ended, its number, how long it took, who held the message, and the first line of

@@ -1,10 +1,11 @@
 package later
 
 import (
+	"context"
 	"maps"
 	"time"
 
-	"github.com/laterq/later/internal/outcome"
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/store"
 )
 
@@ -31,38 +32,28 @@ type Message struct {
 	Timeout time.Duration
 	// Group is the group that the sender put the message in, or "".
 	Group string
-
-	dedupWindow time.Duration
-	grouped     bool // it is in a group, which a Delivery made from a receipt does not name
 }
 
-// ack returns the settlement that acks the message, without a receipt.
-func (m *Message) ack() store.Settlement {
-	return store.Settlement{Action: store.Ack, DedupWindow: m.dedupWindow, Grouped: m.grouped}
+// newMessage returns the message of a claim made at now on the store's clock.
+func newMessage(queue string, c *store.Claimed, now time.Time) *Message {
+	m := handle.MessageOf(queue, c, now)
+	return (*Message)(&m)
 }
 
-// fill sets m to the message of a claim made at now on the store's clock.
-func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
-	*m = Message{
-		ID:          c.ID,
-		Queue:       queue,
-		Payload:     c.Payload,
-		Headers:     c.Headers,
-		Due:         c.Due,
-		Attempt:     c.Attempt,
-		Lateness:    max(0, now.Sub(c.Due)),
-		Timeout:     c.Timeout,
-		Group:       c.Group,
-		dedupWindow: c.DedupWindow,
-		grouped:     c.Group != "",
-	}
-	m.MaxAttempts, m.SentAt = resolve(&c.Message)
+// ContextWithMessage returns a context with the message m, as in a handler: MessageFromContext returns m. Use it in
+// tests of handlers and of the functions that they call.
+func ContextWithMessage(ctx context.Context, m *Message) context.Context {
+	return handle.ContextWithMessage(ctx, (*handle.Message)(m))
 }
 
-// attempt returns the part of the message that its outcome depends on.
-func (m *Message) attempt() outcome.Attempt {
-	return outcome.Attempt{Number: m.Attempt, Headers: m.Headers, SentAt: m.SentAt}
+// MessageFromContext returns the message of the handler that received ctx or an ancestor of it, or nil.
+func MessageFromContext(ctx context.Context) *Message {
+	return (*Message)(handle.MessageFromContext(ctx))
 }
+
+// ConcurrencyFromContext returns the number of messages that the worker of a handler's context, or of an ancestor of
+// it, handles at a time, or 0. Middleware that makes handlers wait can use it to keep some of them free.
+func ConcurrencyFromContext(ctx context.Context) int { return handle.ConcurrencyFromContext(ctx) }
 
 // Outgoing is a message to send. Only Payload is required, and it may be empty.
 type Outgoing struct {

@@ -102,9 +102,8 @@ func (c *Client) receive(ctx context.Context, r *receive.Receiver) (got []*Deliv
 		q := c.Queue(claim.Queue)
 		lease := receive.NewLease(claim)
 		for i := range claim.Messages {
-			m := new(Message)
-			m.fill(q.name, &claim.Messages[i], claim.Now)
-			d := newDelivery(q, m, lease, claim.Messages[i].Receipt)
+			c := &claim.Messages[i]
+			d := newDelivery(q, newMessage(q.name, c, claim.Now), lease, c.Receipt, c.DedupWindow, c.Group != "")
 			d.event(ctx, EventClaimed, nil)
 			got = append(got, d)
 		}

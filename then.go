@@ -204,9 +204,7 @@ func (d *Delivery) AckThen(ctx context.Context, f *FollowUps) error {
 	if err != nil {
 		return err
 	}
-	s := d.ack()
-	s.Then = then
-	return d.settle(ctx, s, nil)
+	return d.settle(ctx, store.Settlement{Action: store.Ack, Then: then}, nil)
 }
 
 // Then returns follow-ups with a value for this queue; see the function Then.

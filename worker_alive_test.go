@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/memstore"
 )
 
@@ -44,7 +45,7 @@ func TestWorkerIsAliveWhileItWorksAndWhileTheStoreFails(t *testing.T) {
 			return nil
 		}, nil)
 		mustSend(t, c.Queue("q"), "")
-		time.Sleep(callTimeout + stuckAfter - time.Second)
+		time.Sleep(callTimeout + handle.StuckAfter - time.Second)
 		if err := w.Alive(); err != nil {
 			t.Errorf("Alive: %v", err)
 		}

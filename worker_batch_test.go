@@ -174,7 +174,7 @@ func TestBatchHandlerThatGoesWrongFailsEveryMessage(t *testing.T) {
 		"panic: boom\n\n": {
 			func(context.Context, []*Message) []error { explode(); return nil }, "batch handler panicked",
 		},
-		errGoexit.Error(): {
+		"handler called runtime.Goexit": {
 			func(context.Context, []*Message) []error { runtime.Goexit(); return nil }, "",
 		},
 	} {

@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
-	"github.com/laterq/later/internal/hold"
-	"github.com/laterq/later/internal/outcome"
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
-	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -108,50 +106,6 @@ func TestWorkerSettleIsGivenUpWhenTheLeaseOfItsFirstFailureWouldHaveEnded(t *tes
 	})
 }
 
-// The next beat is when the oldest message of a buffer has waited for long enough, although its lease needs none yet.
-func TestWorkerLooksAgainWhenTheOldestMessageOfABufferHasWaited(t *testing.T) {
-	cfg := QueueConfig{Weight: 1, Concurrency: 1, Lease: 2 * time.Second}
-	qw := &queueWorker{cfg: cfg, slots: slots.NewQueue(slots.Config{Weight: 1, Concurrency: 1, MaxPrefetch: 10})}
-	qw.run = &run{scheduler: slots.New(0, 0, []*slots.Queue{qw.slots}, func() {})}
-	now := time.Now()
-	buffered := []slots.Task{&task{lease: &lease{qw: qw, arrived: now}}}
-	qw.run.scheduler.Deliver(t.Context(), qw.slots, &slots.Reservation{Ahead: true}, buffered, true)
-	if next := qw.releaseStale(now); !next.Equal(now.Add(qw.maxBuffer())) {
-		t.Errorf("the next look is after %v; want %v", next.Sub(now), qw.maxBuffer())
-	}
-}
-
-func TestBatchTimeLimitLeavesOutMessagesWithoutOne(t *testing.T) {
-	for _, c := range []struct {
-		worker time.Duration
-		own    []time.Duration
-		want   time.Duration
-	}{
-		{0, []time.Duration{3, 2, 0}, 2}, {0, []time.Duration{0, 0}, 0},
-		{5, []time.Duration{0, 9}, 5}, {5, []time.Duration{3}, 3},
-	} {
-		b := &messageBatch{}
-		for _, limit := range c.own {
-			qw := &queueWorker{cfg: QueueConfig{Timeout: c.worker}}
-			b.tasks = append(b.tasks, &task{lease: &lease{qw: qw}, Message: Message{Timeout: limit}})
-		}
-		if got := b.limit(); got != c.want {
-			t.Errorf("limit of %v with %d by the worker is %d, want %d", c.own, c.worker, got, c.want)
-		}
-	}
-}
-
-func TestOvertimeIsNamedOnce(t *testing.T) {
-	own := errors.Join(errors.New("mine"), ErrTimeout)
-	if got := overtime(time.Second, own); got != own {
-		t.Errorf("an error that says so already became %v", got)
-	}
-	got := overtime(time.Second, errors.New("mine"))
-	if !errors.Is(got, ErrTimeout) || !strings.Contains(got.Error(), "mine") {
-		t.Errorf("error is %v", got)
-	}
-}
-
 // The message that follows in the buffer is handled by another goroutine.
 func TestWorkerGoexitLosesNoMessageOfTheBuffer(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
@@ -229,18 +183,12 @@ func TestAliveSeesTheCallsOfForwarders(t *testing.T) {
 	w := NewWorker(c, WorkerConfig{})
 	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}, batch: new(pump.Batch)}
 	f.batch.Watch.Begin(false, time.Second)
-	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: slots.New(1, 0, nil, nil), forwarders: []*forwarder{f}}
-	w.run.leases = hold.New(t.Context(), nil, nil)
+	running := handle.New(t.Context(), c.store, c.log, handle.Config{}, nil, w.claimed)
+	running.Begun = time.Now().Add(-time.Hour)
+	w.run = &run{Worker: running, forwarders: []*forwarder{f}}
 	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("Alive returned %v", err)
 	}
-	w.run.dead = new(outcome.Dead)
-	idle := w.run.idle()
-	done := w.run.beginClaim()
-	if !idle || w.run.idle() {
-		t.Error("a worker is idle if, and only if, it has no claim in flight")
-	}
-	done()
 }
 
 func TestForwardSettleWhoseReplyWasLostIsNoLoss(t *testing.T) {

@@ -132,7 +132,7 @@ func TestBatchThatTookTheLastSlotEndsTheWaitForMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		waits := func(w *Worker) bool {
 			synctest.Wait()
-			return w.run.scheduler.Load().Waits > 0
+			return w.run.Load().Waits > 0
 		}
 		var runs log[batchRun]
 		w := NewWorker(c, WorkerConfig{Concurrency: 1})
@@ -177,7 +177,7 @@ func TestBatchSlotIsReturnedByEachWayOut(t *testing.T) {
 		w.Pause()
 		time.Sleep(10 * time.Second) // a batch of retries may be forming
 		synctest.Wait()
-		if load := w.run.scheduler.Load(); load.Free != 3 || load.Held != 0 || load.Forming != 0 || load.Coming != 0 {
+		if load := w.run.Load(); load.Free != 3 || load.Held != 0 || load.Forming != 0 || load.Coming != 0 {
 			t.Errorf("of 3 slots: %+v", load)
 		}
 	})

@@ -11,40 +11,9 @@ import (
 
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
-	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
-
-// A message can be lost after its batch is chosen and before the handler starts. The batch must not count it as held.
-func TestBatchContextEndsWithItsLastMessageAlsoIfOneWasLostBeforeTheStart(t *testing.T) {
-	for name, lose := range map[string]func(*task){
-		"and its context has ended": func(t *task) { t.end(); t.ctx().end(ErrCancelled) },
-		"and its context has not":   func(t *task) { t.end() },
-	} {
-		r := &run{handling: t.Context(), client: newClientOn(t, memstore.New())}
-		qw := &queueWorker{run: r, queue: r.client.Queue("q"), batch: &batchHandler{}}
-		tasks, claimed := make([]*task, 3), make([]slots.Task, 3)
-		for i := range tasks {
-			tasks[i] = &task{lease: &lease{qw: qw}}
-			claimed[i] = tasks[i]
-		}
-		lose(tasks[1])
-		first := qw.newBatch(claimed).(*task)
-		if first != tasks[0] || len(first.live.batch.tasks) != 2 {
-			t.Fatalf("%s: the batch has %d tasks, want the two that are held", name, len(first.live.batch.tasks))
-		}
-		ctx := first.live.batch.Context
-		tasks[0].ctx().end(ErrCancelled)
-		if ctx.Err() != nil {
-			t.Errorf("%s: the context ended with a message that is still held", name)
-		}
-		tasks[2].ctx().end(ErrLeaseLost)
-		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
-			t.Errorf("%s: the context's cause is %v, want that of the last message", name, cause)
-		}
-	}
-}
 
 func TestWorkerDoesNotObeyACommandThatIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,12 +7,9 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
@@ -22,62 +19,23 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// run is the state of a Worker during Run. Its parts are:
-//
-//	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
-//	scheduler     divides the worker's concurrency among the queues (internal/slots)
-//	forwarder     moves the messages of a queue to a destination (forward.go)
-//	topics        distributes messages of topics to subscribed queues, and starts sendScheduled (internal/topic)
-//	sendScheduled  sends the runs of schedules (internal/schedule)
-//	task          a claimed message (worker_task.go)
-//	messageBatch  tasks that a handler gets together (worker_batch.go)
-//	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_fetch.go)
-//	dead          logs dead messages and calls OnDead (internal/outcome)
-//	member        lists the worker and obeys commands (internal/fleet)
+// run is the state of a Worker during Run. Its handle.Worker runs the handlers; forwarder moves the messages of a queue
+// to a destination (forward.go).
 type run struct {
-	client *Client
-	cfg    WorkerConfig
-	log    *slog.Logger
-
-	queueWorkers []*queueWorker
-	forwarders   []*forwarder
-	env          *pump.Env    // for its loops
-	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
-	scheduler    *slots.Scheduler
-	leases       *hold.Keeper
-	dead         *outcome.Dead
-	member       *fleet.Member // nil if the worker is unlisted
-	begun        time.Time
-	claimed      chan struct{} // closed after the first claim; see Worker.Claimed
-	claimedOnce  sync.Once
-
-	end      context.CancelCauseFunc // begins the drain
-	handling context.Context         // parent of the handlers' contexts; never ends
-	calling  context.Context         // for calls to the store and OnDead; ends when the drain runs out of time
-	endCalls context.CancelCauseFunc
-
-	claimBuffers sync.Pool // *[]store.Claimed, shared by the queues so that idle ones need none
-
-	fetching sync.WaitGroup
-	changed  chan struct{} // has a token when awaitIdle should check again
-	changes  changes       // the same for WaitIdle
-	claiming atomic.Int32  // claims and forwarded batches in progress
-	local    store.Local   // the store, or nil
+	*handle.Worker
+	client     *Client
+	cfg        WorkerConfig
+	queues     []string // with a handler, then with a destination
+	forwarders []*forwarder
+	member     *fleet.Member           // lists the worker and obeys commands; nil if the worker is unlisted
+	end        context.CancelCauseFunc // begins the drain
 }
 
-// queueWorker is one queue of a running worker.
+// queueWorker is one queue of a running worker. It reports its events.
 type queueWorker struct {
-	run     *run
-	queue   *Queue
-	cfg     QueueConfig
-	handler HandlerFunc   // with its middleware; nil if there is a batch handler
-	batch   *batchHandler // nil if there is a handler of single messages
-
-	slots   *slots.Queue
-	leases  *hold.Queue
-	watch   pump.Watch // of claims
-	outage  *pump.Outage
-	misfits *outcome.Misfits // messages that this version of the program does not handle
+	run   *run
+	queue *Queue
+	cfg   QueueConfig
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -99,24 +57,20 @@ func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(w.client.ending, func() { cancel(errClientClosed) })()
-	r, err := w.newRun(ctx)
+	r, err := w.newRun(ctx, cancel)
 	if err != nil {
 		return err
 	}
-	r.end = cancel
-	r.env.End = cancel
-	defer r.endCalls(nil)
-
 	r.member.Start()
 	defer r.member.Leave()
-	r.leases.Start()
-	for _, qw := range r.queueWorkers {
-		r.fetching.Go(func() { r.fetch(ctx, qw) })
-	}
+	r.Start(ctx)
 	for _, f := range r.forwarders {
-		r.fetching.Go(func() { r.forward(ctx, f) })
+		r.Go(func() { r.forward(ctx, f) })
 	}
-	r.fetching.Go(func() { r.topics().Run(ctx) })
+	topics := topic.Finder{
+		Store: r.Store, Log: r.Log, Queues: r.queues, New: r.newDistributor, SendScheduled: r.sendScheduled,
+	}
+	r.Go(func() { topics.Run(ctx) })
 	<-ctx.Done()
 	r.member.Drain()
 	err = r.drain()
@@ -129,7 +83,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-func (w *Worker) newRun(ctx context.Context) (*run, error) {
+// newRun returns the state of a Run until ctx ends, which end does.
+func (w *Worker) newRun(ctx context.Context, end context.CancelCauseFunc) (*run, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.run != nil {
@@ -143,32 +98,19 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	if len(handled)+len(forwarded) == 0 && !w.onlySchedules {
 		return nil, store.Invalid("worker has no queue: call Handle or Forward before Run")
 	}
-	if err := w.cfg.validate(slices.Concat(handled, forwarded)); err != nil {
+	r := &run{client: w.client, cfg: w.cfg, queues: slices.Concat(handled, forwarded), end: end}
+	if err := w.cfg.validate(r.queues); err != nil {
 		return nil, err
 	}
-	r := &run{
-		client:   w.client,
-		cfg:      w.cfg,
-		log:      w.cfg.Logger,
-		handling: context.WithoutCancel(ctx),
-		changed:  make(chan struct{}, 1),
-		begun:    time.Now(),
-		claimed:  w.claimed,
-	}
-	r.local, _ = w.client.store.(store.Local)
-	r.calling, r.endCalls = context.WithCancelCause(r.handling)
-	r.leases = hold.New(r.calling, w.client.store, r.signalChange)
-	r.env = &pump.Env{
-		Store: w.client.store, Log: r.log, Leases: r.leases, Begun: r.begun, Handling: r.handling, Calling: r.calling,
-		Claimed: r.hasClaimed, BeginClaim: r.beginClaim,
-	}
-	for _, name := range handled {
-		qw, err := r.newQueueWorker(name, w.handlers[name])
-		if err != nil {
+	queues := make([]*handle.Queue, len(handled))
+	for i, name := range handled {
+		var err error
+		if queues[i], err = r.newHandlers(name, w.handlers[name]); err != nil {
 			return nil, err
 		}
-		r.queueWorkers = append(r.queueWorkers, qw)
 	}
+	r.Worker = handle.New(ctx, w.client.store, w.cfg.Logger, r.handleConfig(), queues, w.claimed)
+	r.End = end
 	for _, name := range forwarded {
 		f, err := r.newForwarder(name, w.destinations[name])
 		if err == nil {
@@ -179,52 +121,42 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		}
 		r.forwarders = append(r.forwarders, f)
 	}
-	r.dead = &outcome.Dead{
-		Store: w.client.store, Log: r.log, Level: levelOf(r.cfg.DeathLevel, slog.LevelWarn), Calling: r.calling,
-		Changed: r.signalChange,
-	}
-	if call := r.cfg.OnDead; call != nil {
-		r.dead.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, newInfo(queue, *info)) }
-	}
-	queues := make([]*slots.Queue, len(r.queueWorkers))
-	for i, qw := range r.queueWorkers {
-		queues[i] = qw.slots
-		qw.slots.FetchAhead = func() { r.fetching.Go(func() { r.fetchAhead(ctx, qw) }) }
-	}
-	r.scheduler = slots.New(r.cfg.Concurrency, r.cfg.StarvationLimit, queues, r.signalChange)
-	r.claimBuffers.New = func() any { return new([]store.Claimed) }
 	if !w.cfg.Unlisted {
 		r.member = r.newMember(w)
 	}
-	if w.paused {
-		r.scheduler.SetPaused(true)
-		r.env.Gate.Set(true)
-	}
+	r.SetPaused(w.paused)
 	for _, registered := range w.handlers {
 		if registered.mux != nil {
-			registered.mux.freeze(r.log)
+			registered.mux.freeze(r.Log)
 		}
 	}
 	w.run = r
 	return r, nil
 }
 
-// topics returns the Finder that distributes messages of topics to the worker's queues, and runs schedules.
-func (r *run) topics() *topic.Finder {
-	return &topic.Finder{
-		Store: r.client.store, Log: r.log, Queues: r.queueNames(), New: r.newDistributor, SendScheduled: r.sendScheduled,
+// handleConfig returns the settings of the handle.Worker.
+func (r *run) handleConfig() handle.Config {
+	cfg := handle.Config{
+		Name: r.cfg.Name, Concurrency: r.cfg.Concurrency, StarvationLimit: r.cfg.StarvationLimit,
+		FailureLevel: levelOf(r.cfg.FailureLevel, slog.LevelDebug), DeathLevel: levelOf(r.cfg.DeathLevel, slog.LevelWarn),
+		Observed: r.client.observe != nil, Backoff: defaultBackoff,
+		IsFollowUps: func(err error) bool { return followUpsOf(err) != nil }, Followed: r.client.sentWithAck,
 	}
+	cfg.Follow = func(ctx context.Context, err error, m *handle.Message) ([]store.FollowUp, error) {
+		return followUpsOf(err).after(ctx, r.client, (*Message)(m))
+	}
+	if call := r.cfg.OnDead; call != nil {
+		cfg.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, newInfo(queue, *info)) }
+	}
+	return cfg
 }
 
-// queueNames returns the names of all queues of the worker.
-func (r *run) queueNames() (names []string) {
-	for _, qw := range r.queueWorkers {
-		names = append(names, qw.queue.name)
+// levelOf returns the level that is configured, or else a default.
+func levelOf(configured slog.Leveler, otherwise slog.Level) slog.Level {
+	if configured == nil {
+		return otherwise
 	}
-	for _, f := range r.forwarders {
-		names = append(names, f.queue.name)
-	}
-	return names
+	return configured.Level()
 }
 
 func (r *run) newDistributor(t *topic.Topic) *topic.Distributor {
@@ -249,11 +181,11 @@ func (r *run) sendScheduled(ctx context.Context) {
 		return r.client.Queue(queue).complete(ctx, &o)
 	}
 	s.Sent = func(queue, schedule, id string) {
-		r.client.Queue(queue).occurred(Event{Kind: EventSent, ID: id, Context: r.handling, Schedule: schedule}, 1)
+		r.client.Queue(queue).occurred(Event{Kind: EventSent, ID: id, Context: r.Handling, Schedule: schedule}, 1)
 	}
 	s.LeftOut = func(kind EventKind, queue, schedule string, n int) {
 		r.client.Queue(queue).occurred(
-			Event{Kind: kind, ID: schedule, Context: r.handling, Count: n, Schedule: schedule}, n)
+			Event{Kind: kind, ID: schedule, Context: r.Handling, Count: n, Schedule: schedule}, n)
 	}
 	s.Run(ctx)
 }
@@ -266,37 +198,26 @@ func (q *Queue) occurred(e Event, n int) {
 	q.activity.Count(e.Kind, n)
 }
 
-// unlessLocal returns how often the worker reads or writes the state that it shares with other processes.
-func (r *run) unlessLocal(every time.Duration) time.Duration {
-	if r.local != nil {
-		return topic.LocalEvery
-	}
-	return every
-}
-
-func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWorker, err error) {
+// newHandlers returns a queue with its handler.
+func (r *run) newHandlers(name string, registered queueHandler) (q *handle.Queue, err error) {
 	defer recoverRefusal(&err)
-	cfg := r.cfg.queue(name)
-	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
-		misfits: outcome.NewMisfits(name, cfg.GiveBackFor, r.log)}
-	qw.outage = &pump.Outage{
-		Log: r.log, Fails: "later: the store is failing; retrying", Works: "later: the store is back",
-		Attrs: []any{"queue", name},
-	}
-	qw.leases = &hold.Queue{
-		Name: name, Length: cfg.Lease, Looks: true, Called: qw.extended, Beat: qw.releaseStale, BeatAfter: qw.maxBuffer(),
-	}
-	share := slots.Config{
-		Weight: cfg.Weight, Priority: cfg.Priority, Concurrency: cfg.Concurrency, MaxPrefetch: r.cfg.MaxPrefetch,
+	qw := &queueWorker{run: r, queue: r.client.Queue(name), cfg: r.cfg.queue(name)}
+	cfg := qw.cfg
+	q = &handle.Queue{
+		Name: name, Lease: cfg.Lease, Timeout: cfg.Timeout, Backoff: cfg.Backoff,
+		Misfits: outcome.NewMisfits(name, cfg.GiveBackFor, r.cfg.Logger),
+		Settles: qw.queue.settles, Activity: qw.queue.activity, FoundDead: qw.FoundDead, Report: qw.report,
+		Share: slots.Config{
+			Weight: cfg.Weight, Priority: cfg.Priority, Concurrency: cfg.Concurrency, MaxPrefetch: r.cfg.MaxPrefetch,
+		},
 	}
 	if b := registered.batch; b != nil {
-		share.MaxPrefetch, share.BatchSize, share.BatchWait, share.Together = 0, b.Size, b.Wait, qw.newBatch
-		qw.slots = slots.NewQueue(share)
-		return qw, nil
+		q.Share.MaxPrefetch, q.Share.BatchSize, q.Share.BatchWait, q.Batch = 0, b.Size, b.Wait, b.call
+		return q, nil
 	}
 	h := registered.single
 	if registered.mux != nil {
-		if h, err = registered.mux.handler(qw.misfits); err != nil {
+		if h, err = registered.mux.handler(q.Misfits); err != nil {
 			return nil, fmt.Errorf("worker's HandleMux of queue %q: %w", name, err)
 		}
 	}
@@ -305,42 +226,30 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 			return nil, store.Invalid("worker's Middleware %d returned nil for queue %q: return a handler", i, name)
 		}
 	}
-	qw.handler, qw.slots = h, slots.NewQueue(share)
-	return qw, nil
+	q.Handler = func(ctx context.Context, m *handle.Message) error { return h(ctx, (*Message)(m)) }
+	return q, nil
+}
+
+// report reports an event of a task, which the handle.Worker counts.
+func (qw *queueWorker) report(kind EventKind, t *handle.Task, err error) {
+	qw.queue.report(Event{
+		Kind:     kind,
+		ID:       t.ID,
+		Context:  t.Context(),
+		Attempt:  t.Attempt,
+		Lateness: t.LatenessNow(),
+		Duration: t.Ran(),
+		Err:      err,
+		Headers:  qw.run.client.eventHeaders.Of(t.Headers),
+	})
 }
 
 // drain stops the worker as described at Run.
 func (r *run) drain() error {
-	for _, t := range r.scheduler.Stop() {
-		t.(*task).release(nil)
+	n, err := r.Drain(max(0, r.cfg.ShutdownTimeout))
+	if err != nil {
+		return err
 	}
-	if !r.awaitIdle(max(0, r.cfg.ShutdownTimeout)) {
-		r.endCalls(ErrShutdown)
-		for _, t := range r.tasks() {
-			t.release(ErrShutdown)
-		}
-		r.awaitIdle(pump.Grace)
-	}
-	r.endCalls(ErrShutdown)
-	r.fetching.Wait()
-	r.leases.Stop()
-	return r.drainError()
-}
-
-// drainError returns an error if the drain was not completed.
-func (r *run) drainError() error {
-	if n := r.scheduler.Handlers(); n > 0 {
-		return fmt.Errorf("%d handlers ignored the end of their context and are still running", n)
-	}
-	if n := r.abandoned.Load(); n > 0 {
-		return fmt.Errorf("%d calls of Deliver ignored the end of their context and are still running", n)
-	}
-	r.scheduler.Wait()
-	if r.dead.Busy() {
-		return errors.New("OnDead ignored the end of its context and is still running")
-	}
-	r.dead.Wait()
-	n := r.leases.Unsettled()
 	for _, f := range r.forwarders {
 		n += int64(f.batch.Unsettled)
 	}
@@ -352,39 +261,6 @@ func (r *run) drainError() error {
 		return &detail{"client was closed while the worker ran", ErrClosed}
 	}
 	return nil
-}
-
-// awaitIdle waits until all handlers, settles and OnDead calls have ended, and reports whether that was
-// within the limit.
-func (r *run) awaitIdle(limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	fetched := make(chan struct{})
-	go func() {
-		r.fetching.Wait()
-		close(fetched)
-	}()
-	for fetching := true; ; {
-		if !fetching && r.scheduler.Handlers() == 0 && r.leases.Unsettled() == 0 && !r.dead.Busy() {
-			return true
-		}
-		select {
-		case <-r.changed:
-		case <-fetched:
-			fetching, fetched = false, nil
-		case <-timer.C:
-			return false
-		}
-	}
-}
-
-// signalChange makes awaitIdle and WaitIdle check again.
-func (r *run) signalChange() {
-	r.changes.notify()
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
 }
 
 // Pause stops claiming until Resume. Messages already claimed are still handled. Pause may be called before
@@ -406,8 +282,7 @@ func (w *Worker) setPaused(paused bool) {
 	defer w.mu.Unlock()
 	w.paused = paused
 	if w.run != nil {
-		w.run.scheduler.SetPaused(paused)
-		w.run.env.Gate.Set(paused)
+		w.run.SetPaused(paused)
 		w.run.member.Changed()
 	}
 }
@@ -428,57 +303,8 @@ func (w *Worker) WaitIdle(ctx context.Context) error {
 	w.mu.Lock()
 	r := w.run
 	w.mu.Unlock()
-	for r != nil {
-		changed := r.changes.next()
-		if r.idle() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if r == nil {
+		return nil
 	}
-	return nil
-}
-
-// idle reports whether the worker holds no message. A claim counts until its messages are counted as unsettled, and
-// unsettled messages until OnDead knows of them, so the order of the conditions matters.
-func (r *run) idle() bool {
-	return r.claiming.Load() == 0 && r.leases.Unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.Busy()
-}
-
-// beginClaim counts a claim, or a forwarded batch, until the function that it returns is called.
-func (r *run) beginClaim() (done func()) {
-	r.claiming.Add(1)
-	return func() {
-		if r.claiming.Add(-1) == 0 {
-			r.changes.notify()
-		}
-	}
-}
-
-// changes lets any number of goroutines wait until something has changed.
-type changes struct {
-	mu      sync.Mutex
-	changed chan struct{} // closed by the next change; nil without a waiter
-}
-
-// next returns a channel that the next change closes.
-func (c *changes) next() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.changed
-}
-
-func (c *changes) notify() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
+	return r.WaitIdle(ctx)
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -65,18 +66,18 @@ func TestWorkerAcksOfALargeClaimAreBatched(t *testing.T) {
 			return nil
 		}, nil)
 		c := newClientOn(t, f)
-		w := NewWorker(c, WorkerConfig{Concurrency: minAckGroup})
+		w := NewWorker(c, WorkerConfig{Concurrency: handle.MinAckGroup})
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			time.Sleep(time.Duration(m.Payload[0]) * time.Microsecond)
 			return nil
 		})
-		for i := range minAckGroup { // handlers end one after the other, within linger
+		for i := range handle.MinAckGroup { // handlers end one after the other, within linger
 			mustSend(t, c.Queue("q"), string(rune(i)))
 		}
 		start(t, w)
 		time.Sleep(time.Second)
 		if n := settles.Load(); n != 1 {
-			t.Errorf("%d acks were made in %d calls, want 1", minAckGroup, n)
+			t.Errorf("%d acks were made in %d calls, want 1", handle.MinAckGroup, n)
 		}
 		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
 	})
@@ -304,7 +305,7 @@ func TestWorkerIdleQueueHasOneGoroutineAndNoTurn(t *testing.T) {
 			if g := runtime.NumGoroutine() - before; g > n+10 {
 				t.Errorf("%s: %d goroutines for %d idle queues; want one each", when, g, n)
 			}
-			load := w.run.scheduler.Load()
+			load := w.run.Load()
 			if load.Turns != 0 || load.Claims != 0 || load.Free != 10 {
 				t.Errorf("%s: %d idle queues wait for a turn, %d claim, and %d slots of 10 are free",
 					when, load.Turns, load.Claims, load.Free)

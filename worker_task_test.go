@@ -13,9 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/memstore"
-	"github.com/laterq/later/store"
 )
 
 func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
@@ -76,7 +74,7 @@ func TestWorkerGoexitIsAFailureAndTheSlotIsReused(t *testing.T) {
 		mustSend(t, q, "", WithID("bad"))
 		mustSend(t, q, "")
 		synctest.Wait()
-		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != errGoexit.Error() || done.Load() != 1 {
+		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != "handler called runtime.Goexit" || done.Load() != 1 {
 			t.Errorf("Get returned %+v, %v; %d handled", info, err, done.Load())
 		}
 		if err := stop(); err != nil {
@@ -223,16 +221,4 @@ func TestWorkerHandlersContextEndsWithItAndHasTheValuesOfRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestTaskThatIsAckedAllocatesNoEnding(t *testing.T) {
-	acked := &task{}
-	if n := testing.AllocsPerRun(100, func() { acked.endWith(plainAck) }); n != 0 {
-		t.Errorf("%v allocations for the end of a task that is acked; want 0", n)
-	}
-	failed := &task{}
-	failed.endWith(ending{Result: outcome.Result{Action: store.Nack}})
-	if failed.ending().Action != store.Nack || acked.ending().Action != store.Ack {
-		t.Errorf("the tasks end with %v and %v", failed.ending().Action, acked.ending().Action)
-	}
 }

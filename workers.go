@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/pump"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
 
@@ -198,17 +197,20 @@ var errDrain = errors.New("worker was told to drain")
 
 // newMember returns the Member that lists the worker and has it obey commands.
 func (r *run) newMember(w *Worker) *fleet.Member {
-	queues := r.queueNames()
-	self := fleet.Info{Name: w.cfg.Name, Version: w.cfg.Version, Concurrency: w.cfg.Concurrency, Queues: queues,
-		QueueCount: len(queues)}
+	self := fleet.Info{Name: w.cfg.Name, Version: w.cfg.Version, Concurrency: w.cfg.Concurrency, Queues: r.queues,
+		QueueCount: len(r.queues)}
 	for _, f := range r.forwarders {
 		self.Forwards = append(self.Forwards, Forwarded{Queue: f.queue.name, To: f.to.String()})
 	}
-	return fleet.New(r.handling, &r.client.fleet, fleet.Config{
-		Self: self, Every: r.unlessLocal(fleet.BeatEvery), Log: r.log, Allow: w.cfg.OnCommand,
+	every := fleet.BeatEvery
+	if _, local := r.Store.(store.Local); local {
+		every = topic.LocalEvery
+	}
+	return fleet.New(r.Handling, &r.client.fleet, fleet.Config{
+		Self: self, Every: every, Log: r.Log, Allow: w.cfg.OnCommand,
 		Describe: func(i *fleet.Info) {
-			i.Held, i.HeldCount = r.held()
-			i.Forwarding, i.GivenBack, i.State = int(r.env.Holding.Load()), r.givenBack(), WorkerRunning
+			i.Held, i.HeldCount = r.Held()
+			i.Forwarding, i.GivenBack, i.State = int(r.Holding.Load()), r.GivenBack(), WorkerRunning
 			if w.Paused() {
 				i.State = WorkerPaused
 			}
@@ -228,43 +230,9 @@ func (r *run) newMember(w *Worker) *fleet.Member {
 	})
 }
 
-// held returns the messages that handlers hold, longest-running handlers first, and the number of handlers that run.
-func (r *run) held() (all []HeldMessage, n int) {
-	for _, t := range r.tasks() {
-		if t.stage.Load() != stageRunning {
-			continue
-		}
-		// Due plus lateness is when the handler was called, by the store's clock.
-		since := t.Due.Add(time.Duration(t.late.Load()))
-		all = append(all, HeldMessage{Queue: t.lease.qw.queue.name, ID: t.ID, Attempt: t.Attempt, Since: since})
-	}
-	slices.SortFunc(all, func(a, b HeldMessage) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
-	return all[:min(len(all), MaxHeldMessages)], len(all)
-}
-
-// givenBack returns the kinds that wait for another version of the program, most messages first.
-func (r *run) givenBack() (all []GivenBack) {
-	for _, qw := range r.queueWorkers {
-		all = append(all, qw.misfits.Waiting()...)
-	}
-	for _, f := range r.forwarders {
-		all = append(all, f.misfits.Waiting()...)
-	}
-	slices.SortFunc(all, func(a, b GivenBack) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
-	})
-	return all
-}
-
-// stuckAfter is how long a part of a worker may be late before it counts as stuck.
-const stuckAfter = 10 * time.Second
-
 // Claimed returns a channel that is closed when the worker has claimed from one of its queues for the first time, and
 // so is ready to work, whether or not it found messages.
 func (w *Worker) Claimed() <-chan struct{} { return w.claimed }
-
-// hasClaimed records a claim.
-func (r *run) hasClaimed() { r.claimedOnce.Do(func() { close(r.claimed) }) }
 
 // Alive returns an error if a part of the running worker is stuck, for health checks and watchdogs: a call to the store
 // has not returned 10 seconds after its time limit, or leases have not been looked after for 10 seconds. If the worker
@@ -277,28 +245,13 @@ func (w *Worker) Alive() error {
 	if r == nil {
 		return store.Invalid("worker does not run: call Run first")
 	}
-	r.scheduler.Handlers() // needs its lock
-	now := time.Now()
-	if late := r.leases.Late(now); late > stuckAfter {
-		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))
-	}
-	for _, qw := range r.queueWorkers {
-		if err := r.checkCalls(qw, &qw.watch, now); err != nil {
-			return err
-		}
+	if err := r.Alive(); err != nil {
+		return err
 	}
 	for _, f := range r.forwarders {
-		if err := r.checkCalls(f.queueWorker, &f.batch.Watch, now); err != nil {
+		if err := r.CheckClaims(f.queue.name, &f.batch.Watch); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (r *run) checkCalls(qw *queueWorker, watch *pump.Watch, now time.Time) error {
-	if took := watch.Longest(now.Sub(r.begun)); took > callTimeout+stuckAfter {
-		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", qw.queue.name,
-			took.Round(time.Second))
 	}
 	return nil
 }

@@ -53,13 +53,16 @@ func (l *Lease) extended(deadline time.Time, result store.ExtendResult, id strin
 
 // Held is a received message until it is settled.
 type Held struct {
-	Queue    string
-	Receipt  store.Receipt
-	Attempt  int
-	SentAt   time.Time // zero when unknown
-	Lease    *Lease
-	Store    store.Store
-	SettleBy func(context.Context, store.Settlement) (store.SettleResult, error)
+	Queue   string
+	Receipt store.Receipt
+	Attempt int
+	// DedupWindow and Grouped are for its ack.
+	DedupWindow time.Duration
+	Grouped     bool
+	SentAt      time.Time // zero when unknown
+	Lease       *Lease
+	Store       store.Store
+	SettleBy    func(context.Context, store.Settlement) (store.SettleResult, error)
 
 	mu      sync.Mutex
 	settled store.Action // the settle that took effect; 0 before
@@ -88,6 +91,9 @@ func (h *Held) afterSettle(action store.Action) error {
 // Settle settles the message. It reports whether that took effect, and the state of the message then.
 func (h *Held) Settle(ctx context.Context, s store.Settlement) (effect bool, state store.State, err error) {
 	s.Receipt, s.Worker = h.Receipt, fleet.DefaultName()
+	if s.Action == store.Ack {
+		s.DedupWindow, s.Grouped = h.DedupWindow, h.Grouped
+	}
 	if !h.Lease.received.IsZero() {
 		s.Duration = time.Since(h.Lease.received)
 	}
