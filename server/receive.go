@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -121,10 +122,8 @@ type receivedMessagesOutput struct {
 // Received is a message that a request received.
 type Received struct {
 	wire.Delivery
-	Group string `json:"group,omitempty"`
-	// Timeout is that of the sender.
-	Timeout wire.Duration `json:"timeout,omitempty" doc:"How long its sender lets a handler run"`
-	Token   string        `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
+	message.Handled
+	Token string `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
 func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
@@ -246,8 +245,7 @@ func workerID(ctx context.Context, name string) string {
 var errNothingDue = errors.New("no message fell due in time")
 
 func received(d *later.Delivery) Received {
-	return Received{Delivery: view.Delivery(d.Message), Group: d.Group, Timeout: wire.Duration(d.Timeout),
-		Token: d.Receipt()}
+	return Received{view.Delivery(d.Message), message.OptionsOf(d.Message).Handled, d.Receipt()}
 }
 
 // actions are the actions on a held message: their summaries, and the fields of Settlement that they take.

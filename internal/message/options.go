@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Options are the options that any message can have, but for headers. To add one, add it here, to NewOptions and to
-// Set.
+// Options are the options that any message can have, but for headers. A new one is a field here, under the name of its
+// field in store.Message.
 //
 // The name of an option is that of its tag in JSON, with hyphens that of its flag, and with Later- before it that of
 // its HTTP header. Package store checks it, in Message.check.
@@ -24,35 +24,16 @@ type Options struct {
 
 // Common are the options that the messages of schedules can have, too.
 type Common struct {
-	MaxAttempts int      `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one run of a handler. Default: the worker's"`
+	MaxAttempts int `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+	Handled
 	ExpireAfter Duration `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
 	DedupWindow Duration `json:"dedup_window,omitempty" doc:"Refuse the id this long after its ack. Default: none; 24h in schedules and series"`
-	Group       string   `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"Messages of a group can be listed, cancelled and rescheduled together"`
 }
 
-// NewOptions returns the options of a message, in whole milliseconds.
-func NewOptions(m *store.Message) Options {
-	return Options{
-		Common: Common{
-			MaxAttempts: m.MaxAttempts,
-			Timeout:     NewDuration(m.Timeout),
-			ExpireAfter: NewDuration(m.ExpireAfter),
-			DedupWindow: NewDuration(m.DedupWindow),
-			Group:       m.Group,
-		},
-		ExpireAt: NewTime(m.ExpireAt),
-	}
-}
-
-// Set sets the options of a message.
-func (o *Options) Set(m *store.Message) {
-	m.MaxAttempts = o.MaxAttempts
-	m.Timeout = time.Duration(o.Timeout)
-	m.ExpireAfter = time.Duration(o.ExpireAfter)
-	m.DedupWindow = time.Duration(o.DedupWindow)
-	m.Group = o.Group
-	m.ExpireAt = o.ExpireAt.Time
+// Handled are the options that the handler of a message sees, besides MaxAttempts.
+type Handled struct {
+	Timeout Duration `json:"timeout,omitempty" doc:"Limit of one run of a handler. Default: the worker's"`
+	Group   string   `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"Messages of a group can be listed, cancelled and rescheduled together"`
 }
 
 // FlagName returns the name of the flag of an option with a name in JSON.

@@ -59,10 +59,10 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	if err == nil {
 		err = s.When.UnmarshalJSON(when)
 	}
-	var m store.Message
+	var payload []byte
+	var headers map[string]string
 	if err == nil {
-		content := message.Content{Payload: j.Payload, Headers: j.Headers, Options: message.Options{Common: j.Common}}
-		m, err = content.Message()
+		payload, headers, err = j.Payload.Message(j.Headers)
 	}
 	switch {
 	case err != nil && j.Name != "":
@@ -71,23 +71,18 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	*s = Schedule{
-		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Missed: MissedPolicy(j.Missed),
+		Name: j.Name, Queue: j.Queue, When: s.When, Payload: payload, Headers: headers, Set: j.Set, Missed: MissedPolicy(j.Missed),
 		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: UnfinishedPolicy(j.Unfinished),
 	}
-	s.setMessage(&m)
+	options := message.Options{Common: j.Common}
+	options.Set(s)
 	return nil
 }
 
 // message returns the content of the schedule's messages, without an id and the headers of a run.
 func (s *Schedule) message() store.Message {
-	return store.Message{
-		Payload: s.Payload, Headers: s.Headers, MaxAttempts: s.MaxAttempts, Timeout: s.Timeout,
-		ExpireAfter: s.ExpireAfter, Group: s.Group, DedupWindow: s.DedupWindow,
-	}
-}
-
-// setMessage is the reverse of message.
-func (s *Schedule) setMessage(m *store.Message) {
-	s.Payload, s.Headers, s.MaxAttempts, s.Timeout = m.Payload, m.Headers, m.MaxAttempts, m.Timeout
-	s.ExpireAfter, s.Group, s.DedupWindow = m.ExpireAfter, m.Group, m.DedupWindow
+	m := store.Message{Payload: s.Payload, Headers: s.Headers}
+	options := message.OptionsOf(s)
+	options.Set(&m)
+	return m
 }

@@ -100,7 +100,7 @@ func TestJSONOfAMessage(t *testing.T) {
 			DeadReason: store.DeadBuried, DiedAt: at,
 		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
 			`"headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout":"1ms","expire_after":"1s","dedup_window":"1m0s","group":"g",` +
+			`"max_attempts":3,"timeout":"1ms","group":"g","expire_after":"1s","dedup_window":"1m0s",` +
 			`"sent_at":"2030-12-31T22:59:59.002Z",` +
 			`"attempts":2,"delivered":true,"last_error":"no","failures":[` +
 			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration":"1ms","worker":"host:1","error":"no"},` +
