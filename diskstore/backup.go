@@ -101,15 +101,12 @@ func (s *Store) checkBackupRoom(partial *directory) error {
 func (s *Store) copyTo(ctx context.Context, copied *directory) error {
 	for try := 0; ; try++ {
 		stamp := []byte(rand.Text())
-		var failed error
-		err := s.do(ctx, "", inOrder, func(t *tx) {
-			if failed = t.writeStamp(stamp); failed == nil && try == backupTries {
-				failed = s.pebbleCheckpoint(copied)
+		err := s.doSized(ctx, "", inOrder, 0, func(t *tx) error {
+			if err := t.writeStamp(stamp); err != nil || try < backupTries {
+				return err
 			}
+			return s.pebbleCheckpoint(copied)
 		})
-		if err == nil { // else the writer may never leave it
-			err = failed
-		}
 		if err == nil && try < backupTries {
 			err = s.pebbleCheckpoint(copied)
 		}

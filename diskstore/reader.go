@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -53,6 +54,24 @@ func (r *reader) iterate(from, to []byte) (*pebble.Iterator, error) {
 	it, err := r.src.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	return it, r.s.unreadable(err)
 }
+
+// all calls f for the keys of a kind of a queue, from an id on, until f returns an error. errStopped is none.
+func (r *reader) all(queue uint32, kind byte, from string, f func(id string, value []byte) error) error {
+	it, err := r.iterate(appendIDKey(nil, queue, kind, from), appendKey(nil, queue, kind+1))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
+		err = f(string(it.Key()[prefixLength:]), it.Value())
+	}
+	if err == errStopped {
+		err = nil
+	}
+	return r.end(it, err)
+}
+
+// errStopped ends a reading in good order.
+var errStopped = errors.New("stopped")
 
 // end closes an iterator and returns err, else the iterator's error.
 func (r *reader) end(it *pebble.Iterator, err error) error {
@@ -123,14 +142,13 @@ type view struct {
 // by the writer at that moment. The caller is within a call, and closes the view.
 func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *queue)) (*view, error) {
 	v := &view{reader: reader{s: s}, queue: name}
-	var failed error
-	err := s.do(ctx, name, urgent, func(t *tx) {
+	err := s.doSized(ctx, name, urgent, 0, func(t *tx) error {
 		q := s.queue(name)
-		if failed = q.damage; failed != nil {
-			return
+		if q.damage != nil {
+			return q.damage
 		}
-		if failed = t.flush(); failed != nil {
-			return
+		if err := t.flush(); err != nil {
+			return err
 		}
 		v.snapshot = s.db.NewSnapshot()
 		v.src, v.number, v.now = v.snapshot, q.number, t.now
@@ -138,10 +156,8 @@ func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *qu
 		if prepare != nil {
 			prepare(t, q)
 		}
+		return nil
 	})
-	if err == nil { // else the writer may never leave it
-		err = failed
-	}
 	if err != nil {
 		if !s.isStuck() {
 			err = v.close(err)
@@ -159,18 +175,16 @@ func (v *view) close(err error) error {
 	views := []*indexView{v.due, v.dead, v.groups}
 	views = slices.DeleteFunc(views, func(x *indexView) bool { return x == nil || len(x.found) == 0 })
 	if len(views) > 0 {
-		v.s.post(v.queue, func(*tx) {
-			q := v.s.queues[v.queue]
-			if q == nil || q.number != v.number {
-				return
-			}
-			for _, x := range views {
-				for _, index := range q.indexes() {
-					if index.kind == x.kind {
+		v.s.post(v.queue, func(*tx) error {
+			q := v.s.queue(v.queue)
+			for _, index := range q.indexes() {
+				for _, x := range views {
+					if q.number == v.number && index.kind == x.kind {
 						index.learnFrom(x)
 					}
 				}
 			}
+			return nil
 		})
 	}
 	if closed := v.s.guarded(v.snapshot.Close); err == nil {

@@ -266,22 +266,21 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 	}
 	it.First()
 	for begin := true; err == nil && (begin || it.Valid()); begin = false {
-		var failed error
-		err = r.s.do(r.ctx, name, inOrder, func(t *tx) {
-			q, bad := t.create(name)
-			if failed = cmp.Or(bad, t.checkRoom()); failed != nil {
-				return
+		err = r.s.doSized(r.ctx, name, inOrder, 0, func(t *tx) error {
+			q, err := t.create(name)
+			if err = cmp.Or(err, t.checkRoom()); err != nil {
+				return err
 			}
 			if begin {
 				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
 					swept: q.swept})
 				t.touch(q)
 			}
-			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {
-				failed = r.copyKey(t, q, from, &found, it.Key(), it.Value())
+			for ; it.Valid() && err == nil && t.batch.Len() < maxGroupBytes; it.Next() {
+				err = r.copyKey(t, q, from, &found, it.Key(), it.Value())
 			}
+			return err
 		})
-		err = cmp.Or(err, failed)
 	}
 	found.report(name, "", r.report)
 	return from.end(it, err)

@@ -13,7 +13,8 @@ type request struct {
 	queue  string // "" for the store itself
 	urgent bool
 	large  bool // it writes more than largeRequest bytes
-	run    func(*tx)
+	run    func(*tx) error
+	err    error         // of run
 	done   chan struct{} // gets a token when all that the call did and saw is durable
 
 	mu    sync.Mutex
@@ -44,7 +45,7 @@ func (r *request) execute(t *tx) {
 	if !begin {
 		return
 	}
-	r.run(t)
+	r.err = r.run(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stage = executed
@@ -81,17 +82,21 @@ const (
 	inOrder = false
 )
 
-// do has the writer execute a call on a queue, "" for the store, and returns when all that the call did and saw is
-// durable. When ctx ends first it returns its cause, and says so if the call may have taken effect.
+// do has the writer execute something on a queue, "" for the store, and returns like doSized.
 func (s *Store) do(ctx context.Context, queue string, urgent bool, run func(*tx)) error {
-	return s.doSized(ctx, queue, urgent, 0, run)
+	return s.doSized(ctx, queue, urgent, 0, func(t *tx) error {
+		run(t)
+		return nil
+	})
 }
 
 // largeRequest is how many bytes a request writes at most that comes before large ones.
 const largeRequest = 64 << 10
 
-// doSized is do for a call that writes about size bytes.
-func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx)) error {
+// doSized has the writer execute a call on a queue, "" for the store, that writes about size bytes. It returns the error
+// of run when all that the call did and saw is durable. When ctx ends first it returns its cause, and says so if the call
+// may have taken effect.
+func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx) error) error {
 	r := requests.Get().(*request)
 	r.queue, r.urgent, r.large, r.run = queue, urgent, size > largeRequest, run
 	if err := s.enter(ctx); err != nil {
@@ -101,9 +106,10 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 	s.backlog.add(r)
 	select {
 	case <-r.done:
-		r.run, r.stage = nil, waiting
+		err := r.err
+		r.run, r.err, r.stage = nil, nil, waiting
 		requests.Put(r)
-		return nil
+		return err
 	case <-s.failed:
 		r.abandon(s.stuck)
 		return s.failure
@@ -114,7 +120,7 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 	}
 	select {
 	case <-r.done: // just in time
-		return nil
+		return r.err
 	default:
 		return fmt.Errorf("outcome unknown, the store is executing the call: %w", context.Cause(ctx))
 	}
@@ -122,7 +128,7 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 
 // post has the writer execute something without waiting for it. The caller is within a call, or left behind by one when
 // Pebble gave up; then the writer may have ended.
-func (s *Store) post(queue string, run func(*tx)) {
+func (s *Store) post(queue string, run func(*tx) error) {
 	if s.hasFailed() {
 		return
 	}

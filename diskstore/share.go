@@ -353,19 +353,15 @@ func isRequest(key, value string) bool {
 
 // loadRequests reads the last requests. One that cannot be read is as good as forgotten.
 func (s *Store) loadRequests(r *reader) error {
-	it, err := r.iterate(appendKey(nil, 0, kindRequest), appendKey(nil, 0, kindRequest+1))
-	if err != nil {
-		return err
-	}
-	for valid := it.First(); valid; valid = it.Next() {
-		e, err := parseRequest(string(it.Key()[prefixLength:]), it.Value())
+	return r.all(0, kindRequest, "", func(session string, value []byte) error {
+		e, err := parseRequest(session, value)
 		if err != nil {
 			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", err)
-			continue
+			return nil
 		}
 		s.requests.add(e)
-	}
-	return r.end(it, nil)
+		return nil
+	})
 }
 
 // recallClaim returns the result of a claim. Its messages are the ones that its lease still holds.
