@@ -143,21 +143,21 @@ func (q *queueCopy) write(ctx context.Context, p *page) error {
 	ctx, release := outlive(ctx, copyGrace)
 	defer release()
 	infos := q.valid(p.infos)
-	for start := 0; start < len(infos); {
-		end := callEnd(infos, start)
-		results, err := q.to.restore(ctx, q.Queue, infos[start:end])
+	for len(infos) > 0 {
+		part := infos[:fitting(infos, (*store.Info).Size)]
+		results, err := q.to.restore(ctx, q.Queue, part)
 		if err != nil {
 			return err
 		}
 		if q.cfg.Move {
-			err = q.settle(ctx, infos[start:end], results)
+			err = q.settle(ctx, part, results)
 		} else {
-			q.count(p, infos[start:end], results)
+			q.count(p, part, results)
 		}
 		if err != nil {
 			return err
 		}
-		start = end
+		infos = infos[len(part):]
 	}
 	return nil
 }

@@ -335,11 +335,12 @@ func TestCopyRestoresWithinTheLimitsOfACall(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 	many := make([]store.Info, 2*store.MaxBatch+1)
-	if first := callEnd(many, 0); first != store.MaxBatch || callEnd(many, 2*store.MaxBatch) != len(many) {
+	last := many[2*store.MaxBatch:]
+	if first := fitting(many, (*store.Info).Size); first != store.MaxBatch || fitting(last, (*store.Info).Size) != 1 {
 		t.Errorf("the first part has %d messages", first)
 	}
 	large := []store.Info{{Raw: make([]byte, store.MaxBatchBytes)}, {Raw: make([]byte, store.MaxBatchBytes)}}
-	if end := callEnd(large, 0); end != 1 {
+	if end := fitting(large, (*store.Info).Size); end != 1 {
 		t.Errorf("two large messages: %d in the first part", end)
 	}
 }

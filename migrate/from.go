@@ -344,7 +344,7 @@ func (q *fromQueue) page(ctx context.Context, p *fromPart, items []fromItem) (de
 		return 0, nil
 	}
 	for len(valid) > 0 {
-		n := partOf(valid)
+		n := fitting(valid, func(item *fromItem) int { return item.info.Size() })
 		added, err := q.write(ctx, valid[:n])
 		if err != nil {
 			return 0, err
@@ -360,19 +360,6 @@ func (q *fromQueue) page(ctx context.Context, p *fromPart, items []fromItem) (de
 	deleted, err = q.source.remove(ctx, p, done)
 	q.Deleted += deleted
 	return deleted, err
-}
-
-// partOf returns how many of the items fit into one call.
-func partOf(items []fromItem) int {
-	bytes := 0
-	for n, item := range items {
-		size := item.info.Size()
-		if !fits(n, bytes, size) {
-			return n
-		}
-		bytes += size
-	}
-	return len(items)
 }
 
 // keepFirst keeps the messages that are due first.

@@ -81,17 +81,17 @@ func fits(n, bytes, more int) bool {
 	return n == 0 || n < store.MaxBatch && bytes+more <= store.MaxBatchBytes
 }
 
-// callEnd returns the end of the part of infos that begins at start and fits into one call.
-func callEnd(infos []store.Info, start int) int {
+// fitting returns how many of the first messages fit into one call.
+func fitting[T any](all []T, size func(*T) int) int {
 	bytes := 0
-	for i := start; i < len(infos); i++ {
-		size := infos[i].Size()
-		if !fits(i-start, bytes, size) {
-			return i
+	for n := range all {
+		more := size(&all[n])
+		if !fits(n, bytes, more) {
+			return n
 		}
-		bytes += size
+		bytes += more
 	}
-	return len(infos)
+	return len(all)
 }
 
 // refusals are messages that no store accepts, so they are left out.

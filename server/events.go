@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -96,18 +95,10 @@ func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) 
 	}
 	for _, kind := range in.Kinds {
 		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
-			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, kindNames()))
+			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, view.Kinds(view.EventKinds)))
 		}
 	}
 	return &eventFilter{queues: sortedSet(in.Queues), kinds: in.Kinds, id: in.ID, hide: hides(ctx), see: visible(ctx)}, nil
-}
-
-func kindNames() string {
-	names := make([]string, len(view.EventKinds))
-	for i, kind := range view.EventKinds {
-		names[i] = string(kind)
-	}
-	return strings.Join(names, ", ")
 }
 
 // matches reports whether a stream shows an event. An EventMissed of no queue concerns all.

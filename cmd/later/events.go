@@ -50,26 +50,17 @@ Kinds: `+kindsText(),
 
 // kindsText lists the kinds, in lines of up to 120 characters.
 func kindsText() string {
-	text, column := "", len("Kinds: ")
-	for i, kind := range view.EventKinds {
-		word := string(kind)
-		if i < len(view.EventKinds)-1 {
-			word += ","
-		}
-		if column+len(word)+1 > 118 {
-			text, column = text+"\n", 0
-		} else if i > 0 {
-			text, column = text+" ", column+1
-		}
-		text, column = text+word, column+len(word)
+	var lines []string
+	for kinds := range slices.Chunk(view.EventKinds, 8) {
+		lines = append(lines, view.Kinds(kinds))
 	}
-	return text + "."
+	return strings.Join(lines, ",\n") + "."
 }
 
 func (m *Main) events(ctx context.Context, c *later.Client, args []string, filter eventFilter) error {
 	for _, kind := range filter.kinds {
 		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
-			return store.Invalid("--kind is %q: must be one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
+			return store.Invalid("--kind is %q: must be one of %s", kind, view.Kinds(view.EventKinds))
 		}
 	}
 	switch c.Store().(type) {

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -373,10 +374,8 @@ func (a *Queue) pending() bool {
 
 // report makes reports. It does not retry.
 func (r *Reporter) report(due []pendingReport) {
-	for len(due) > 0 {
-		n := min(len(due), reportPart)
-		r.reportTogether(due[:n])
-		due = due[n:]
+	for part := range slices.Chunk(due, reportPart) {
+		r.reportTogether(part)
 	}
 }
 

@@ -5,6 +5,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/laterq/later"
@@ -22,6 +23,15 @@ var EventKinds = []later.EventKind{
 	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
 	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed,
 	later.EventRunSkipped,
+}
+
+// Kinds returns kinds of events with commas between them.
+func Kinds(kinds []later.EventKind) string {
+	names := make([]string, len(kinds))
+	for i, kind := range kinds {
+		names[i] = string(kind)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Event returns the JSON of an event.
