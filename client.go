@@ -348,6 +348,20 @@ func (c *Client) begin() error {
 	return nil
 }
 
+// inBackground has a goroutine call f once, unless the client is closed. The context ends with the time limit of a call,
+// and when Close begins.
+func (c *Client) inBackground(f func(ctx context.Context)) {
+	if c.begin() != nil {
+		return
+	}
+	go func() {
+		defer c.calls.Done()
+		ctx, cancel := context.WithTimeout(c.ending, callTimeout)
+		defer cancel()
+		f(ctx)
+	}()
+}
+
 // beginLoop registers a loop that runs until ending is cancelled. The caller then calls loops.Done.
 func (c *Client) beginLoop() error {
 	c.mu.RLock()

@@ -15,7 +15,9 @@ var (
 	block   = regexp.MustCompile("(?ms)^```.*?^```")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-	link    = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:src|href)="([^"]+)"`)
+	// namedFile matches names of files and folders, other than placeholders with capitals.
+	namedFile = regexp.MustCompile("`((?:[a-z0-9_.-]+/)*[a-z0-9_]+\\.(?:go|lua)|[a-z]+/(?:[a-z0-9_-]+/)*)`")
+	link      = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:src|href)="([^"]+)"`)
 )
 
 // TestDocsLinkToExistingFiles checks links to files of this repository and to headings in them. It does not check
@@ -45,6 +47,37 @@ func TestDocsLinkToExistingFiles(t *testing.T) {
 				t.Errorf("%s links to %s: %v", page, target, err)
 			} else if anchor != "" && filepath.Ext(linked) == ".md" && !slices.Contains(anchors(t, linked), anchor) {
 				t.Errorf("%s links to %s, but there is no such heading", page, target)
+			}
+		}
+	}
+}
+
+// TestDocsNameOnlyFilesThatExist checks the Go and Lua files, and the folders, that pages name in their text.
+func TestDocsNameOnlyFilesThatExist(t *testing.T) {
+	var files []string
+	err := filepath.WalkDir(".", func(name string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && name != "." {
+			return filepath.SkipDir
+		}
+		files = append(files, "/"+filepath.ToSlash(name))
+		return err
+	})
+	pages, failed := filepath.Glob("docs/*.md")
+	if err != nil || failed != nil || len(pages) == 0 {
+		t.Fatalf("%d pages in docs, %v, %v", len(pages), err, failed)
+	}
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		if page == "docs/comparisons.md" { // it names files of other projects
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, groups := range namedFile.FindAllStringSubmatch(block.ReplaceAllString(string(text), ""), -1) {
+			name := "/" + strings.TrimSuffix(groups[1], "/")
+			if !slices.ContainsFunc(files, func(file string) bool { return strings.HasSuffix(file, name) }) {
+				t.Errorf("%s names %s, which does not exist", page, groups[1])
 			}
 		}
 	}

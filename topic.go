@@ -199,19 +199,15 @@ func (t *Topic) dropSometimes() {
 		return
 	}
 	now, last := time.Now(), t.queue.dropped.Load()
-	if now.UnixNano()-last < int64(dropEvery) || !t.queue.dropped.CompareAndSwap(last, now.UnixNano()) ||
-		t.client.begin() != nil {
+	if now.UnixNano()-last < int64(dropEvery) || !t.queue.dropped.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	go func() {
-		defer t.client.calls.Done()
-		ctx, cancel := context.WithTimeout(t.client.ending, callTimeout)
-		defer cancel()
+	t.client.inBackground(func(ctx context.Context) {
 		if err := t.topic.DropReady(ctx); err != nil && ctx.Err() == nil {
 			t.client.log.Warn("later: messages of a topic without subscriptions cannot be dropped", "topic", t.topic.Name,
 				"error", err)
 		}
-	}()
+	})
 }
 
 // Subscription is a queue that receives a topic's messages.
