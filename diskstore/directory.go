@@ -168,6 +168,7 @@ func (s *Store) releaseDirectory(inOrder bool) error {
 	s.reserve.fence.raise()
 	var err error
 	if inOrder && s.owned.check() == nil {
+		s.fs.Remove(s.fs.PathJoin(s.dir, socketFile)) // there is one if the directory was shared
 		err = errors.Join(s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)), s.syncDirectory(s.dir))
 	}
 	return errors.Join(err, s.owned.close())

@@ -225,6 +225,21 @@ func (t *tx) each(q *queue, x *index, from entry, last int64, f func(e entry, va
 	return err
 }
 
+// take returns the first entries of an index, as long as more says so of the next one and their number, and the entry
+// behind them. The caller has flushed.
+func (t *tx) take(q *queue, x *index, more func(e entry, n int) bool) (all []entry, rest entry, err error) {
+	rest = entry{at: never}
+	err = t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		if !more(e, len(all)) {
+			rest = e
+			return false, nil
+		}
+		all = append(all, e)
+		return true, nil
+	})
+	return all, rest, err
+}
+
 // earliest returns the first due entry, or one that never comes.
 func (t *tx) earliest(q *queue) (entry, error) {
 	if q.due.exact {
@@ -233,11 +248,7 @@ func (t *tx) earliest(q *queue) (entry, error) {
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
-	first := entry{at: never}
-	err := t.each(q, &q.due, q.due.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		first = e
-		return false, nil
-	})
+	_, first, err := t.take(q, &q.due, func(entry, int) bool { return false })
 	if err == nil {
 		q.due.startAt(first, true)
 	}

@@ -194,7 +194,7 @@ func (s *sharing) hold() (*holding, error) {
 	h.store, err = Open(s.dir, append(s.opts[:len(s.opts):len(s.opts)], whenLocked(listen))...)
 	if err != nil {
 		if h.listener != nil {
-			h.listener.Close() // and the socket stays, since it may be that of another process by now
+			h.listener.Close()
 		}
 		return nil, err
 	}
@@ -214,7 +214,6 @@ func (h *holding) endServing() {
 	case <-h.store.failed:
 	case <-h.closing:
 	}
-	removeSocket(h.listener)
 	h.server.Close()
 	h.http.Close()
 }
