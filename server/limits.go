@@ -56,14 +56,20 @@ func (s share) take(ctx context.Context, n int64) (give func(), err error) {
 // await is take, but waits for roomWithin.
 func (s share) await(ctx context.Context, n int64) (give func(), err error) {
 	who := senderOf(ctx)
-	if why := s.Take(who, n); why != quota.None {
-		waiting, cancel := context.WithTimeout(ctx, roomWithin)
-		defer cancel()
-		if err := s.refusal(s.Wait(waiting, who, n)); err != nil {
-			return nil, err
-		}
+	if err := s.awaitFor(ctx, who, n); err != nil {
+		return nil, err
 	}
 	return func() { s.Give(who, n) }, nil
+}
+
+// awaitFor waits for roomWithin to take n for a sender. The caller gives them back.
+func (s share) awaitFor(ctx context.Context, who access.Sender, n int64) error {
+	if s.Take(who, n) == quota.None {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
+	return s.refusal(s.Wait(ctx, who, n))
 }
 
 func (s share) refusal(why quota.Refusal) error { return refusal(why, s.Limit(), s.what) }

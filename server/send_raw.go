@@ -20,7 +20,6 @@ import (
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
-	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -240,12 +239,7 @@ type countedBody struct {
 
 func (b *countedBody) take(ctx context.Context) error {
 	b.known = true
-	if b.bodies.Take(b.who, b.counted) == quota.None {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, roomWithin)
-	defer cancel()
-	return b.bodies.refusal(b.bodies.Wait(ctx, b.who, b.counted))
+	return b.bodies.awaitFor(ctx, b.who, b.counted)
 }
 
 func (b *countedBody) Read(to []byte) (int, error) {

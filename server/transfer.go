@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -121,18 +122,10 @@ func (in *importInput) Resolve(ctx huma.Context) []error {
 
 // Imported is the result of an import.
 type Imported struct {
-	Queues     []ImportedQueue `json:"queues" doc:"In the order in which they were met"`
-	Imported   int64           `json:"imported"`
-	Duplicates int64           `json:"duplicates"`
-	Renamed    int64           `json:"renamed" doc:"Of both, those whose id, group or queue was . or .., which are now %2E and %2E%2E"`
-}
-
-// ImportedQueue counts the messages of one queue.
-type ImportedQueue struct {
-	Queue      string `json:"queue"`
-	Imported   int64  `json:"imported"`
-	Duplicates int64  `json:"duplicates"`
-	Renamed    int64  `json:"renamed"`
+	Queues     []wire.ImportedQueue `json:"queues" doc:"In the order in which they were met"`
+	Imported   int64                `json:"imported"`
+	Duplicates int64                `json:"duplicates"`
+	Renamed    int64                `json:"renamed" doc:"Of both, those whose id, group or queue was . or .., which are now %2E and %2E%2E"`
 }
 
 func (s *Server) importMessages(ctx context.Context, in *importInput) (*output[Imported], error) {
@@ -147,10 +140,10 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*output[I
 	from, stop := newRollingReader(ctx, in.request.Body, in.writer, minProgress)
 	defer stop()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
-	out := outputOf(Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
+	out := outputOf(Imported{Queues: []wire.ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
 		Renamed: result.Renamed})
 	for _, queue := range result.Queues {
-		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
+		out.Body.Queues = append(out.Body.Queues, wire.ImportedQueue(queue))
 	}
 	if result.Imported > 0 {
 		s.Changed(ctx, "messages imported", slog.Int("queues", len(result.Queues)), slog.Int64("count", result.Imported))

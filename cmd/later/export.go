@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
@@ -171,18 +172,10 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	return m.endTransfer(client, printed, err)
 }
 
-// importedJSON is a queue's line with --json.
-type importedJSON struct {
-	Queue      string `json:"queue"`
-	Imported   int64  `json:"imported"`
-	Duplicates int64  `json:"duplicates"`
-	Renamed    int64  `json:"renamed"`
-}
-
 func (m *Main) printImported(queues []migrate.QueueImport) error {
 	t := newTable("QUEUE", ">IMPORTED", ">EXISTING")
 	for _, q := range queues {
-		if err := m.row(t, importedJSON(q), printable(q.Queue), q.Imported, q.Duplicates); err != nil {
+		if err := m.row(t, wire.ImportedQueue(q), printable(q.Queue), q.Imported, q.Duplicates); err != nil {
 			return err
 		}
 	}

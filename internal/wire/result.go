@@ -279,6 +279,14 @@ func NewActivity(queue string, a store.Activity) Activity {
 		Now: FormatTime(a.Now)}
 }
 
+// ImportedQueue counts the messages of a queue in an import.
+type ImportedQueue struct {
+	Queue      string `json:"queue"`
+	Imported   int64  `json:"imported"`
+	Duplicates int64  `json:"duplicates"`
+	Renamed    int64  `json:"renamed"`
+}
+
 // Queue is the name of a queue.
 type Queue struct {
 	Queue string `json:"queue"`
