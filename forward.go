@@ -166,25 +166,7 @@ func (d Destination) route(c *Client, queue string) (forward.Route, error) {
 //
 // Run returns ErrInvalid or ErrUnsupported for a destination that is not possible.
 func (w *Worker) Forward(queue string, to Destination) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	err := checkOwnQueue(queue)
-	_, handled := w.handlers[queue]
-	_, forwarded := w.destinations[queue]
-	switch {
-	case err != nil:
-	case forwarded || handled:
-		err = store.Invalid("queue %q has a handler or destination already: give it one", queue)
-	case w.run != nil:
-		w.cfg.Logger.Error("later: a destination has no effect: call Forward before Run", "queue", queue)
-		return
-	default:
-		w.destinations[queue] = to
-		return
-	}
-	if w.invalid == nil {
-		w.invalid = fmt.Errorf("worker's Forward: %w", err)
-	}
+	w.register("Forward", queue, queueHandler{to: &to}, nil)
 }
 
 // forwarder moves the messages of one queue to a destination.
@@ -205,11 +187,7 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 	f := &forwarder{queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)}, to: to}
 	f.misfits = outcome.NewMisfits(queue, f.cfg.GiveBackFor, r.Log)
 	r.Misfits = append(r.Misfits, f.misfits)
-	f.batch = f.claims(f.cfg.Lease, &pump.Outage{
-		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
-		Works: "later: messages are forwarded again",
-		Attrs: []any{"queue", queue, "to", to.String()},
-	})
+	f.batch = f.claims(f.cfg.Lease, to.String())
 	f.move = &forward.Forward{Batch: f.batch, To: to.target, Route: route, At: r.client.store}
 	if to.at != nil {
 		f.move.At = to.at.store
@@ -234,20 +212,26 @@ func (f *forwarder) deliver(ctx context.Context, claim store.Claim) []error {
 	return f.to.custom.Deliver(ctx, msgs)
 }
 
-// claims returns a Batch, without its Work, of the queue.
-func (qw *queueWorker) claims(lease time.Duration, outage *pump.Outage) *pump.Batch {
-	outage.Log = qw.run.Log
-	queue := &hold.Queue{Name: qw.queue.name, Length: lease, Called: func(error) {}}
-	return &pump.Batch{Env: &qw.run.Env, Queue: queue, Reports: qw, Outage: outage}
+// claims returns a Batch, without its Work, of the queue. The text says where its messages go, for logs.
+func (qw *queueWorker) claims(lease time.Duration, to string) *pump.Batch {
+	return &pump.Batch{
+		Env: &qw.run.Env, Reports: qw, Queue: &hold.Queue{Name: qw.queue.name, Length: lease, Called: func(error) {}},
+		Outage: &pump.Outage{
+			Log:   qw.run.Log,
+			Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
+			Works: "later: messages are forwarded again",
+			Attrs: []any{"queue", qw.queue.name, "to", to},
+		},
+	}
 }
 
-// checkCycle returns an ErrInvalid if messages of a queue of a client would come back to it.
-func checkCycle(c *Client, destinations map[string]Destination, queue string) error {
+// checkCycle returns an ErrInvalid if messages of a queue would come back to it.
+func (w *Worker) checkCycle(queue string) error {
 	path := fmt.Sprintf("%q", queue)
 	for at, seen := queue, map[string]bool{}; !seen[at]; {
 		seen[at] = true
-		to, ok := destinations[at]
-		if !ok || to.target.Kind != store.TargetQueue || to.at != nil && to.at != c {
+		to := w.handlers[at].to
+		if to == nil || to.target.Kind != store.TargetQueue || to.at != nil && to.at != w.client {
 			return nil
 		}
 		at = to.target.Name

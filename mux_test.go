@@ -101,7 +101,7 @@ func TestMuxRunReturnsWhatIsConfiguredWrongly(t *testing.T) {
 		"mux has no handler":             func(w *Worker) { w.HandleMux("q", new(Mux)) },
 		`HandleMux: mux of queue "q" is`: func(w *Worker) { w.HandleMux("q", nil) },
 		"has a handler already":          func(w *Worker) { w.Handle("q", ignore); w.HandleMux("q", NewMux()) },
-		"handler or destination already": func(w *Worker) {
+		"has a handler already: give": func(w *Worker) {
 			w.HandleMux("q", NewMux())
 			w.Forward("q", ToQueue("p"))
 		},

@@ -111,60 +111,34 @@ type QueueConfig struct {
 }
 
 func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
-	if c.Concurrency == 0 {
-		c.Concurrency = 10 * runtime.GOMAXPROCS(0)
-	}
-	if c.Lease == 0 {
-		c.Lease = defaultLease
-	}
+	c.Concurrency = cmp.Or(c.Concurrency, 10*runtime.GOMAXPROCS(0))
+	c.Lease = cmp.Or(c.Lease, defaultLease)
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
 	}
-	if c.GiveBackFor == 0 {
-		c.GiveBackFor = defaultGiveBackFor
-	}
-	if c.ShutdownTimeout == 0 {
-		c.ShutdownTimeout = 25 * time.Second
-	}
-	if c.MaxPrefetch == 0 {
-		c.MaxPrefetch = slots.MaxPrefetch
-	}
-	if c.StarvationLimit == 0 {
-		c.StarvationLimit = 5 * time.Second
-	}
+	c.GiveBackFor = cmp.Or(c.GiveBackFor, defaultGiveBackFor)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 25*time.Second)
+	c.MaxPrefetch = cmp.Or(c.MaxPrefetch, slots.MaxPrefetch)
+	c.StarvationLimit = cmp.Or(c.StarvationLimit, 5*time.Second)
 	if c.Name == "" {
 		c.Name = fleet.DefaultName()
 	}
 	if c.Version == "" {
 		c.Version = fleet.DefaultVersion()
 	}
-	if c.Logger == nil {
-		c.Logger = log
-	}
+	c.Logger = cmp.Or(c.Logger, log)
 	return c
 }
 
 // queue returns the configuration of a queue with the worker's settings filled in.
 func (c WorkerConfig) queue(name string) QueueConfig {
 	q := c.Queues[name]
-	if q.Concurrency == 0 {
-		q.Concurrency = c.Concurrency
-	}
-	if q.Weight == 0 {
-		q.Weight = 1
-	}
-	if q.Lease == 0 {
-		q.Lease = c.Lease
-	}
-	if q.Timeout == 0 {
-		q.Timeout = c.Timeout
-	}
+	q.Concurrency, q.Weight = cmp.Or(q.Concurrency, c.Concurrency), cmp.Or(q.Weight, 1)
+	q.Lease, q.Timeout = cmp.Or(q.Lease, c.Lease), cmp.Or(q.Timeout, c.Timeout)
 	if q.Backoff == nil {
 		q.Backoff = c.Backoff
 	}
-	if q.GiveBackFor == 0 {
-		q.GiveBackFor = c.GiveBackFor
-	}
+	q.GiveBackFor = cmp.Or(q.GiveBackFor, c.GiveBackFor)
 	return q
 }
 
@@ -245,20 +219,19 @@ type Worker struct {
 
 	onlySchedules bool // it handles no queue; see Schedules.Worker
 
-	mu           sync.Mutex // guards the fields below
-	handlers     map[string]queueHandler
-	destinations map[string]Destination
-	invalid      error // the first registration that is not allowed, for Run
-	paused       bool
-	run          *run          // nil until Run is called
-	claimed      chan struct{} // see Claimed
+	mu       sync.Mutex // guards the fields below
+	handlers map[string]queueHandler
+	invalid  error // the first registration that is not allowed, for Run
+	paused   bool
+	run      *run          // nil until Run is called
+	claimed  chan struct{} // see Claimed
 }
 
 // NewWorker returns a Worker on c. It starts nothing, and Run reports a configuration that is not allowed.
 func NewWorker(c *Client, cfg WorkerConfig) *Worker {
 	return &Worker{
 		client: c, cfg: cfg.withDefaults(c.log),
-		handlers: map[string]queueHandler{}, destinations: map[string]Destination{}, claimed: make(chan struct{}),
+		handlers: map[string]queueHandler{}, claimed: make(chan struct{}),
 	}
 }
 
@@ -274,30 +247,27 @@ func (w *Worker) Handle(queue string, h HandlerFunc) {
 	w.register("Handle", queue, queueHandler{single: h}, err)
 }
 
-// queueHandler is the handler of a worker for the messages of a queue. One of its fields is set.
+// queueHandler is the handler of a worker for the messages of a queue, or their destination. One of its fields is set.
 type queueHandler struct {
+	to     *Destination
 	single HandlerFunc
 	mux    *Mux
 	batch  *batchHandler
 }
 
-// register registers the handler of a queue, unless err says that it is not allowed.
+// register registers the handler or destination of a queue, unless err says that it is not allowed.
 func (w *Worker) register(call, queue string, h queueHandler, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wrong := checkOwnQueue(queue); wrong != nil {
-		err = wrong
-	}
-	_, handled := w.handlers[queue]
-	_, forwarded := w.destinations[queue]
-	switch {
+	before, taken := w.handlers[queue]
+	switch err = cmp.Or(checkOwnQueue(queue), err); {
 	case err != nil:
-	case handled:
-		err = store.Invalid("queue %q has a handler already: give each queue one handler", queue)
-	case forwarded:
-		err = store.Invalid("queue %q has a destination: give it either a handler or a destination", queue)
+	case taken && before.to != nil:
+		err = store.Invalid("queue %q has a destination: give it one, or a handler", queue)
+	case taken:
+		err = store.Invalid("queue %q has a handler already: give it one, or a destination", queue)
 	case w.run != nil:
-		w.cfg.Logger.Error("later: a handler has no effect: call "+call+" before Run", "queue", queue)
+		w.cfg.Logger.Error("later: a call has no effect: call "+call+" before Run", "queue", queue)
 		return
 	default:
 		w.handlers[queue] = h

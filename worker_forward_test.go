@@ -443,11 +443,11 @@ func TestWorkerRunReturnsTheErrorsOfForward(t *testing.T) {
 		{c, func(w *Worker) {
 			w.Handle("q", ignore)
 			w.Forward("q", ToQueue("to"))
-		}, ErrInvalid, []string{`"q"`, "handler or destination already"}},
+		}, ErrInvalid, []string{`"q"`, "has a handler already"}},
 		{c, func(w *Worker) {
 			w.Forward("q", ToQueue("to"))
 			w.Forward("q", ToQueue("to"))
-		}, ErrInvalid, []string{`"q"`, "handler or destination already"}},
+		}, ErrInvalid, []string{`"q"`, "has a destination"}},
 		{c, func(w *Worker) {
 			w.Forward("q", ToQueue("to"))
 			w.Handle("q", ignore)

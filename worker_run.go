@@ -11,7 +11,6 @@ import (
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/internal/outcome"
-	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/slots"
@@ -93,8 +92,14 @@ func (w *Worker) newRun(ctx context.Context, end context.CancelCauseFunc) (*run,
 	if w.invalid != nil {
 		return nil, w.invalid
 	}
-	handled := slices.Sorted(maps.Keys(w.handlers))
-	forwarded := slices.Sorted(maps.Keys(w.destinations))
+	var handled, forwarded []string
+	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
+		if w.handlers[name].to == nil {
+			handled = append(handled, name)
+		} else {
+			forwarded = append(forwarded, name)
+		}
+	}
 	if len(handled)+len(forwarded) == 0 && !w.onlySchedules {
 		return nil, store.Invalid("worker has no queue: call Handle or Forward before Run")
 	}
@@ -112,9 +117,9 @@ func (w *Worker) newRun(ctx context.Context, end context.CancelCauseFunc) (*run,
 	r.Worker = handle.New(ctx, w.client.store, w.cfg.Logger, r.handleConfig(), queues, w.claimed)
 	r.End = end
 	for _, name := range forwarded {
-		f, err := r.newForwarder(name, w.destinations[name])
+		f, err := r.newForwarder(name, *w.handlers[name].to)
 		if err == nil {
-			err = checkCycle(w.client, w.destinations, name)
+			err = w.checkCycle(name)
 		}
 		if err != nil {
 			return nil, err
@@ -161,21 +166,13 @@ func levelOf(configured slog.Leveler, otherwise slog.Level) slog.Level {
 
 func (r *run) newDistributor(t *topic.Topic) *topic.Distributor {
 	qw := &queueWorker{run: r, queue: r.client.Queue(t.Queue)}
-	return topic.NewDistributor(t, qw.claims(r.cfg.queue(t.Queue).Lease, &pump.Outage{
-		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
-		Works: "later: messages are forwarded again",
-		Attrs: []any{"queue", t.Queue, "to", "queue:subscribed queues"},
-	}))
+	return topic.NewDistributor(t, qw.claims(r.cfg.queue(t.Queue).Lease, "queue:subscribed queues"))
 }
 
 // sendScheduled sends the runs of all schedules until ctx ends.
 func (r *run) sendScheduled(ctx context.Context) {
 	qw := &queueWorker{run: r, queue: r.client.Queue(reserved.Schedules)}
-	s := schedule.Sender{Batch: qw.claims(schedule.Lease, &pump.Outage{
-		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
-		Works: "later: messages are forwarded again",
-		Attrs: []any{"queue", reserved.Schedules, "to", "queue:queues of schedules"},
-	})}
+	s := schedule.Sender{Batch: qw.claims(schedule.Lease, "queue:queues of schedules")}
 	s.Complete = func(ctx context.Context, queue string, m store.Outgoing) (store.Outgoing, error) {
 		o := outgoingRun(m)
 		return r.client.Queue(queue).complete(ctx, &o)
@@ -291,8 +288,7 @@ func (w *Worker) setPaused(paused bool) {
 func (w *Worker) Queues() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	names := slices.Collect(maps.Keys(w.handlers))
-	return slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(w.destinations))))
+	return slices.Sorted(maps.Keys(w.handlers))
 }
 
 // WaitIdle waits until the worker holds no message: no handler runs, claimed messages are settled and their events were

@@ -88,7 +88,7 @@ type Worker struct {
 	claiming     atomic.Int32 // claims and forwarded batches in progress
 	loops        sync.WaitGroup
 	looping      atomic.Int32 // number of loops
-	changes      changes      // of what keeps the worker busy
+	changes      pump.Changes // of what keeps the worker busy
 }
 
 // New returns a Worker of queues on a store. Its contexts have the values of ctx, and claimed is closed after its first
@@ -101,11 +101,11 @@ func New(
 	w.Store, w.Log, w.Begun = s, log, time.Now()
 	w.Handling = context.WithoutCancel(ctx)
 	w.Calling, w.endCalls = context.WithCancelCause(w.Handling)
-	w.Leases = hold.New(w.Calling, s, w.changes.notify)
+	w.Leases = hold.New(w.Calling, s, w.changes.Notify)
 	w.Claimed = func() { w.claimedOnce.Do(func() { close(claimed) }) }
 	w.BeginClaim = w.beginClaim
 	w.Dead.Store, w.Dead.Log, w.Dead.Level, w.Dead.Calling = s, log, cfg.DeathLevel, w.Calling
-	w.Dead.OnDead, w.Dead.Changed = cfg.OnDead, w.changes.notify
+	w.Dead.OnDead, w.Dead.Changed = cfg.OnDead, w.changes.Notify
 	shares := make([]*slots.Queue, len(queues))
 	for i, q := range queues {
 		q.worker = w
@@ -124,7 +124,7 @@ func New(
 		q.slots = slots.NewQueue(q.Share)
 		shares[i] = q.slots
 	}
-	w.scheduler = slots.New(cfg.Concurrency, cfg.StarvationLimit, shares, w.changes.notify)
+	w.scheduler = slots.New(cfg.Concurrency, cfg.StarvationLimit, shares, w.changes.Notify)
 	return w
 }
 
@@ -142,7 +142,7 @@ func (w *Worker) Go(loop func()) {
 	w.loops.Go(func() {
 		loop()
 		if w.looping.Add(-1) == 0 {
-			w.changes.notify()
+			w.changes.Notify()
 		}
 	})
 }
@@ -189,11 +189,11 @@ func (w *Worker) Drain(timeout time.Duration) (unsettled int64, err error) {
 func (w *Worker) awaitIdle(limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(w.Handling, limit)
 	defer cancel()
-	return w.changes.await(ctx, func() bool { return w.looping.Load() == 0 && w.idle() }) == nil
+	return w.changes.Await(ctx, func() bool { return w.looping.Load() == 0 && w.idle() }) == nil
 }
 
 // WaitIdle waits until the worker holds no message, or returns the cause of ctx when that ends first.
-func (w *Worker) WaitIdle(ctx context.Context) error { return w.changes.await(ctx, w.idle) }
+func (w *Worker) WaitIdle(ctx context.Context) error { return w.changes.Await(ctx, w.idle) }
 
 // idle reports whether the worker holds no message. A claim counts until its messages are counted as unsettled, and
 // unsettled messages until OnDead knows of them, so the order of the conditions matters.
@@ -206,7 +206,7 @@ func (w *Worker) beginClaim() (done func()) {
 	w.claiming.Add(1)
 	return func() {
 		if w.claiming.Add(-1) == 0 {
-			w.changes.notify()
+			w.changes.Notify()
 		}
 	}
 }
@@ -274,40 +274,4 @@ func (w *Worker) CheckClaims(queue string, watch *pump.Watch) error {
 		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", queue, took.Round(time.Second))
 	}
 	return nil
-}
-
-// changes lets any number of goroutines wait until something has changed.
-type changes struct {
-	mu      sync.Mutex
-	changed chan struct{} // closed by the next change; nil without a waiter
-}
-
-// await waits until a condition is met that can become true only before a notify. It returns the cause of ctx when that
-// ends first.
-func (c *changes) await(ctx context.Context, met func() bool) error {
-	for {
-		c.mu.Lock()
-		if c.changed == nil {
-			c.changed = make(chan struct{})
-		}
-		changed := c.changed
-		c.mu.Unlock()
-		if met() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (c *changes) notify() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
 }

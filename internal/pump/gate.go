@@ -3,67 +3,71 @@ package pump
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
-// Gate holds up loops while a worker is paused.
-type Gate struct {
+// Changes lets any number of goroutines wait until something has changed.
+type Changes struct {
 	mu      sync.Mutex
-	closed  bool
-	changed chan struct{} // closed and replaced by each change; nil before somebody waits
+	changed chan struct{} // closed by the next change; nil without a waiter
 }
 
-// Set closes or opens the Gate.
-func (g *Gate) Set(closed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed == closed {
-		return
-	}
-	g.closed = closed
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
-}
-
-// state returns whether the Gate is closed, and a channel that is closed when that changes.
-func (g *Gate) state() (closed bool, changed chan struct{}) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.changed == nil {
-		g.changed = make(chan struct{})
-	}
-	return g.closed, g.changed
-}
-
-// await blocks while the Gate is closed. It returns the context's error when that ends first.
-func (g *Gate) await(ctx context.Context) error {
+// Await waits until a condition is met that can become true only before a Notify. It returns the cause of ctx when that
+// ends first.
+func (c *Changes) Await(ctx context.Context, met func() bool) error {
 	for {
-		closed, changed := g.state()
-		if !closed {
-			return ctx.Err()
+		c.mu.Lock()
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		if met() {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
 
+// Notify has the goroutines in Await check their conditions.
+func (c *Changes) Notify() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// Gate holds up loops while a worker is paused.
+type Gate struct {
+	closed  atomic.Bool
+	changes Changes
+}
+
+// Set closes or opens the Gate.
+func (g *Gate) Set(closed bool) {
+	if g.closed.Swap(closed) != closed {
+		g.changes.Notify()
+	}
+}
+
+func (g *Gate) isOpen() bool { return !g.closed.Load() }
+
 // untilClosed returns a context that ends when the Gate closes.
 func (g *Gate) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	open, cancel := context.WithCancel(ctx)
-	closed, changed := g.state()
-	if closed {
+	if g.closed.Load() {
 		cancel()
 		return open, cancel
 	}
 	go func() {
-		select {
-		case <-changed:
+		if g.changes.Await(open, g.closed.Load) == nil {
 			cancel()
-		case <-open.Done():
 		}
 	}()
 	return open, cancel

@@ -77,7 +77,9 @@ func (l *Loop) Run(ctx context.Context) {
 }
 
 // Await returns when the worker is not paused, or false when ctx has ended. It is the Ready of most loops.
-func (e *Env) Await(ctx context.Context) bool { return ctx.Err() == nil && e.Gate.await(ctx) == nil }
+func (e *Env) Await(ctx context.Context) bool {
+	return e.Gate.changes.Await(ctx, e.Gate.isOpen) == nil && ctx.Err() == nil
+}
 
 // WaitFor blocks until messages of a queue may be ready or the worker is paused.
 func (e *Env) WaitFor(ctx context.Context, queue string) error {
