@@ -263,8 +263,9 @@ func registerLeases(s *Server) {
 		route(s, access.Work, on("POST /v1/leases/{token}/"+action.name, "work", action.name+"Lease",
 			action.summary, fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusNoContent),
 			bodyUpTo(maxBatchBody),
-			says("A request for a message that is no longer held, also because it was settled before, is answered with "+
-				"409 and the code lease_lost.")), func(ctx context.Context, in *settleInput) (*struct{}, error) {
+			says("A request for a message that is no longer held, also because it was settled before, is answered "+
+				"with 409 and the code lease_lost."),
+		), func(ctx context.Context, in *settleInput) (*struct{}, error) {
 			return nil, s.settle(ctx, action.name, in.Token, &in.Body)
 		})
 	}

@@ -23,7 +23,8 @@ func registerSeries(s *Server) {
 	const tag = "series"
 	route(s, access.Send, huma.Operation{
 		OperationID: "sendSeries", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: []string{tag}, Summary: "Send a reminder series",
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: []string{tag},
+		Summary: "Send a reminder series",
 		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
 			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage, SkipValidateBody: true,

@@ -67,8 +67,8 @@ func (m *Main) checkCopy(o copyOptions) (from, to selected, err error) {
 				dir, _ := directoryOf(url)
 				embedded = "; the embedded store of this user is " + dir
 			}
-			return from, to, store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s",
-				flag.name, embedded)
+			return from, to, store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a "+
+				"directory%s", flag.name, embedded)
 		}
 		if isMemory(flag.value) {
 			return from, to, store.Invalid("%s is %s, the memory of this command itself: use another store",

@@ -35,8 +35,8 @@ type demoOptions struct {
 func (m *Main) demoCommand() *cobra.Command {
 	o := demoOptions{orders: 9, speed: 1}
 	cmd := m.command("demo", "Run a small shop whose unpaid orders cancel themselves",
-		fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is
-due some seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for
+		fmt.Sprintf(`Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that
+is due some seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for
 more time, and the message is rescheduled. Reminders and webhooks fail and are retried, and some messages end up dead.
 
 Demo prints each delivery with its lateness, and finally the number of messages in each state. If a message is

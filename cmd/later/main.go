@@ -2,9 +2,9 @@
 // and `later COMMAND --help` for help on a command.
 //
 // Each subject has a file with its commands: queues.go manages queues, change.go changes messages.
-// The other files: main.go and root.go are the program, command.go makes commands, store.go selects and opens the store,
-// embedded.go handles the embedded store, output.go and table.go print, value.go parses times and durations, signals.go
-// handles signals, with a file for each system that differs, and log.go formats a worker's log. The program
+// The other files: main.go and root.go are the program, command.go makes commands, store.go selects and opens a store,
+// embedded.go handles the embedded store, output.go and table.go print, value.go parses times, durations and options,
+// signals.go handles signals, with a file for each system that differs, and log.go formats a worker's log. The program
 // imports the public API, the engine contract, and the engine with URLs that the API does not register by itself.
 package main
 

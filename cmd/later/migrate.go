@@ -282,8 +282,8 @@ func (m *Main) printMigrated(result migrate.FromResult, f fromFlags) error {
 				found = append(found, text)
 			}
 		}
-		t.add(printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts, q.Refused, q.Lost, q.Deleted,
-			strings.Join(found, ", "))
+		t.add(printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts, q.Refused, q.Lost,
+			q.Deleted, strings.Join(found, ", "))
 	}
 	if err := m.flush(t); err != nil || len(result.First) == 0 {
 		return err

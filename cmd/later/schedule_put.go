@@ -85,12 +85,14 @@ to %d bytes.`, later.MaxScheduleName),
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the messages, or topic:TOPIC")
 	f.rule.add(cmd)
 	f.message.addMessage(flags, &f.message.options.Common)
-	choice(cmd, &f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)", "none", "one", "all")
+	choice(cmd, &f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)",
+		"none", "one", "all")
 	durationFlag(flags, &f.missedWithin, "missed-within",
 		"how old a missed run may be that is sent (default: the distance between runs)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
 	choice(cmd, &f.unfinished, "unfinished", "",
-		"`policy` for a run while another is unfinished: skip, allow or buffer (default skip)", "skip", "allow", "buffer")
+		"`policy` for a run while another is unfinished: skip, allow or buffer (default skip)",
+		"skip", "allow", "buffer")
 	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
 	cmd.MarkFlagRequired("queue")
 	cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, typed string) (

@@ -217,7 +217,8 @@ func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Qu
 // missing returns the error for a name that the store does not have. list and create are commands.
 func missing(kind, name string, names []string, list, create string) error {
 	if len(names) == 0 {
-		return notFound("no %s %q; this store has no %ss yet (see later version): %s creates one", kind, name, kind, create)
+		return notFound("no %s %q; this store has no %ss yet (see later version): %s creates one", kind, name, kind,
+			create)
 	}
 	return notFound("no %s %q; existing %ss: %s", kind, name, kind, listExisting(name, names, list))
 }
