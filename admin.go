@@ -249,11 +249,7 @@ func (q *Queue) All(ctx context.Context, o ListOptions) iter.Seq2[*Info, error] 
 // Stats returns the number of messages in each state. All counts are zero for a queue that never had a
 // message.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
-	if err := q.begin(); err != nil {
-		return Stats{}, err
-	}
-	defer q.client.calls.Done()
-	return q.client.store.Stats(ctx, q.name)
+	return calledOn(q, func() (Stats, error) { return q.client.store.Stats(ctx, q.name) })
 }
 
 // Histogram counts the scheduled and ready messages due in each of a number of equal parts of [from, to).
@@ -271,11 +267,7 @@ func (q *Queue) HistogramAt(ctx context.Context, bounds []time.Time) ([]int64, e
 	if err := store.CheckBounds(bounds); err != nil {
 		return nil, err
 	}
-	if err := q.begin(); err != nil {
-		return nil, err
-	}
-	defer q.client.calls.Done()
-	return q.client.store.Histogram(ctx, q.name, bounds)
+	return calledOn(q, func() ([]int64, error) { return q.client.store.Histogram(ctx, q.name, bounds) })
 }
 
 // Replay makes dead messages live again with no attempts, and returns their number. They fall due at when.
@@ -400,11 +392,7 @@ type ActivityWindow = store.ActivityWindow
 // second. A process that is killed takes its last second with it, and a report that fails is not repeated. The
 // embedded store keeps counts when it is closed, but not in a crash. A queue that does not exist has none.
 func (q *Queue) Activity(ctx context.Context) (Activity, error) {
-	if err := q.begin(); err != nil {
-		return Activity{}, err
-	}
-	defer q.client.calls.Done()
-	return q.client.store.Activity(ctx, q.name)
+	return calledOn(q, func() (Activity, error) { return q.client.store.Activity(ctx, q.name) })
 }
 
 // SetDeadRetention limits the dead messages that the queue keeps, by age and by number; it replaces both limits. The

@@ -75,7 +75,8 @@ func (w When) applySend(o *Outgoing) error {
 // mistake.
 func (w When) check() error {
 	if w.kind == whenAt && w.due.At.IsZero() {
-		return store.Field("at", store.Invalid("due time is the zero time: give a time, or leave it out to send at once"))
+		return store.Field("at", store.Invalid("due time is the zero time: give a time, or leave it out to send at "+
+			"once"))
 	}
 	return w.due.Check()
 }
@@ -91,28 +92,30 @@ func twice(option string) error {
 // WithID sets the id of the message, 1 to store.MaxID bytes. While the queue has a live message with that
 // id, sending it again changes nothing and returns ErrDuplicate, so a Send can safely be retried.
 func WithID(id string) SendOption {
+	err := cmp.Or(store.CheckID(id), store.CheckNew("id", id))
+	return setOnce("id", id, err, func(o *Outgoing) *string { return &o.ID })
+}
+
+// setOnce returns the option that sets a field to a value, or refuses it with an error.
+func setOnce[T comparable](name string, value T, refused error, field func(*Outgoing) *T) SendOption {
 	return sendOption(func(o *Outgoing) error {
-		if o.ID != "" {
-			return twice("id")
+		f, unset := field(o), *new(T)
+		if *f != unset {
+			return twice(name)
 		}
-		o.ID = id
-		return cmp.Or(store.CheckID(id), store.CheckNew("id", id))
+		*f = value
+		return refused
 	})
 }
 
 // MaxAttempts sets the number of failed attempts after which the message is dead. It is 1 to
 // store.MaxAttempts. Default: store.DefaultMaxAttempts.
 func MaxAttempts(n int) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		if o.MaxAttempts != 0 {
-			return twice("max attempts")
-		}
-		if n < 1 || n > store.MaxAttempts {
-			return store.Invalid("max attempts is %d: must be 1 to %d", n, store.MaxAttempts)
-		}
-		o.MaxAttempts = n
-		return nil
-	})
+	var err error
+	if n < 1 || n > store.MaxAttempts {
+		err = store.Invalid("max attempts is %d: must be 1 to %d", n, store.MaxAttempts)
+	}
+	return setOnce("max attempts", n, err, func(o *Outgoing) *int { return &o.MaxAttempts })
 }
 
 // Header adds a header. A message can have up to store.MaxHeaders headers with up to store.MaxHeaderBytes
@@ -163,31 +166,20 @@ func DedupWindow(d time.Duration) SendOption {
 }
 
 func durationOption(name string, d, limit time.Duration, field func(*Outgoing) *time.Duration) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		f := field(o)
-		if *f != 0 {
-			return twice(name)
-		}
-		if d <= 0 || d > limit {
-			return store.Invalid("%s is %v: give more than 0 and up to %v", name, d, limit)
-		}
-		*f = d
-		return nil
-	})
+	var err error
+	if d <= 0 || d > limit {
+		err = store.Invalid("%s is %v: give more than 0 and up to %v", name, d, limit)
+	}
+	return setOnce(name, d, err, field)
 }
 
 // ExpireAt makes the message dead if it has not been delivered by t, which may not be before it is due.
 func ExpireAt(t time.Time) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		if !o.ExpireAt.IsZero() {
-			return twice("expiry")
-		}
-		if t.IsZero() {
-			return store.Field("expire_at", store.Invalid("expiry is the zero time: give a time, or leave it out"))
-		}
-		o.ExpireAt = t
-		return nil
-	})
+	var err error
+	if t.IsZero() {
+		err = store.Field("expire_at", store.Invalid("expiry is the zero time: give a time, or leave it out"))
+	}
+	return setOnce("expiry", t, err, func(o *Outgoing) *time.Time { return &o.ExpireAt })
 }
 
 // ReceiveOption configures one Receive. Receive returns ErrInvalid for an option that is nil, is set twice,
@@ -300,14 +292,8 @@ func (m DuplicateMode) String() string {
 //
 // It is not a default of a client (see Queue.With for a queue), nor an option of follow-ups and of an outbox.
 func OnDuplicate(mode DuplicateMode) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		if o.OnDuplicate.given {
-			return twice("mode for duplicates")
-		}
-		mode.given = true
-		o.OnDuplicate = mode
-		return nil
-	})
+	mode.given = true
+	return setOnce("mode for duplicates", mode, nil, func(o *Outgoing) *DuplicateMode { return &o.OnDuplicate })
 }
 
 // SendOutcome is the effect of a send.
@@ -356,13 +342,7 @@ const OnceWindow = store.OnceWindow
 // and an export does not have them. Once is not a default of a queue or client, nor an option of follow-ups, series and
 // an outbox.
 func Once(key, request []byte) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		if o.Once != nil {
-			return twice("once")
-		}
-		o.Once = store.NewOnce(key, request)
-		return nil
-	})
+	return setOnce("once", store.NewOnce(key, request), nil, func(o *Outgoing) **store.Once { return &o.Once })
 }
 
 // confirmGrace is how much longer Close lets durable sends wait for their confirmation.

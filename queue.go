@@ -72,6 +72,14 @@ func (q *Queue) checkSend() error { return cmp.Or(q.invalid, q.old, q.kept) }
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
+// calledOn makes a call for the queue, and returns its result; see begin.
+func calledOn[T any](q *Queue, f func() (T, error)) (result T, err error) {
+	if q.invalid != nil {
+		return result, q.invalid
+	}
+	return called(q.client, f)
+}
+
 // called makes a call to the client's store, and returns its result.
 func called[T any](c *Client, f func() (T, error)) (result T, err error) {
 	if err := c.begin(); err != nil {
@@ -242,13 +250,7 @@ func (q *Queue) SetDeadRetentionIf(ctx context.Context, r Retention, allow func(
 // control characters. A message is in one group at most, from its send until it is gone, and takes the group along
 // when it is forwarded, copied or distributed by a topic. Messages without a group cost nothing more.
 func Group(name string) SendOption {
-	return sendOption(func(o *Outgoing) error {
-		if o.Group != "" {
-			return twice("group")
-		}
-		o.Group = name
-		return store.CheckGroup(name)
-	})
+	return setOnce("group", name, store.CheckGroup(name), func(o *Outgoing) *string { return &o.Group })
 }
 
 // GroupCancel is the result of a CancelGroup: how many messages it cancelled, by the state that they were in.
@@ -370,11 +372,7 @@ func (q *Queue) eachOfGroup(ctx context.Context, group string, f func(ids []stri
 
 // list makes one call.
 func (q *Queue) list(ctx context.Context, req store.ListRequest) (store.Page, error) {
-	if err := q.begin(); err != nil {
-		return store.Page{}, err
-	}
-	defer q.client.calls.Done()
-	return q.client.store.List(ctx, q.name, req)
+	return calledOn(q, func() (store.Page, error) { return q.client.store.List(ctx, q.name, req) })
 }
 
 // pageIDs returns the ids of the messages of a page.

@@ -183,11 +183,7 @@ func (t *Topic) call(f func() error) error {
 	if t.invalid != nil {
 		return t.invalid
 	}
-	if err := t.client.begin(); err != nil {
-		return err
-	}
-	defer t.client.calls.Done()
-	return f()
+	return t.client.call(f)
 }
 
 // dropEvery is how often a process that publishes to a topic drops messages that are due without a subscription.
