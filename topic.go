@@ -24,7 +24,6 @@ type Topic struct {
 	topic   *topic.Topic
 	queue   *Queue // its messages until they are distributed
 	history *Queue
-	invalid error
 }
 
 const (
@@ -40,15 +39,19 @@ const (
 // returns ErrInvalid.
 func (c *Client) Topic(name string) *Topic {
 	t := &Topic{client: c, topic: topic.New(c.store, name)}
-	t.queue, t.history = c.Queue(t.topic.Queue), c.Queue(t.topic.History)
+	invalid := store.CheckQueue(name)
 	switch {
 	case name == "":
-		t.invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", MaxTopicName)
+		invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", MaxTopicName)
 	case len(name) > MaxTopicName:
-		t.invalid = store.Invalid("topic name is %d bytes long: the limit is %d", len(name), MaxTopicName)
-	default:
-		t.invalid = store.CheckQueue(name)
+		invalid = store.Invalid("topic name is %d bytes long: the limit is %d", len(name), MaxTopicName)
 	}
+	if invalid != nil {
+		t.queue = &Queue{client: c, name: t.topic.Queue, invalid: invalid}
+		t.history = t.queue
+		return t
+	}
+	t.queue, t.history = c.Queue(t.topic.Queue), c.Queue(t.topic.History)
 	return t
 }
 
@@ -79,52 +82,34 @@ func (t *Topic) Queue() *Queue { return t.queue }
 
 // Publish sends a message to the topic and returns its id. It takes the options of Queue.Send and returns its errors.
 func (t *Topic) Publish(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
-	if t.invalid != nil {
-		return "", t.invalid
-	}
 	t.dropSometimes()
 	return t.queue.Send(ctx, payload, opts...)
 }
 
 // PublishMessage sends a message to the topic; see Queue.SendMessage.
 func (t *Topic) PublishMessage(ctx context.Context, o Outgoing) (SendResult, error) {
-	if t.invalid != nil {
-		return SendResult{}, t.invalid
-	}
 	t.dropSometimes()
 	return t.queue.SendMessage(ctx, o)
 }
 
 // PublishBatch sends any number of messages; see Queue.SendBatch.
 func (t *Topic) PublishBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
-	if t.invalid != nil {
-		return nil, t.invalid
-	}
 	t.dropSometimes()
 	return t.queue.SendBatch(ctx, msgs)
 }
 
 // Cancel removes a message that is not distributed yet; see Queue.Cancel.
 func (t *Topic) Cancel(ctx context.Context, id string, opts ...CancelOption) (State, error) {
-	if t.invalid != nil {
-		return StateNone, t.invalid
-	}
 	return t.queue.Cancel(ctx, id, opts...)
 }
 
 // Reschedule changes the due time of a message that is not distributed yet; see Queue.Reschedule.
 func (t *Topic) Reschedule(ctx context.Context, id string, when When) error {
-	if t.invalid != nil {
-		return t.invalid
-	}
 	return t.queue.Reschedule(ctx, id, when)
 }
 
 // Get returns a message that is not distributed yet; see Queue.Get.
 func (t *Topic) Get(ctx context.Context, id string) (*Info, error) {
-	if t.invalid != nil {
-		return nil, t.invalid
-	}
 	return t.queue.Get(ctx, id)
 }
 
@@ -156,7 +141,7 @@ func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
 // nothing. If another program changes the topic between the call of allow and the change, allow is called again. An
 // allow of nil allows it always.
 func (t *Topic) ConfigureIf(ctx context.Context, cfg TopicConfig, allow func(version string) bool) error {
-	if err := cmp.Or(t.invalid, t.queue.old, topic.Config(cfg).Check()); err != nil {
+	if err := cmp.Or(t.queue.invalid, t.queue.old, topic.Config(cfg).Check()); err != nil {
 		return err
 	}
 	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), allow) })
@@ -180,8 +165,8 @@ func (t *Topic) Delete(ctx context.Context) error {
 
 // call makes calls to the store.
 func (t *Topic) call(f func() error) error {
-	if t.invalid != nil {
-		return t.invalid
+	if t.queue.invalid != nil {
+		return t.queue.invalid
 	}
 	return t.client.call(f)
 }
@@ -315,9 +300,6 @@ type HistoryOptions struct {
 // History returns a page of the messages that the topic retains, in order of due time; see TopicConfig. They are in the
 // queue "topic-history:NAME", which is never claimed from.
 func (t *Topic) History(ctx context.Context, o HistoryOptions) (Page, error) {
-	if t.invalid != nil {
-		return Page{}, t.invalid
-	}
 	return t.history.List(ctx, ListOptions{
 		State: StateReady, From: o.From, To: o.To, Limit: o.Limit, Cursor: o.Cursor,
 	})
@@ -365,7 +347,7 @@ type Rewound struct {
 // no history, or not the message of FromID.
 func (t *Topic) Rewind(ctx context.Context, queue string, from HistoryStart) (r Rewound, err error) {
 	if from.bad != nil {
-		return r, cmp.Or(t.invalid, from.bad)
+		return r, cmp.Or(t.queue.invalid, from.bad)
 	}
 	err = t.call(func() error {
 		sent, err := t.topic.Rewind(ctx, queue, from.place)
