@@ -50,7 +50,8 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
 	partial := directory{target.dir + partialSuffix, s.fs}
 	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
-	if names, _ := s.fs.List(partial.dir); slices.ContainsFunc(names, func(name string) bool { return name != "store" }) {
+	names, _ := s.fs.List(partial.dir)
+	if len(names) > 0 && !slices.Equal(names, []string{"store"}) {
 		return store.Invalid("%s is not the rest of a backup: remove it, or give another directory", partial.dir)
 	}
 	if err := partial.removeAll(); err != nil {

@@ -267,7 +267,8 @@ func (c *scan) compare() {
 		c.note("counters", 1, "the counters cannot be read: %v", c.damage)
 		return
 	}
-	if wrong == nil && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] { // else they are wrong too
+	// If the index or its counter is wrong, so are the counts.
+	if wrong == nil && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
 		c.note("counts", 1, "the counts by due time, for histograms, are wrong")
 	}
 	counters := func(m *meta) [5]int64 {

@@ -14,7 +14,7 @@ type index struct {
 	// first is the first entry when exact is set, else a lower bound of it.
 	first entry
 	exact bool
-	gaps  *btree.BTreeG[gap] // they do not touch
+	gaps  *btree.BTreeG[gap] // they do not touch; nil for none
 	adds  int                // how often an entry was added
 }
 
@@ -27,15 +27,19 @@ const (
 	maxGaps   = 2048
 )
 
-func newIndex(kind byte) index {
-	gaps := btree.NewBTreeGOptions(func(g, h gap) bool { return g.to.less(h.to) }, btree.Options{NoLocks: true})
-	return index{kind: kind, first: entry{at: never}, exact: true, gaps: gaps}
+func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
+
+func newGaps() *btree.BTreeG[gap] {
+	return btree.NewBTreeGOptions(func(g, h gap) bool { return g.to.less(h.to) }, btree.Options{NoLocks: true})
 }
 
 // learn adds a gap to the known ones. When there are too many, they are forgotten.
 func (x *index) learn(g gap) {
 	if !g.from.less(g.to) {
 		return
+	}
+	if x.gaps == nil || x.gaps.Len() == maxGaps {
+		x.gaps = newGaps()
 	}
 	var joined []gap
 	x.gaps.Ascend(gap{to: g.from}, func(h gap) bool {
@@ -54,15 +58,12 @@ func (x *index) learn(g gap) {
 			g.to = h.to
 		}
 	}
-	if x.gaps.Len() == maxGaps {
-		x.gaps.Clear()
-	}
 	x.gaps.Set(g)
 }
 
 // gapAfter returns the first gap that ends behind an entry.
 func gapAfter(gaps *btree.BTreeG[gap], e entry) (g gap, ok bool) {
-	if gaps.Len() > 0 {
+	if gaps != nil {
 		gaps.Ascend(gap{to: e.behind()}, func(h gap) bool {
 			g, ok = h, true
 			return false
@@ -100,7 +101,7 @@ func (x *index) startAt(first entry, exact bool) { x.first, x.exact = first, exa
 
 // forgetGaps is for an index that is being loaded.
 func (x *index) forgetGaps() {
-	x.gaps.Clear()
+	x.gaps = nil
 	x.startAt(entry{at: never}, true)
 	if x.n > 0 {
 		x.startAt(entry{}, false)
@@ -112,14 +113,18 @@ func (x *index) forgetGaps() {
 type indexView struct {
 	kind  byte
 	first entry
-	gaps  *btree.BTreeG[gap]
+	gaps  *btree.BTreeG[gap] // nil for none
 	adds  int
 	found []gap // by the scans
 }
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
-	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps.Copy(), adds: x.adds}
+	v := &indexView{kind: x.kind, first: x.first, adds: x.adds}
+	if x.gaps != nil {
+		v.gaps = x.gaps.Copy()
+	}
+	return v
 }
 
 // learnFrom learns the gaps that a view found. The caller is the writer.

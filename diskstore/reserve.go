@@ -345,6 +345,8 @@ type reserveFile struct {
 	r        *reserve
 	name     string
 	category vfs.DiskWriteCategory
+	resumed  time.Time // when the last write of a compaction returned
+	hurries  bool      // a compaction does not pause
 }
 
 func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
@@ -395,6 +397,8 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 
 // writeMerged writes the output of a compaction. An error has Pebble remove all of it and begin again.
 func (f *reserveFile) writeMerged(p []byte, full bool) (n int, err error) {
+	f.pause()
+	defer func() { f.resumed = time.Now() }()
 	if full {
 		usage, err := f.r.FS.GetDiskUsage(f.r.s.dir)
 		if err == nil && usage.AvailBytes < f.r.part(mergeFloor) {
@@ -407,6 +411,31 @@ func (f *reserveFile) writeMerged(p []byte, full bool) (n int, err error) {
 		f.r.setFull(err)
 	}
 	return n, err
+}
+
+const (
+	// maxPause bounds the pause of a compaction after a write.
+	maxPause = 20 * time.Millisecond
+	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower.
+	manySublevels = 3
+)
+
+// pause pauses a compaction for as long as it has worked since the last write, so that it leaves half of a core and half
+// of the disk's time to claims and to the fsyncs of the log. A compaction that is behind does not pause.
+func (f *reserveFile) pause() {
+	if f.resumed.IsZero() {
+		f.hurries = f.r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
+		return
+	}
+	if f.hurries {
+		return
+	}
+	timer := time.NewTimer(min(time.Since(f.resumed), maxPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.r.over.Done():
+	}
 }
 
 // write writes p unless the store has stopped.
