@@ -88,7 +88,8 @@ func (b *batchHandler) call(ctx context.Context, tasks []*handle.Task) (each []e
 		return nil, fmt.Errorf("batch handler returned %d errors for %d messages: return one for each, or nil",
 			len(errs), len(tasks))
 	case !slices.EqualFunc(tasks, msgs, same):
-		return nil, errors.New("batch handler reordered its slice of messages, so its errors have no order: copy it first")
+		return nil, errors.New("batch handler reordered its slice of messages, so its errors have no order: " +
+			"copy it first")
 	}
 	return errs, nil
 }

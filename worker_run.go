@@ -143,8 +143,9 @@ func (w *Worker) newRun(ctx context.Context, end context.CancelCauseFunc) (*run,
 func (r *run) handleConfig() handle.Config {
 	cfg := handle.Config{
 		Name: r.cfg.Name, Concurrency: r.cfg.Concurrency, StarvationLimit: r.cfg.StarvationLimit,
-		FailureLevel: levelOf(r.cfg.FailureLevel, slog.LevelDebug), DeathLevel: levelOf(r.cfg.DeathLevel, slog.LevelWarn),
-		Observed: r.client.observe != nil, Backoff: defaultBackoff,
+		FailureLevel: levelOf(r.cfg.FailureLevel, slog.LevelDebug),
+		DeathLevel:   levelOf(r.cfg.DeathLevel, slog.LevelWarn),
+		Observed:     r.client.observe != nil, Backoff: defaultBackoff,
 		IsFollowUps: func(err error) bool { return followUpsOf(err) != nil }, Followed: r.client.sentWithAck,
 	}
 	cfg.Follow = func(ctx context.Context, err error, m *handle.Message) ([]store.FollowUp, error) {

@@ -100,7 +100,8 @@ func (b *messageBatch) call(ctx context.Context) (errs []error) {
 	}()
 	errs, all := q.Batch(ctx, b.tasks)
 	if all != nil {
-		q.worker.Log.Error("later: all messages of a batch failed", "queue", q.Name, "messages", len(b.tasks), "error", all)
+		q.worker.Log.Error("later: all messages of a batch failed",
+			"queue", q.Name, "messages", len(b.tasks), "error", all)
 	}
 	if all != nil || errs == nil {
 		return b.all(all)

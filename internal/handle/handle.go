@@ -34,8 +34,10 @@ type Config struct {
 	FailureLevel    slog.Level // of the log messages about failed attempts
 	DeathLevel      slog.Level // and about dead messages
 	OnDead          func(ctx context.Context, queue string, info *store.Info)
-	Observed        bool                                       // there is an observer, to whom the start of handlers is reported
-	Backoff         func(attempt int, err error) time.Duration // in place of a queue's, if that panics
+	// Observed is set if there is an observer, which gets the start of handlers too.
+	Observed bool
+	// Backoff is used when the Backoff of a queue panics.
+	Backoff func(attempt int, err error) time.Duration
 
 	// IsFollowUps reports whether an error of a handler is an ack with follow-ups. Follow prepares them: it returns the
 	// follow-ups to write with the ack, unless it has sent them itself. Followed reports the ones that were written.
@@ -115,7 +117,8 @@ func New(
 			Attrs: []any{"queue", q.Name},
 		}
 		q.leases = &hold.Queue{
-			Name: q.Name, Length: q.Lease, Looks: true, Called: q.extended, Beat: q.releaseStale, BeatAfter: q.maxBuffer(),
+			Name: q.Name, Length: q.Lease, Looks: true, Called: q.extended,
+			Beat: q.releaseStale, BeatAfter: q.maxBuffer(),
 		}
 		if q.Batch != nil {
 			q.Share.Together = q.newBatch
@@ -271,7 +274,8 @@ func (w *Worker) Alive() error {
 // CheckClaims returns an error if a claim of a queue has not returned in time.
 func (w *Worker) CheckClaims(queue string, watch *pump.Watch) error {
 	if took := watch.Longest(time.Since(w.Begun)); took > calls.Timeout+StuckAfter {
-		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", queue, took.Round(time.Second))
+		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v",
+			queue, took.Round(time.Second))
 	}
 	return nil
 }

@@ -311,7 +311,8 @@ func (t *Task) settled(state store.State) {
 	case e.Action == store.Nack:
 		if w.Log.Enabled(context.Background(), w.FailureLevel) {
 			w.Log.Log(context.Background(), w.FailureLevel, "later: an attempt failed",
-				"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "of", t.MaxAttempts, "again_in", e.Delay, "error", e.err)
+				"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "of", t.MaxAttempts, "again_in", e.Delay,
+				"error", e.err)
 		}
 	case e.Action == store.GiveBack:
 		q.Misfits.Wait(outcome.MisfitOf(t.Headers, e.err), e.Delay)
