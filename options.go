@@ -98,13 +98,16 @@ func WithID(id string) SendOption {
 
 // setOnce returns the option that sets a field to a value, or refuses it with an error.
 func setOnce[T comparable](name string, value T, refused error, field func(*Outgoing) *T) SendOption {
+	if refused != nil {
+		return sendOption(func(*Outgoing) error { return refused })
+	}
 	return sendOption(func(o *Outgoing) error {
 		f, unset := field(o), *new(T)
 		if *f != unset {
 			return twice(name)
 		}
 		*f = value
-		return refused
+		return nil
 	})
 }
 
