@@ -126,6 +126,8 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 	if c.Version == "" {
 		c.Version = fleet.DefaultVersion()
 	}
+	c.FailureLevel = cmp.Or[slog.Leveler](c.FailureLevel, slog.LevelDebug)
+	c.DeathLevel = cmp.Or[slog.Leveler](c.DeathLevel, slog.LevelWarn)
 	c.Logger = cmp.Or(c.Logger, log)
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -143,9 +142,8 @@ func (w *Worker) newRun(ctx context.Context, end context.CancelCauseFunc) (*run,
 func (r *run) handleConfig() handle.Config {
 	cfg := handle.Config{
 		Name: r.cfg.Name, Concurrency: r.cfg.Concurrency, StarvationLimit: r.cfg.StarvationLimit,
-		FailureLevel: levelOf(r.cfg.FailureLevel, slog.LevelDebug),
-		DeathLevel:   levelOf(r.cfg.DeathLevel, slog.LevelWarn),
-		Observed:     r.client.observe != nil, Backoff: defaultBackoff,
+		FailureLevel: r.cfg.FailureLevel, DeathLevel: r.cfg.DeathLevel.Level(),
+		Observed: r.client.observe != nil, Backoff: defaultBackoff,
 		IsFollowUps: func(err error) bool { return followUpsOf(err) != nil }, Followed: r.client.sentWithAck,
 	}
 	cfg.Follow = func(ctx context.Context, err error, m *handle.Message) ([]store.FollowUp, error) {
@@ -155,14 +153,6 @@ func (r *run) handleConfig() handle.Config {
 		cfg.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, newInfo(queue, *info)) }
 	}
 	return cfg
-}
-
-// levelOf returns the level that is configured, or else a default.
-func levelOf(configured slog.Leveler, otherwise slog.Level) slog.Level {
-	if configured == nil {
-		return otherwise
-	}
-	return configured.Level()
 }
 
 func (r *run) newDistributor(t *topic.Topic) *topic.Distributor {

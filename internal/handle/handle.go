@@ -31,8 +31,8 @@ type Config struct {
 	Name            string // for the failures of messages
 	Concurrency     int
 	StarvationLimit time.Duration
-	FailureLevel    slog.Level // of the log messages about failed attempts
-	DeathLevel      slog.Level // and about dead messages
+	FailureLevel    slog.Leveler // of the log messages about failed attempts
+	DeathLevel      slog.Level   // and about dead messages
 	OnDead          func(ctx context.Context, queue string, info *store.Info)
 	// Observed is set if there is an observer, which gets the start of handlers too.
 	Observed bool

@@ -309,8 +309,8 @@ func (t *Task) settled(state store.State) {
 		t.event(event.Died, e.err)
 		w.Dead.Settled(t.Queue, t.ID, t.Attempt, t.MaxAttempts, e.err)
 	case e.Action == store.Nack:
-		if w.Log.Enabled(context.Background(), w.FailureLevel) {
-			w.Log.Log(context.Background(), w.FailureLevel, "later: an attempt failed",
+		if level := w.FailureLevel.Level(); w.Log.Enabled(context.Background(), level) {
+			w.Log.Log(context.Background(), level, "later: an attempt failed",
 				"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "of", t.MaxAttempts, "again_in", e.Delay,
 				"error", e.err)
 		}
