@@ -257,7 +257,7 @@ func (c *scan) compare() {
 	var wrong []string
 	for kind, name := range map[byte]string{kindDue: "due time", kindDead: "time of death", kindGroup: "group"} {
 		if has, want := c.have[kind], c.want[kind]; has != want {
-			wrong = append(wrong, fmt.Sprintf("by %s it has %d entries for %d messages", name, has.n, want.n))
+			wrong = append(wrong, fmt.Sprintf("by %s has %d entries for %d messages", name, has.n, want.n))
 		}
 	}
 	if slices.Sort(wrong); wrong != nil {
