@@ -63,3 +63,24 @@ func TestWorkerLogsFailuresAndDeathsAtTheirLevels(t *testing.T) {
 		})
 	}
 }
+
+func TestWorkerFailureLevelCanChangeWhileItRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		var logged lockedBuffer
+		level := new(slog.LevelVar)
+		level.Set(slog.LevelDebug)
+		w := NewWorker(c, WorkerConfig{
+			FailureLevel: level, Backoff: ConstantBackoff(time.Minute), Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+		})
+		w.Handle("q", func(context.Context, *Message) error { return errors.New("no luck") })
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		synctest.Wait()
+		level.Set(slog.LevelInfo)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := strings.Count(logged.String(), "an attempt failed"); n != 1 {
+			t.Errorf("%d of two failures are logged, want the second: %s", n, logged.String())
+		}
+	})
+}
