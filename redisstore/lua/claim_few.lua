@@ -76,22 +76,20 @@ if redis.call('EXISTS', RECORDS, DEDUP) > 0 then
     if redis.call('HEXISTS', RECORDS, ids[i]) == 1 then return UNCOMMON end
   end
 end
-local deadline = now + ARGV[1]
-local reply = { now_us, math.min(coming, deadline), one and 1 or 0, deadline, lease }
 local values = redis.call('HMGET', MESSAGES, unpack(ids))
 for i = 1, n do
   local flags = values[i] and string.byte(values[i])
   if flags == 128 then flags = string.byte(values[i], 8) end -- behind the prefix of a message that was packed
   if not flags or flags >= 128 or flags % 8 > 0 then return UNCOMMON end
-  reply[5 + i] = values[i]
 end
 local first = redis.call('ZRANGE', WAKE, '0', '1', 'WITHSCORES')
 if one and first[1] then return UNCOMMON end -- more may be ready, for another process
 
+local deadline = now + ARGV[1]
 redis.call('HSET', LEASES, ARGV[2], lease)
 redis.call('ZADD', LEASE_DEADLINES, string.format('%d', deadline), ARGV[2])
 redis.call('ZREM', DUE, unpack(ids))
-if one then return reply end
+coming = math.min(coming, deadline)
+if one then return { now_us, coming, 1, deadline, lease, values[1] } end
 --@include enlist
-reply[2] = enlist(ARGV[3], first, reply[2], now, now_us)
-return reply
+return { now_us, enlist(ARGV[3], first, coming, now, now_us), 0, deadline, lease, unpack(values) }
