@@ -79,7 +79,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Dropped:  stringsOf(dropped),
 	}
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
-		removed: len(envelopes) > 0 && c.args[c.repeated] != "1" && !found})
+		removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -153,15 +154,19 @@ func newDedicatedConn(ctx context.Context, from *redis.Client) (*dedicatedConn, 
 // dedicatedOptions returns the options of a client with one connection, which is dialed once and used as wrap returns it.
 func dedicatedOptions(from *redis.Client, suffix string, wrap func(net.Conn) net.Conn) *redis.Options {
 	opt := *from.Options()
-	dial, dialed := opt.Dialer, false
+	dial := opt.Dialer
+	var dialed atomic.Bool // go-redis tries again on a goroutine of its own
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if dialed {
+		if dialed.Load() {
 			return nil, errConnClosed
 		}
-		dialed = true
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
+		}
+		if dialed.Swap(true) {
+			conn.Close()
+			return nil, errConnClosed
 		}
 		return wrap(conn), nil
 	}

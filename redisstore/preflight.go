@@ -26,20 +26,24 @@ func (s *Store) ready(ctx context.Context) error {
 		s.remark(ctx)
 		return nil
 	}
-	if prompt {
-		return promptly(ctx, func(ctx context.Context) error { return s.ready(context.WithValue(ctx, promptKey{}, nil)) })
-	}
 	select {
 	case s.preflightLock <- struct{}{}:
-		defer func() { <-s.preflightLock }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.preflightDone.Load() {
-		return nil
+	check := func(ctx context.Context) error {
+		defer func() { <-s.preflightLock }()
+		if s.preflightDone.Load() {
+			s.remark(ctx)
+			return nil
+		}
+		_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryPreflight(ctx) })
+		return err
 	}
-	_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryPreflight(ctx) })
-	return err
+	if prompt {
+		return promptly(ctx, check)
+	}
+	return check(ctx)
 }
 
 // preflight checks the server once, without retrying.

@@ -13,7 +13,7 @@ import (
 
 // A goroutine that waits for a reply on a connection of go-redis returns after the read timeout, not when its context
 // ends. Another goroutine could wait instead, but to hand the call over and back takes as much CPU again as the call. So
-// a send that must be prompt uses a connection of its own, which the end of the context interrupts.
+// a send that must be prompt uses a connection of its own to a single server, which the end of the context interrupts.
 
 // promptKey marks the context of a call that returns as soon as the context ends.
 type promptKey struct{}
@@ -25,19 +25,18 @@ func (s *Store) SendPromptly(ctx context.Context, queue string, msgs []store.Out
 
 // process executes a command.
 func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
-	client, single := s.rdb.(*redis.Client)
-	switch {
-	case ctx.Value(promptKey{}) == nil:
+	if ctx.Value(promptKey{}) == nil {
 		return s.rdb.Process(ctx, cmd)
-	case !single:
-		return promptly(ctx, func(ctx context.Context) error { return s.rdb.Process(ctx, cmd) })
 	}
-	line, dial := s.lines.take()
-	switch {
-	case line != nil:
-		return s.lines.process(ctx, line, cmd)
-	case dial: // which takes longer
-		return promptly(ctx, func(ctx context.Context) error { return s.lines.process(ctx, newLine(client), cmd) })
+	// go-redis alone knows which server of Sentinels or of a Cluster to use now.
+	if client, ok := s.rdb.(*redis.Client); ok && !s.followsPrimary() {
+		line, dial := s.lines.take()
+		if dial { // which takes longer
+			return promptly(ctx, func(ctx context.Context) error { return s.lines.process(ctx, s.lines.dial(client), cmd) })
+		}
+		if line != nil {
+			return s.lines.process(ctx, line, cmd)
+		}
 	}
 	return promptly(ctx, func(ctx context.Context) error { return s.rdb.Process(ctx, cmd) })
 }
@@ -61,7 +60,8 @@ const maxLines = 4
 type lines struct {
 	mu     sync.Mutex
 	idle   []*line
-	inUse  int
+	inUse  map[*line]struct{}
+	dials  int // lines that are not dialed yet
 	closed bool
 }
 
@@ -72,44 +72,53 @@ type line struct {
 	conn      interruptible
 }
 
-func newLine(from *redis.Client) *line {
-	l := &line{createdAt: time.Now()}
-	l.client = redis.NewClient(dedicatedOptions(from, "-send", func(conn net.Conn) net.Conn {
-		l.conn.Conn = conn
-		return &l.conn
-	}))
-	return l
-}
-
-// take returns an idle connection, or nil. Then dial says whether the caller may dial one. A connection that was taken
-// or dialed is for process.
-func (ls *lines) take() (l *line, dial bool) {
+// take returns an idle connection, or nil. Then may says whether the caller may dial one. The caller must end both with
+// process.
+func (ls *lines) take() (l *line, may bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for n := len(ls.idle); n > 0; n = len(ls.idle) {
 		l := ls.idle[n-1]
 		ls.idle = ls.idle[:n-1]
 		if time.Since(l.createdAt) < maxConnAge {
-			ls.inUse++
+			ls.inUse[l] = struct{}{}
 			return l, false
 		}
 		l.client.Close()
 	}
-	if ls.closed || ls.inUse == maxLines {
+	if ls.closed || len(ls.inUse)+ls.dials == maxLines {
 		return nil, false
 	}
-	ls.inUse++
+	ls.dials++
 	return nil, true
 }
 
-// process executes a command on a connection, and keeps the connection if it still works.
+// dial returns a new connection, which its first call dials, after take has permitted it.
+func (ls *lines) dial(from *redis.Client) *line {
+	l := &line{createdAt: time.Now()}
+	l.client = redis.NewClient(dedicatedOptions(from, "-send", l.conn.wrap))
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.dials--
+	if ls.inUse == nil {
+		ls.inUse = map[*line]struct{}{}
+	}
+	ls.inUse[l] = struct{}{}
+	if ls.closed {
+		l.conn.interrupt()
+	}
+	return l
+}
+
+// process executes a command on a connection, and keeps the connection if it certainly works: after most errors
+// go-redis has closed it.
 func (ls *lines) process(ctx context.Context, l *line, cmd redis.Cmder) error {
 	stop := context.AfterFunc(ctx, l.conn.interrupt)
 	err := l.client.Process(ctx, cmd)
-	healthy := stop() && (err == nil || !mayHaveExecuted(err))
+	works := stop() && (err == nil || redis.HasErrorPrefix(err, "NOSCRIPT") || redis.IsOOMError(err))
 	ls.mu.Lock()
-	ls.inUse--
-	keep := healthy && !ls.closed
+	delete(ls.inUse, l)
+	keep := works && !ls.closed
 	if keep {
 		ls.idle = append(ls.idle, l)
 	}
@@ -120,6 +129,7 @@ func (ls *lines) process(ctx context.Context, l *line, cmd redis.Cmder) error {
 	return err
 }
 
+// close closes idle connections, and ends the calls on the others.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -128,6 +138,9 @@ func (ls *lines) close() {
 		l.client.Close()
 	}
 	ls.idle = nil
+	for l := range ls.inUse {
+		l.conn.interrupt()
+	}
 }
 
 // interruptible is a connection with reads and writes that another goroutine can end.
@@ -139,6 +152,17 @@ type interruptible struct {
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
+
+// wrap makes conn the connection.
+func (c *interruptible) wrap(conn net.Conn) net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Conn = conn
+	if c.interrupted {
+		conn.SetDeadline(past)
+	}
+	return c
+}
 
 // interrupt ends all reads and writes, present and future ones.
 func (c *interruptible) interrupt() {

@@ -127,3 +127,83 @@ func TestPromptSendsShareAConnection(t *testing.T) {
 		t.Errorf("the queue has %d messages, want 41", n)
 	}
 }
+
+// A connection of a prompt send that a server has refused, closed or not accepted is not used again.
+func TestPromptSendsGoOnAfterAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	s := newStore(t, rdb, RetryFor(-1))
+	send := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: store.NewID()}}})
+		return err
+	}
+	works := func(after string) {
+		t.Helper()
+		// A send may meet a connection that broke before, each at most once.
+		var err error
+		for range 1 + maxLines {
+			if err = send(); err == nil {
+				return
+			}
+		}
+		t.Fatalf("after %s a send fails: %v", after, err)
+	}
+	works("the start")
+	server.Kill()
+	for range 2 * maxLines {
+		if err := send(); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "is closed") {
+			t.Errorf("send without a server = %v", err)
+		}
+	}
+	server.Restart(t)
+	works("a restart")
+	if err := rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("send to a replica = %v", err)
+	}
+	if err := rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	works("a promotion")
+	if n := len(s.lines.inUse) + s.lines.dials; n > 0 {
+		t.Errorf("%d connections are still in use", n)
+	}
+}
+
+// Close ends a prompt send without a reply.
+func TestCloseEndsAPromptSend(t *testing.T) {
+	server := redistest.Start(t)
+	opt := *server.Options()
+	calls := make(chan struct{}, 1)
+	opt.ReadTimeout, opt.WriteTimeout = -1, -1
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return noticed{conn, calls}, err
+	}
+	rdb := redis.NewClient(&opt)
+	t.Cleanup(func() { rdb.Close() })
+	s := newStore(t, rdb)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	send := func() error {
+		_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: store.NewID()}}})
+		return err
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	<-calls
+	server.Freeze(t)
+	sent := make(chan error)
+	go func() { sent <- send() }()
+	<-calls
+	s.Close()
+	if err := <-sent; !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("send during Close = %v, want an unknown outcome", err)
+	}
+	server.Thaw(t)
+}

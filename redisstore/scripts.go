@@ -220,7 +220,7 @@ type call struct {
 	common   *commonCall // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
 	stamp    int // index in args of the session and the request number, which follows
-	repeated int // index in args of the argument that becomes "1" when the call is repeated; 0 for none
+	repeated int // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
 
 	confirmed *confirmation // only for a durable send
 }
@@ -311,8 +311,11 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	first := true
 	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		if !first && c.repeated > 0 {
-			c.args[c.repeated] = "1"
-			c.common = nil // its script does not record the call
+			if c.common != nil { // its script does not look whether the call was repeated, so this one has to say so
+				c.args[c.repeated], c.common = "2", nil
+			} else if c.args[c.repeated] != "2" {
+				c.args[c.repeated] = "1"
+			}
 		}
 		first = false
 		return s.do(ctx, c)

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -68,6 +69,7 @@ type Batcher[T, R any] struct {
 	closed      bool
 	lingerTimer *time.Timer // calls flush; nil before the first group
 	lingering   bool        // lingerTimer is set
+	unanswered  bool        // a prompt call ended with its context, and the store has not answered since
 }
 
 type batch[T, R any] struct {
@@ -220,6 +222,7 @@ func (b *Batcher[T, R]) sendReady() {
 			// The call may serve many callers, so no caller's context ends it.
 			results, err := b.send(context.Background(), b.call, next.items)
 			b.mu.Lock()
+			b.unanswered = b.unanswered && err != nil
 			b.sending -= sent // first, since those who are answered may send again at once
 			b.mu.Unlock()
 			for i, done := range next.done {
@@ -299,7 +302,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	if (ctx.Done() == nil || b.prompt != nil) && b.beginAlone() {
+	if (ctx.Done() == nil || b.prompt != nil) && b.beginAlone(ctx.Done() != nil) {
 		return b.sendAlone(ctx, item)
 	}
 	w := b.waiters.Get().(*waiter[R])
@@ -327,15 +330,16 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 		b.waiters.Put(w)
 		return a.result, a.err
 	default: // w will still be answered, so it cannot be reused
-		return none, unknownOutcome(ctx)
+		return none, fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
 	}
 }
 
-// beginAlone reports whether nothing else is in flight or waits to be. The caller then calls sendAlone.
-func (b *Batcher[T, R]) beginAlone() bool {
+// beginAlone reports whether nothing else is in flight or waits to be. The caller then calls sendAlone. A prompt call
+// that has ended may have left work behind, so others must not follow it until the store has answered again.
+func (b *Batcher[T, R]) beginAlone(prompt bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.inFlight > 0 || b.closed || b.crowd >= minCrowd {
+	if b.inFlight > 0 || b.closed || b.crowd >= minCrowd || prompt && b.unanswered {
 		return false
 	}
 	b.inFlight++
@@ -356,16 +360,14 @@ func (b *Batcher[T, R]) sendAlone(ctx context.Context, item T) (R, error) {
 	switch results, err := b.send(ctx, call, []T{item}); {
 	case err == nil:
 		return results[0], nil
-	case ctx.Err() != nil:
-		return none, unknownOutcome(ctx)
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		b.mu.Lock()
+		b.unanswered = true
+		b.mu.Unlock()
+		return none, fmt.Errorf("outcome unknown, the call was in flight: %w", err)
 	default:
 		return none, err
 	}
-}
-
-// unknownOutcome returns the error of a caller that left during its call.
-func unknownOutcome(ctx context.Context) error {
-	return fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
 }
 
 func (b *Batcher[T, R]) endAlone() {

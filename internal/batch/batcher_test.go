@@ -118,11 +118,16 @@ func TestBatcherReportsAnUnknownOutcomeOfAPromptCall(t *testing.T) {
 	b.prompt = func(ctx context.Context, items []string) ([]string, error) {
 		cancel(gone)
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 	if _, err := b.Do(ctx, "lone"); !errors.Is(err, gone) || !strings.Contains(err.Error(), "outcome unknown") {
 		t.Errorf("got %v, want an unknown outcome because of %v", err, gone)
 	}
+	b.call = func(_ context.Context, items []string) ([]string, error) { return items, nil }
+	if r, err := b.Do(t.Context(), "batched until the store answers"); err != nil {
+		t.Errorf("got %q, %v", r, err)
+	}
+	b.running.Wait()
 	refused := errors.New("refused")
 	b.prompt = func(context.Context, []string) ([]string, error) { return nil, refused }
 	if _, err := b.Do(t.Context(), "lone"); err != refused {

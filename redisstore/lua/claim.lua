@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --- Ends expired leases, drops dead messages that exceed the retention, promotes messages due soon from buckets, then
 --- claims ready messages, earliest first, under a new lease.
--- ARGV   1 session, 2 request number, 3 "1" if the call is repeated
+-- ARGV   1 session, 2 request number, 3 "0"; "1" if the call is repeated, "2" if claim_few.lua was called for it before
 --        4 maximum number of messages, 5 lease duration in ms, 6 lease id
 --        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
@@ -86,15 +86,18 @@ end
 -- This lease id exists if the call is repeated; the first attempt and the repetition may arrive in either order.
 local held = redis.call('HGET', LEASES, ARGV[6])
 local previous = previous_reply(ARGV[1], ARGV[2])
-if ARGV[3] == '1' and not previous then
+if ARGV[3] ~= '0' and not previous then
   local sets = { DUE, LEASE_DEADLINES, DEAD, DEDUP, WAKE, BUCKET_STARTS, GROUPS }
   for _, key in ipairs(sets) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS }) do redis.call('HLEN', key) end
   record_request(ARGV[1], ARGV[2], now)
-  -- Until then its first attempt may arrive, which claim_few.lua would not notice.
-  redis.call('HSET', META, 'repeats_until', now + 2 * SESSION_TURN_MS)
+  -- Until then its first attempt may arrive, and claim_few.lua would not notice.
+  if ARGV[3] == '2' then redis.call('HSET', META, 'repeats_until', now + SESSION_TURN_MS) end
 end
-if meta[8] and tonumber(meta[8]) <= now then redis.call('HDEL', META, 'repeats_until') end
+local repeats_until = tonumber(meta[8] or '')
+if repeats_until and (repeats_until <= now or repeats_until > now + SESSION_TURN_MS) then
+  redis.call('HDEL', META, 'repeats_until')
+end
 if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 
