@@ -57,7 +57,7 @@ func publish(t *testing.T, topic *Topic, payload string, opts ...SendOption) str
 
 // settled sleeps until workers have learned of subscriptions and distributed the due messages.
 func settled() {
-	time.Sleep(2 * topic.IndexEvery)
+	time.Sleep(topic.IndexEvery + time.Second/2)
 	synctest.Wait()
 }
 
