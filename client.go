@@ -348,8 +348,8 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// inBackground has a goroutine call f once, unless the client is closed. The context ends with the time limit of a call,
-// and when Close begins.
+// inBackground has a goroutine call f once, unless the client is closed. The context ends with the time limit of a
+// call, and when Close begins.
 func (c *Client) inBackground(f func(ctx context.Context)) {
 	if c.begin() != nil {
 		return

@@ -251,7 +251,10 @@ func TestEveryAckTellsWhetherTheMessageIsInAGroup(t *testing.T) {
 		want("receipt")
 
 		w := NewWorker(c, WorkerConfig{})
-		w.Handle("handled", func(context.Context, *Message) error { return nil })
+		w.Handle("handled", func(_ context.Context, m *Message) error {
+			m.Group = "" // the message stays in its group
+			return nil
+		})
 		w.HandleBatch("batch", func(_ context.Context, msgs []*Message) []error {
 			return make([]error, len(msgs))
 		}, BatchConfig{})

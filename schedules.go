@@ -250,5 +250,5 @@ type FieldChange = schedule.FieldChange
 // changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to
 // apply again, and the changes so far are returned.
 func (s *Schedules) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) ([]ScheduleChange, error) {
-	return called(s.client, func() ([]ScheduleChange, error) { return s.book.Apply(ctx, schedules, o) })
+	return s.book.Apply(ctx, schedules, o, s.client.call)
 }

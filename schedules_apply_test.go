@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
 )
 
 // fullSchedule has a value for each field.
@@ -87,6 +89,55 @@ func TestPayloadInScheduleJSON(t *testing.T) {
 		}
 		if err != nil || string(again.Payload) != strings.NewReplacer("<", `\u003c`, ">", `\u003e`).Replace(want) {
 			t.Errorf("%s became %q, by %s, %v", text, again.Payload, shown, err)
+		}
+	}
+}
+
+// putsClose closes the client during the first change of a schedule.
+type putsClose struct {
+	store.Store
+	client *Client
+	closed chan error
+}
+
+func (s *putsClose) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if s.closed == nil {
+		s.closed = make(chan error, 1)
+		go func() { s.closed <- s.client.Close() }()
+		<-s.client.ending.Done()
+	}
+	return s.Store.Send(ctx, queue, msgs)
+}
+
+// Close waits for the call that Apply makes, and not for the ones that would follow.
+func TestCloseEndsApply(t *testing.T) {
+	s := &putsClose{Store: memstore.New()}
+	var err error
+	if s.client, err = New(s); err != nil {
+		t.Fatal(err)
+	}
+	schedules := []Schedule{everyMinute("a"), everyMinute("b"), everyMinute("c")}
+	changes, err := s.client.Schedules().Apply(t.Context(), schedules, ApplyOptions{})
+	if !errors.Is(err, ErrClosed) || len(changes) != 1 || changes[0].Result != PutCreated {
+		t.Errorf("Apply = %v, %v, want one change and ErrClosed", changes, err)
+	}
+	if err := <-s.closed; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSchedulesOutsideTheLimitsAreRefused(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	for name, change := range map[string]func(s *Schedule){
+		"Timeout":     func(s *Schedule) { s.Timeout = -time.Second },
+		"ExpireAfter": func(s *Schedule) { s.ExpireAfter = -time.Second },
+		"DedupWindow": func(s *Schedule) { s.DedupWindow = store.MaxDelay + time.Hour },
+		"MaxAttempts": func(s *Schedule) { s.MaxAttempts = -1 },
+	} {
+		s := everyMinute("a")
+		change(&s)
+		if result, err := c.Schedules().Put(t.Context(), s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: Put = %v, %v", name, result, err)
 		}
 	}
 }

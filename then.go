@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/laterq/later/internal/outcome"
 	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
@@ -115,8 +116,11 @@ func (f *FollowUps) Error() string {
 	return fmt.Sprintf("acked, with %d follow-ups", len(f.msgs))
 }
 
-// followUpsOf returns the follow-ups that a handler returned, or nil.
+// followUpsOf returns the follow-ups that a handler returned, or nil. A panic with follow-ups returned none.
 func followUpsOf(err error) *FollowUps {
+	if _, panicked := errors.AsType[*outcome.Panic](err); panicked {
+		return nil
+	}
 	f, _ := errors.AsType[*FollowUps](err)
 	return f
 }

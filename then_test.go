@@ -226,6 +226,31 @@ func TestThenAfterTheTimeLimitFailsTheAttempt(t *testing.T) {
 	})
 }
 
+// A panic is a failed attempt, whatever its value is.
+func TestPanicWithFollowUpsFailsTheAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Backoff: ConstantBackoff(time.Hour)})
+		w.Handle("orders", func(context.Context, *Message) error { panic(Then("mail", nil)) })
+		w.HandleBatch("batches", func(context.Context, []*Message) []error {
+			panic(fmt.Errorf("must: %w", Then("mail", nil)))
+		}, BatchConfig{})
+		ids := map[string]string{}
+		for _, queue := range []string{"orders", "batches"} {
+			ids[queue] = mustSend(t, c.Queue(queue), "")
+		}
+		start(t, w)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for queue, id := range ids {
+			info, err := c.Queue(queue).Get(t.Context(), id)
+			if err != nil || info.Attempts != 1 || !strings.Contains(info.LastError, "panic") {
+				t.Errorf("%s: %+v, %v", queue, info, err)
+			}
+		}
+		wantCounts(t, c.Queue("mail"), 0, 0, 0, 0)
+	})
+}
+
 func TestThenFollowsEachMessageWithTheSameID(t *testing.T) {
 	eachLink(t, func(t *testing.T, _ *faulty, c *Client, _ bool) {
 		for i := range 3 {

@@ -231,6 +231,24 @@ func TestDelivererWhoseBackoffPanicsIsRetried(t *testing.T) {
 	})
 }
 
+func TestDelivererThatSnoozesCanResetTheAttempts(t *testing.T) {
+	inDelivering(t, func(t *testing.T, f *delivering) {
+		var calls atomic.Int32
+		f.start(t, WorkerConfig{Backoff: ConstantBackoff(time.Second)}, func(_ context.Context, msgs []*Message) []error {
+			if calls.Add(1) == 1 {
+				return same(msgs, errors.New("no luck"))
+			}
+			return same(msgs, Snooze(time.Hour, ResetAttempts))
+		})
+		id := mustSend(t, f.q, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if info := f.get(t, id); info.Attempts != 0 || calls.Load() != 2 {
+			t.Errorf("%+v after %d calls, want no attempts after 2", info, calls.Load())
+		}
+	})
+}
+
 func TestDelivererThatIsAwayKeepsMessagesUncounted(t *testing.T) {
 	for _, away := range []error{ErrUnavailable, ErrFull} {
 		inDelivering(t, func(t *testing.T, f *delivering) {

@@ -37,9 +37,9 @@ type Config struct {
 
 // Batcher combines single items from many goroutines into batches, each sent in one call.
 //
-// An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with
-// others until one returns. So a lone item is never delayed, and batches grow with the load. If its caller
-// waits for it in any case, or the call ends with the caller's context, it is sent on the caller's own goroutine. The items of a Group are batched
+// An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with others until one
+// returns. So a lone item is never delayed, and batches grow with the load. If its caller waits for it in any case, or
+// the call ends with the caller's context, it is sent on the caller's own goroutine. The items of a Group are batched
 // separately and wait for linger at most.
 //
 // Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and

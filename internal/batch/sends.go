@@ -37,8 +37,8 @@ type Sends struct {
 	alone   sync.WaitGroup // durable sends that are not batched
 }
 
-// NewSends returns Sends that make calls with call, or with prompt, which returns as soon as its context ends; prompt may
-// be nil. Calls of durable sends end with confirming.
+// NewSends returns Sends that make calls with call, or with prompt, which returns as soon as its context ends; prompt
+// may be nil. Calls of durable sends end with confirming.
 func NewSends(call, prompt SendFunc, confirming context.Context, cfg Config) *Sends {
 	s := &Sends{
 		call: call, cfg: cfg, confirming: confirming,

@@ -46,7 +46,7 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	err := inParallel(ctx, cfg.Goroutines, func(ctx context.Context) error {
 		sending := ctx
 		if !cfg.Interruptible {
-			sending = context.WithoutCancel(ctx) // do not interrupt a call, and do not pay for making calls interruptible
+			sending = context.WithoutCancel(ctx) // calls are not interrupted, and do not cost what that takes
 		}
 		payload := make([]byte, cfg.Size)
 		for ctx.Err() == nil && (cfg.Limit == 0 || time.Since(begin) < cfg.Limit) {

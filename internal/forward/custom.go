@@ -39,7 +39,7 @@ func (c *Custom) Do(ctx context.Context, claim store.Claim, settlements []store.
 			continue
 		}
 		r := c.result(&claim.Messages[i], err)
-		s.Action, s.Delay, s.Reason, s.Within = r.Action, r.Delay, r.Reason, r.Within
+		s.Action, s.Delay, s.Reason, s.ResetAttempts, s.Within = r.Action, r.Delay, r.Reason, r.Reset, r.Within
 	}
 	return away
 }

@@ -1,6 +1,6 @@
-// Package forward moves the messages of a queue to a destination when they are due: to another queue, to a key of Redis,
-// or to code of the program. It imports packages store, internal/pump and internal/outcome. Start reading at Forward;
-// custom.go calls code of the program.
+// Package forward moves the messages of a queue to a destination when they are due: to another queue, to a key of
+// Redis, or to code of the program. It imports package store and internal packages of workers. Start reading at
+// Forward; custom.go calls code of the program.
 package forward
 
 import (
@@ -64,7 +64,8 @@ func FindRoute(s store.Store, queue string, to store.Target, at store.Store) (r 
 	case isQueue:
 		return RouteSend, "they are in different slots of the Cluster", nil
 	}
-	return RouteDeliver, "they are in different slots of the Cluster: give the destination the hash tag {" + queue + "}", nil
+	return RouteDeliver, "they are in different slots of the Cluster: give the destination the hash tag {" + queue + "}",
+		nil
 }
 
 // Forward moves the messages of a queue to a target by a route. It is the Work of its Batch, unless the store moves them

@@ -21,6 +21,7 @@ import (
 type Task struct {
 	Message
 	dedupWindow time.Duration
+	grouped     bool // unlike Message.Group, which a handler can change
 	lease       *lease
 	epoch       int64 // of the receipt
 	stage       atomic.Uint32
@@ -77,7 +78,8 @@ const (
 
 func (t *Task) init(held *lease, c *store.Claimed, now time.Time) {
 	t.Message = MessageOf(held.queue.Name, c, now)
-	t.dedupWindow, t.lease, t.epoch, t.index = c.DedupWindow, held, c.Receipt.Epoch, int16(c.Receipt.Index)
+	t.dedupWindow, t.grouped = c.DedupWindow, c.Group != ""
+	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int16(c.Receipt.Index)
 	t.late.Store(int64(t.Lateness))
 }
 
@@ -181,7 +183,7 @@ func (t *Task) endingOf(err error) (e ending) {
 	q := t.lease.queue
 	defer func() {
 		if p := recover(); p != nil {
-			t.logPanic("Backoff", p)
+			t.logPanic("Backoff or follow-up", p)
 			err := outcome.NewPanic(p)
 			e = ending{Result: t.resultOf(err, q.worker.Backoff), err: err}
 		}
@@ -260,7 +262,7 @@ func (t *Task) settle() {
 	}
 	switch s.Action {
 	case store.Ack:
-		s.DedupWindow, s.Grouped = t.dedupWindow, t.Group != ""
+		s.DedupWindow, s.Grouped = t.dedupWindow, t.grouped
 	case store.Nack, store.Bury, store.GiveBack:
 		s.Duration, s.Worker = t.Ran(), q.worker.Name
 	}

@@ -42,8 +42,11 @@ func FlagName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 // Duration is a duration above zero: its JSON is a text such as 1h30m0s, and is read with days too.
 type Duration time.Duration
 
-// NewDuration returns a duration, rounded up to a whole millisecond.
+// NewDuration returns a duration, rounded up to a whole millisecond. One below zero stays, for package store to refuse.
 func NewDuration(d time.Duration) Duration {
+	if d < 0 {
+		return Duration(d)
+	}
 	return Duration(time.Duration(store.Millis(d)) * time.Millisecond)
 }
 

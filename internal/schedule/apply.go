@@ -36,8 +36,11 @@ type Change struct {
 // FieldChange is a field of a schedule that differs.
 type FieldChange struct{ Name, Old, New string } // values as JSON
 
-// Apply stores schedules, and returns a change for each, sorted by name. It checks all before it stores the first.
-func (b *Book) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) ([]Change, error) {
+// Apply stores schedules, and returns a change for each, sorted by name. It checks all before it stores the first. It
+// calls the book through call, which may refuse: so no call follows the end of a client.
+func (b *Book) Apply(
+	ctx context.Context, schedules []Schedule, o ApplyOptions, call func(func() error) error,
+) ([]Change, error) {
 	schedules, err := o.prepare(schedules)
 	if err != nil {
 		return nil, err
@@ -45,7 +48,11 @@ func (b *Book) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) 
 	var changes []Change
 	names := map[string]bool{}
 	for i := range schedules {
-		change, err := b.apply(ctx, &schedules[i], o.DryRun)
+		var change Change
+		err := call(func() (err error) {
+			change, err = b.apply(ctx, &schedules[i], o.DryRun)
+			return err
+		})
 		if err != nil {
 			return changes, fmt.Errorf("schedule %q: %w", schedules[i].Name, err)
 		}
@@ -53,7 +60,7 @@ func (b *Book) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) 
 		changes = append(changes, change)
 	}
 	if o.Prune {
-		pruned, err := b.prune(ctx, names, o)
+		pruned, err := b.prune(ctx, names, o, call)
 		if changes = append(changes, pruned...); err != nil {
 			return changes, err
 		}
@@ -114,9 +121,15 @@ func (b *Book) apply(ctx context.Context, put *Schedule, dry bool) (change Chang
 }
 
 // prune deletes the schedules of a set without the names, and returns these changes.
-func (b *Book) prune(ctx context.Context, names map[string]bool, o ApplyOptions) (changes []Change, err error) {
+func (b *Book) prune(
+	ctx context.Context, names map[string]bool, o ApplyOptions, call func(func() error) error,
+) (changes []Change, err error) {
 	for cursor, more := "", true; more; more = cursor != "" {
-		page, err := b.List(ctx, cursor, store.MaxBatch)
+		var page Page
+		err := call(func() (err error) {
+			page, err = b.List(ctx, cursor, store.MaxBatch)
+			return err
+		})
 		if err != nil {
 			return changes, err
 		}
@@ -125,7 +138,8 @@ func (b *Book) prune(ctx context.Context, names map[string]bool, o ApplyOptions)
 				continue
 			}
 			if !o.DryRun {
-				if err := b.Delete(ctx, info.Name); err != nil && !errors.Is(err, store.ErrNotFound) { // deleted meanwhile
+				err := call(func() error { return b.Delete(ctx, info.Name) })
+				if err != nil && !errors.Is(err, store.ErrNotFound) { // another process has deleted it
 					return changes, err
 				}
 			}

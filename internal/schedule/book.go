@@ -35,8 +35,8 @@ const (
 	PutDeleted   PutResult = "deleted"
 )
 
-// Put checks and stores a schedule, or replaces the one with its name. allow is called with the Version of the schedule that would
-// be replaced, or "" if there is none, and may be nil. If it returns false, Put returns ErrConflict.
+// Put checks and stores a schedule, or replaces the one with its name. allow is called with the Version of the schedule
+// that would be replaced, or "" if there is none, and may be nil. If it returns false, Put returns ErrConflict.
 func (b *Book) Put(ctx context.Context, schedule Schedule, allow func(version string) bool) (PutResult, error) {
 	schedule.normalize()
 	if err := schedule.checkNormal(); err != nil {

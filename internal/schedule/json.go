@@ -71,8 +71,9 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	*s = Schedule{
-		Name: j.Name, Queue: j.Queue, When: s.When, Payload: payload, Headers: headers, Set: j.Set, Missed: MissedPolicy(j.Missed),
-		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: UnfinishedPolicy(j.Unfinished),
+		Name: j.Name, Queue: j.Queue, When: s.When, Payload: payload, Headers: headers, Set: j.Set,
+		Missed: MissedPolicy(j.Missed), MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax,
+		Unfinished: UnfinishedPolicy(j.Unfinished),
 	}
 	options := message.Options{Common: j.Common}
 	options.Set(s)
