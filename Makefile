@@ -65,10 +65,9 @@ extras: # what the other modules need: databases and a browser, where they may b
 	@internal/tools/setup.sh modules
 
 modules: extras ## build, vet and test the other modules of this repository; installs databases and a browser where it may
-	@set -e; for dir in $(MODULES); do \
-		echo "cd $$dir && $(GO) build, vet, test ./..."; \
-		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
-			$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...); done
+	@printf '%s\n' $(MODULES) | xargs -P 2 -I '{}' sh -c 'cd {} && echo "cd {} && $(GO) build, vet, test ./..." && \
+		$(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
+		$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...'
 
 long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...
