@@ -23,16 +23,19 @@ const (
 	// backupTries is how often a copy is made without holding up calls. Pebble copies its log while the log is
 	// written over an older one, so the end of the copy can be a mix of both, which does not verify.
 	backupTries = 2
+	// backupFile is in a backup that was made for a store.Request, and has its session, so that the request can be
+	// repeated.
+	backupFile = "BACKUP"
 	// backupMargin is the room that a backup leaves on its disk. A backup must not fill the store's own disk.
 	backupMargin = 64 << 20
 )
 
 // Backup implements store.Backuper. The copy is made in dir+".partial" and renamed when it is complete and verified: a
-// process that is killed before that leaves this directory behind, and the next backup to dir removes it. Tables are
-// hard links where both directories are on one file system. Calls go on while the copy is made; in the rare case that
-// the log could not be copied while it was written to, they wait for one more copy of it. ctx is looked at between the
-// steps.
-func (s *Store) Backup(ctx context.Context, dir string) (err error) {
+// process that is killed before that leaves this directory behind, to be removed. Tables are hard links where both
+// directories are on one file system. Calls go on while the copy is made; in the rare case that the log could not be
+// copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps. A backup of a
+// store.Request that was interrupted starts again when it is repeated; a complete one is not repeated.
+func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -43,34 +46,72 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	request, _ := store.RequestOf(ctx)
 	target := directory{dir, s.fs}
-	if err := target.checkTarget(s.dir); err != nil {
-		return err
-	}
-	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
+	err := target.checkTarget(s.dir)
 	partial := directory{target.dir + partialSuffix, s.fs}
-	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
-	names, _ := s.fs.List(partial.dir)
-	if len(names) > 0 && !slices.Equal(names, []string{"store"}) {
-		return store.Invalid("%s is not the rest of a backup: remove it, or give another directory", partial.dir)
+	if completed := err != nil && target.isBackupOf(request); err == nil || completed {
+		err = s.removeInterrupted(&partial, request)
+		if err == nil && completed {
+			return backupFailed(target.dir, target.syncDirectory(target.fs.PathDir(target.dir)))
+		}
 	}
-	if err := partial.removeAll(); err != nil {
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, partial.removeAll()) }()
 	if err := partial.makeDirectory(); err != nil {
 		return backupFailed(target.dir, err)
 	}
-	if err := s.checkBackupRoom(&partial); err != nil {
-		return err
+	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
+	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
+	err = partial.markBackup(request)
+	if err == nil {
+		err = s.checkBackupRoom(&partial)
 	}
-	if err := s.copyTo(ctx, &copied); err != nil {
-		return err
+	if err == nil {
+		err = s.copyTo(ctx, &copied)
 	}
-	if err := s.interrupted(ctx); err != nil {
-		return err
+	if err == nil {
+		err = copied.markBackup(request)
 	}
-	return backupFailed(target.dir, target.replace(&copied))
+	if err == nil {
+		err = s.interrupted(ctx)
+	}
+	if err == nil {
+		err = backupFailed(target.dir, target.replace(&copied))
+	}
+	return errors.Join(err, copied.removeAll(), partial.removeAll()) // the mark goes last
+}
+
+// markBackup notes the request of a backup.
+func (d *directory) markBackup(r store.Request) error {
+	if r.Session == "" {
+		return nil
+	}
+	if err := d.writeFile(backupFile, r.Session); err != nil {
+		return backupFailed(d.dir, err)
+	}
+	return nil
+}
+
+// isBackupOf reports whether a directory is a backup that was made for a request, or the beginning of one.
+func (d *directory) isBackupOf(r store.Request) bool {
+	session, err := d.readFile(backupFile)
+	return err == nil && r.Session != "" && session == r.Session
+}
+
+// removeInterrupted removes the rest of an interrupted attempt at the same backup.
+func (s *Store) removeInterrupted(partial *directory, r store.Request) error {
+	names, err := s.fs.List(partial.dir)
+	if err != nil {
+		return nil // and makeDirectory reports the problem
+	}
+	unmarked := r.Session != "" && !slices.ContainsFunc(names, func(n string) bool { return n != backupFile+newSuffix })
+	if !unmarked && !partial.isBackupOf(r) {
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give "+
+			"another directory", partial.dir)
+	}
+	return partial.removeAll()
 }
 
 // checkBackupRoom refuses a backup when the disk has too little room for it. A disk that fills up during a backup would
@@ -102,12 +143,15 @@ func (s *Store) checkBackupRoom(partial *directory) error {
 func (s *Store) copyTo(ctx context.Context, copied *directory) error {
 	for try := 0; ; try++ {
 		stamp := []byte(rand.Text())
-		err := s.doSized(ctx, "", inOrder, 0, func(t *tx) error {
-			if err := t.writeStamp(stamp); err != nil || try < backupTries {
-				return err
+		var failed error
+		err := s.do(ctx, "", inOrder, func(t *tx) {
+			if failed = t.writeStamp(stamp); failed == nil && try == backupTries {
+				failed = s.pebbleCheckpoint(copied)
 			}
-			return s.pebbleCheckpoint(copied)
 		})
+		if err == nil { // else the writer may never leave it
+			err = failed
+		}
 		if err == nil && try < backupTries {
 			err = s.pebbleCheckpoint(copied)
 		}

@@ -116,7 +116,7 @@ func TestBackupGoesToANewPlaceOnly(t *testing.T) {
 	root := t.TempDir()
 	dir, empty, full := filepath.Join(root, "store"), filepath.Join(root, "empty"), filepath.Join(root, "full")
 	if err := errors.Join(os.Mkdir(empty, 0o700), os.MkdirAll(filepath.Join(full, "x"), 0o700),
-		os.MkdirAll(filepath.Join(root, "again"+partialSuffix, "x"), 0o700), os.Symlink(root,
+		os.Mkdir(filepath.Join(root, "again"+partialSuffix), 0o700), os.Symlink(root,
 			filepath.Join(root, "link"))); err != nil {
 		t.Fatal(err)
 	}

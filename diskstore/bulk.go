@@ -102,9 +102,10 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 	var c choice
 	limit := t.before(sel)
-	all := len(sel.IDs) == 0 && sel.State == store.StateNone && sel.Before.IsZero()
-	if all && len(q.held) == 0 && q.number != 0 && errors.Is(t.checkRoom(), store.ErrFull) {
-		return t.dropMessages(q, limit)
+	if errors.Is(t.checkRoom(), store.ErrFull) && q.number != 0 {
+		if all, err := t.selectsAll(q, sel, limit); err != nil || all {
+			return t.dropMessages(q, limit, err)
+		}
 	}
 	if err := t.choosePurged(q, &c, sel, limit); err != nil {
 		return store.Bulk{}, err
@@ -165,10 +166,37 @@ func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64)
 	return nil
 }
 
+// selectsAll reports whether a Purge is about all messages of a queue. The caller has flushed.
+func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error) {
+	switch {
+	case len(sel.IDs) > 0 || len(q.held) > 0:
+		return false, nil
+	case sel.State == store.StateDead:
+		return q.due.n == 0 && sel.Before.IsZero(), nil
+	case sel.State == store.StateNone:
+		return sel.Before.IsZero(), nil
+	case q.dead.n > 0:
+		return false, nil
+	}
+	first, err := t.earliest(q)
+	if sel.State == store.StateScheduled || err != nil {
+		return first.at > t.now, err
+	}
+	later := false
+	err = t.each(q, &q.due, entry{at: limit + 1}, lastTime, func(entry, []byte) (bool, error) {
+		later = true
+		return false, nil
+	})
+	return !later, err
+}
+
 // dropMessages purges all messages of a queue without leased messages, however many, when sends find no room. It
 // writes next to nothing, and Pebble at once removes tables that lie in a removed range. If the messages were purged
 // one by one, Pebble would have to merge tables before it could remove any, and there is not enough room for that.
-func (t *tx) dropMessages(q *queue, limit int64) (store.Bulk, error) {
+func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) {
+	if err != nil {
+		return store.Bulk{}, err
+	}
 	b := store.Bulk{Done: int(q.due.n + q.dead.n), Before: store.Time(limit)}
 	for _, kind := range []byte{kindCount, kindMessage, kindRecord, kindDue, kindDead, kindGroup} {
 		t.removeRange(appendKey(nil, q.number, kind), appendKey(nil, q.number, kind+1))
@@ -178,6 +206,7 @@ func (t *tx) dropMessages(q *queue, limit int64) (store.Bulk, error) {
 		x.startAt(entry{at: never}, true)
 	}
 	t.touch(q)
+	t.emptied = true
 	return b, t.flush() // a send in this group looks for its id on the disk
 }
 
@@ -193,6 +222,7 @@ func (t *tx) removeQueue(q *queue) error {
 	delete(t.s.queues, q.name)
 	if q.number != 0 { // else the other keys cannot be found
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
+		t.emptied = errors.Is(t.checkRoom(), store.ErrFull)
 	}
 	return nil
 }

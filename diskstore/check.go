@@ -69,7 +69,7 @@ func (e *checker) checkQueues() error {
 	if err != nil {
 		return err
 	}
-	if len(n.issues) == 0 {
+	if len(n.stray) == 0 {
 		e.ok("names", "", int64(len(n.queues)), "queues: %d, each with a number of its own", len(n.queues))
 	}
 	n.issues.report("", e.s.recoverAdvice(), e.report)
@@ -84,7 +84,7 @@ func (e *checker) checkQueues() error {
 // names are the keys of a store beside the contents of its queues.
 type names struct {
 	queues map[uint32]string // by number, "" for a number without a name
-	stray  []string          // names without a number of their own
+	stray  [][]byte          // keys that belong to nothing
 	issues
 }
 
@@ -106,10 +106,11 @@ func (r *reader) names() (*names, error) {
 		case isName && len(value) == 4 && named != 0 && n.queues[named] == "":
 			n.queues[named] = name
 		case isName:
-			n.add("names", badNames, name)
-			n.stray = append(n.stray, name)
+			n.add("names", name)
+			n.stray = append(n.stray, []byte(key))
 		case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
-			n.add("keys", badKeys, fmt.Sprintf("%x", key))
+			n.add("keys", fmt.Sprintf("%x", key))
+			n.stray = append(n.stray, []byte(key))
 		}
 		valid = it.Next()
 	}
@@ -173,40 +174,51 @@ func recovered(err *error) {
 }
 
 // issues are the mismatches of a queue, or of the store itself.
-type issues []store.CheckResult
+type issues []*issue
 
-// The texts of issues that are counted.
-const (
-	badNames      = "names without a queue of their own"
-	badKeys       = "keys that belong to nothing"
-	badLeases     = "leases that cannot be read or do not match their messages"
-	badMessages   = "messages that cannot be read, or whose record cannot be"
-	badRemembered = "remembered ids that would never be forgotten"
-)
+type issue struct {
+	check, text string
+	n           int64
+	examples    []string
+}
 
-// add counts an issue, and names the first three.
-func (all *issues) add(check, text, example string) {
-	i := slices.IndexFunc(*all, func(r store.CheckResult) bool { return strings.HasPrefix(r.Text, text) })
+// countedIssues are the checks that count their issues and give some examples.
+var countedIssues = map[string]string{
+	"names":      "names without a queue of their own",
+	"keys":       "keys that belong to nothing",
+	"leases":     "leases that cannot be read or do not match their messages",
+	"unreadable": "messages that cannot be read, or whose record cannot be",
+	"remembered": "remembered ids that would never be forgotten",
+}
+
+// maxExamples is how many ids an issue names.
+const maxExamples = 3
+
+// add counts an issue of a check in countedIssues.
+func (all *issues) add(check, example string) {
+	i := slices.IndexFunc(*all, func(i *issue) bool { return i.check == check })
 	if i < 0 {
 		i = len(*all)
-		all.note(check, 0, "%s, such as", text)
+		all.note(check, 0, countedIssues[check])
 	}
-	r := &(*all)[i]
-	if r.Count++; r.Count <= 3 {
-		r.Text += " " + strconv.Quote(example)
-	}
+	is := (*all)[i]
+	is.n++
+	is.examples = append(is.examples, strconv.Quote(example))[:min(is.n, maxExamples)]
 }
 
 // note adds n issues that a text describes.
-func (all *issues) note(check string, n int64, format string, args ...any) {
-	*all = append(*all, store.CheckResult{Severity: store.SeverityError, Check: check, Count: n,
-		Text: fmt.Sprintf(format, args...)})
+func (all *issues) note(check string, n int64, text string) {
+	*all = append(*all, &issue{check: check, text: text, n: n})
 }
 
 // report reports the issues, with advice, or without as repaired.
 func (all issues) report(queue, advice string, report func(store.CheckResult)) {
-	for _, r := range all {
-		r.Queue, r.Advice, r.Repaired = queue, advice, advice == ""
+	for _, i := range all {
+		r := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
+			Advice: advice, Repaired: advice == ""}
+		if i.examples != nil {
+			r.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
+		}
 		report(r)
 	}
 }

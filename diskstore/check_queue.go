@@ -38,7 +38,7 @@ func (e *checker) checkQueue(name string, number uint32) error {
 		return err
 	case name == "":
 		name = recoveredName(number)
-		c.note("names", 1, "number %d has keys and no name", number)
+		c.note("names", 1, fmt.Sprintf("number %d has keys and no name", number))
 	}
 	c.issues.report(name, e.s.recoverAdvice(), e.report)
 	if len(c.issues) == 0 {
@@ -55,17 +55,18 @@ type scan struct {
 
 	issues
 	messages   int64
+	records    int64 // of messages, less the record keys
 	stored     meta
 	damage     error              // of the stored counters
 	meta       meta               // the right counters
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
-	want, have [256]sum                               // by kind: entries of indexes, and records
+	want, have [256]sum                               // by the kind of index
 	slots      [len(slotBits)]struct{ slot, n int64 } // of the last due entry, and the number of entries in it
 }
 
-// sum is the number of entries of a kind and the sum of their hashes.
+// sum is the number of entries of an index and the sum of their hashes.
 type sum struct {
 	n    int64
 	hash uint64
@@ -121,12 +122,12 @@ func (c *scan) visit(key, value []byte) error {
 	case kindMessage:
 		return c.message(string(rest), value)
 	case kindRecord:
-		c.have[kind].add(c.seed, rest, true)
+		c.records--
 	case kindRemembered:
 		return c.rememberedID(rest, value)
 	default:
 		if !isSound(kind, rest, value) && !(kind == kindOriginal && c.followed[string(rest)]) {
-			c.add("keys", badKeys, fmt.Sprintf("%x", key))
+			c.add("keys", fmt.Sprintf("%x", key))
 		}
 	}
 	return nil
@@ -180,7 +181,7 @@ func (s *sum) add(seed maphash.Seed, rest []byte, stored bool) {
 func (c *scan) lease(id string, value []byte) {
 	l, err := parseLease(id, value)
 	if err != nil {
-		c.add("leases", badLeases, id)
+		c.add("leases", id)
 		return
 	}
 	for _, m := range l.members {
@@ -188,7 +189,7 @@ func (c *scan) lease(id string, value []byte) {
 			continue
 		}
 		if c.held[m.id] != nil {
-			c.add("leases", badLeases, id) // another lease holds it too
+			c.add("leases", id) // another lease holds it too
 		}
 		c.held[m.id], c.followed[m.id] = m, m.follows
 	}
@@ -203,10 +204,10 @@ func (c *scan) message(id string, value []byte) error {
 	}
 	r, h := &p.record, c.held[id]
 	if p.damaged {
-		c.add("unreadable", badMessages, id)
+		c.add("unreadable", id)
 	}
 	if p.recorded {
-		c.want[kindRecord].add(c.seed, []byte(id), true)
+		c.records++
 	}
 	if p.group != 0 {
 		c.meta.grouped++
@@ -218,7 +219,7 @@ func (c *scan) message(id string, value []byte) error {
 		c.entry(kindDead, entry{r.diedAt, id}, false)
 	case h != nil:
 		if h.record.stored != r.stored || !r.stored && h.record.due != r.due || h.group != p.group {
-			c.add("leases", badLeases, h.lease.id)
+			c.add("leases", h.lease.id)
 		}
 		delete(c.held, id)
 	default:
@@ -240,43 +241,55 @@ func (c *scan) rememberedID(id, value []byte) error {
 		}
 	}
 	if !ok {
-		c.add("remembered", badRemembered, string(id))
+		c.add("remembered", string(id))
 	}
 	return nil
 }
 
 // compare compares the indexes and the counters with the right ones.
 func (c *scan) compare() {
-	for id, m := range c.held { // it is dead, or does not exist
-		c.add("leases", badLeases, m.lease.id+" "+id)
+	if c.records < 0 {
+		c.note("keys", -c.records, fmt.Sprintf("records without a message: %d", -c.records))
 	}
-	c.countDue(-1)
-	if has, want := c.have[kindRecord].n, c.want[kindRecord].n; has != want {
-		c.note("keys", has-want, "records without a message: %d", has-want)
+	for id, m := range c.held { // it is dead, or does not exist
+		c.add("leases", m.lease.id+" "+id)
 	}
 	var wrong []string
-	for kind, name := range map[byte]string{kindDue: "due time", kindDead: "time of death", kindGroup: "group"} {
-		if has, want := c.have[kind], c.want[kind]; has != want {
-			wrong = append(wrong, fmt.Sprintf("by %s has %d entries for %d messages", name, has.n, want.n))
+	for _, x := range []struct {
+		kind byte
+		name string
+	}{{kindDue, "by due time"}, {kindDead, "by time of death"}, {kindGroup, "by group"}} {
+		if has, want := c.have[x.kind], c.want[x.kind]; has != want {
+			wrong = append(wrong, fmt.Sprintf("%s has %d entries for %d messages", x.name, has.n, want.n))
 		}
 	}
-	if slices.Sort(wrong); wrong != nil {
-		c.note("indexes", int64(len(wrong)), "an index does not match the messages: %s", strings.Join(wrong, ", "))
+	indexes := len(wrong) > 0
+	if indexes {
+		c.note("indexes", int64(len(wrong)), "an index does not match the messages: "+strings.Join(wrong, ", "))
 	}
 	if c.damage != nil {
-		c.note("counters", 1, "the counters cannot be read: %v", c.damage)
+		c.note("counters", 1, fmt.Sprintf("the counters cannot be read: %v", c.damage))
 		return
 	}
+	wrong = nil
+	counter := func(name string, has, want int64) {
+		if has != want {
+			wrong = append(wrong, fmt.Sprintf("%s is %d instead of %d", name, has, want))
+		}
+	}
+	counter("due", c.stored.due, c.meta.due)
+	counter("dead", c.stored.dead, c.meta.dead)
+	counter("in groups", c.stored.grouped, c.meta.grouped)
+	counter("remembered", c.stored.remembered, c.have[kindForget].n)
+	if c.meta.due > 0 { // an empty queue has no earliest due time
+		counter("earliest due time", max(c.stored.head, c.meta.head), c.meta.head)
+	}
+	if len(wrong) > 0 {
+		c.note("counters", int64(len(wrong)), "counters are wrong: "+strings.Join(wrong, ", "))
+	}
 	// If the index or its counter is wrong, so are the counts.
-	if wrong == nil && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
+	if c.countDue(-1); !indexes && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
 		c.note("counts", 1, "the counts by due time, for histograms, are wrong")
-	}
-	counters := func(m *meta) [5]int64 {
-		return [5]int64{m.due, m.dead, m.grouped, m.remembered, max(m.head, c.meta.head)} // an earlier one is a bound
-	}
-	c.meta.remembered = c.have[kindForget].n
-	if has, want := counters(&c.stored), counters(&c.meta); has != want {
-		c.note("counters", 1, "scheduled or ready, dead, grouped, remembered, and earliest are %d instead of %d", has, want)
 	}
 }
 

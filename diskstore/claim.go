@@ -44,7 +44,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		if err != nil {
 			return store.Claim{}, err
 		}
-		t.hold(q, &c, deliverable, req)
+		t.take(q, &c, deliverable, req)
 		q.due.startAt(rest, true)
 	}
 	next, err := t.next(q)
@@ -212,8 +212,8 @@ func (r *messageReader) readOne(f *found) error {
 	return nil
 }
 
-// hold moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
-func (t *tx) hold(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
+// take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
+func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
 	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), members: make([]*member, 0, deliverable)}
 	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
@@ -272,8 +272,15 @@ func (t *tx) dropDead(q *queue) (dropped []string, err error) {
 	if err := t.flush(); err != nil {
 		return nil, err
 	}
-	all, rest, err := t.take(q, &q.dead, func(e entry, n int) bool {
-		return n < store.MaxBatch && (e.at <= reached || int64(n) < excess)
+	var all []entry
+	rest := entry{at: never}
+	err = t.each(q, &q.dead, q.dead.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		if len(all) == store.MaxBatch || e.at > reached && int64(len(all)) >= excess {
+			rest = e
+			return false, nil
+		}
+		all = append(all, e)
+		return true, nil
 	})
 	if err != nil {
 		return nil, err

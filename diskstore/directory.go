@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -61,18 +63,22 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if r := s.checkMode(); r.Severity == store.SeverityWarning {
 		s.logger.Warn("later: "+r.Text, "advice", r.Advice)
 	}
-	before, err := s.readFile(holderFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
 		wasClosed = !isNew
 	} else if err != nil {
 		return false, false, s.readError(err)
 	}
-	s.relaxed = strings.HasSuffix(before, relaxedLine)
 	err = s.reserve.try(func() error {
-		if err := s.writeHolder(s.relaxed || s.syncEvery > 0); err != nil || !isNew {
+		if err := s.writeFile(holderFile, holder()); err != nil {
+			return s.writeError(err)
+		}
+		if err := s.owned.keep(&s.directory, holderFile); err != nil {
 			return err
 		}
-		return s.beginCreation()
+		if isNew {
+			return s.beginCreation()
+		}
+		return nil
 	})
 	if err == nil && s.locked != nil {
 		s.locked(s.dir)
@@ -132,8 +138,7 @@ func (d *directory) lock() (*ownership, error) {
 		return nil, fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, d.dir, d.advised(errors.Join(err, closed)))
 	}
 	text, _ := d.readFile(holderFile)
-	name, _, _ := strings.Cut(text, "\n")
-	return nil, heldBy(d.dir, name)
+	return nil, heldBy(d.dir, strings.TrimSpace(text))
 }
 
 func (d *directory) lockInto(o *ownership) (err error) {
@@ -168,7 +173,6 @@ func (s *Store) releaseDirectory(inOrder bool) error {
 	s.reserve.fence.raise()
 	var err error
 	if inOrder && s.owned.check() == nil {
-		s.fs.Remove(s.fs.PathJoin(s.dir, socketFile)) // there is one if the directory was shared
 		err = errors.Join(s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)), s.syncDirectory(s.dir))
 	}
 	return errors.Join(err, s.owned.close())
@@ -353,9 +357,35 @@ func (d *directory) existing() string {
 }
 
 func (d *directory) foreign(owner int) error {
-	return fmt.Errorf("%w: %s belongs to user %d, who could not open the files that user %d would create there: run "+
-		"this as that user, with sudo -u '#%[3]d', or give it away with chown -R %[4]d %[2]s", store.ErrMisconfigured,
-		d.dir, owner, os.Geteuid())
+	me := os.Geteuid()
+	return fmt.Errorf("%w: %s belongs to %s, who could not open the files that %s would create there: run this as "+
+		"that user, with sudo -u %s, or give it away with chown -R %s %[2]s", store.ErrMisconfigured, d.dir,
+		describeUser(owner), describeUser(me), sudoName(owner), userName(me))
+}
+
+// describeUser names a user for people: "user shop (1000)".
+func describeUser(uid int) string {
+	if name := userName(uid); name != strconv.Itoa(uid) {
+		return fmt.Sprintf("user %s (%d)", name, uid)
+	}
+	return fmt.Sprintf("user %d", uid)
+}
+
+// userName names a user for chown: "shop", or "1000" if the user's name is unknown.
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return strconv.Itoa(uid)
+	}
+	return u.Username
+}
+
+// sudoName names a user for sudo: "shop", or "#1000" in quotes.
+func sudoName(uid int) string {
+	if name := userName(uid); name != strconv.Itoa(uid) {
+		return name
+	}
+	return fmt.Sprintf("'#%d'", uid)
 }
 
 // replace renames another directory to this one, which is missing or empty, durably.

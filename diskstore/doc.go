@@ -49,8 +49,9 @@
 //
 // # One owner
 //
-// A process locks the directory and the file LOCK in it, and stops when either of them is replaced or removed
-// (owner.go). A store that stopped lets nothing pass to the disk any more, and then gives up its locks, so that another process can open the directory.
+// A process locks the directory and the file LOCK in it, and stops when either of them, or HOLDER, is replaced or
+// removed (owner.go). A store that stopped lets nothing pass to the disk any more, and then gives up its
+// locks, so that another process can open the directory.
 //
 // # Formats
 //

@@ -141,9 +141,11 @@ func (d *directory) remedy(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		me := os.Geteuid()
 		if at, ok := errors.AsType[*fs.PathError](err); ok && at.Op == "mkdir" { // there is nothing yet to give away
-			return fmt.Sprintf("give user %d write access to %s, or use another directory", me, filepath.Dir(at.Path))
+			return fmt.Sprintf("give %s write access to %s, or use another directory", describeUser(me),
+				filepath.Dir(at.Path))
 		}
-		return fmt.Sprintf("give user %d access to all of it, with chown -R %[1]d %s and chmod -R u+rwX %[2]s", me, d.dir)
+		return fmt.Sprintf("give %s access to all of it, with chown -R %s %s and chmod -R u+rwX %[3]s",
+			describeUser(me), userName(me), d.dir)
 	case errors.Is(err, syscall.EMFILE):
 		return "this process has too many files open: raise its limit, with ulimit -n 65536 or LimitNOFILE=65536 of " +
 			"systemd"

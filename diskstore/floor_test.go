@@ -38,9 +38,31 @@ func TestLastOfTheReserveIsForWhatMakesRoom(t *testing.T) {
 	if _, err := s.Send(t.Context(), "q", []store.Outgoing{plain("late")}); !errors.Is(err, store.ErrFull) {
 		t.Errorf("before a check has seen room, a send gives %v, want ErrFull", err)
 	}
-	s.reserve.tables.Add(1)
+	s.reserve.noTable()
 	if err := extend(); !errors.Is(err, store.ErrFull) {
 		t.Errorf("while a table finds no room, an extension gives %v, want ErrFull", err)
+	}
+}
+
+func TestMergesThatFindNoRoomEnd(t *testing.T) {
+	q, _, _, s := newQuota(t)
+	defer s.Close()
+	s.reserve.free(syscall.ENOSPC, 0)
+	s.reserve.merge()
+	q.fill(0)
+	for n := 0; s.reserve.mayMerge(); n++ {
+		if n == 10 {
+			t.Fatal("merges go on without room")
+		}
+		s.reserve.postpone(syscall.ENOSPC) // as when the write fails after all
+	}
+	q.fill(10 * testReserve)
+	s.reserve.merge()
+	for n := 0; s.reserve.mayMerge(); n++ {
+		if n == 10 {
+			t.Fatal("merges go on although each finds no room")
+		}
+		s.reserve.postpone(syscall.ENOSPC)
 	}
 }
 

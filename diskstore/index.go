@@ -1,8 +1,10 @@
 package diskstore
 
 import (
+	"slices"
+	"sort"
+
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/tidwall/btree"
 )
 
 // index is the entries of one kind of a queue in order of time. Removed entries leave tombstones, which a scan steps
@@ -14,12 +16,16 @@ type index struct {
 	// first is the first entry when exact is set, else a lower bound of it.
 	first entry
 	exact bool
-	gaps  *btree.BTreeG[gap] // they do not touch; nil for none
-	adds  int                // how often an entry was added
+	gaps  []gap // in order; they do not touch
+	lent  bool  // a view has the gaps, so that they are copied before they change
+	adds  int   // how often an entry was added
 }
 
 // gap is a part of an index without entries: from one place on and before another.
-type gap struct{ from, to entry }
+type gap struct {
+	from, to entry
+	steps    int // that knowing it saves
+}
 
 const (
 	// worthAGap is how many steps of an iterator make a gap worth knowing, about 5 µs. A seek takes as long.
@@ -29,28 +35,21 @@ const (
 
 func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
 
-func newGaps() *btree.BTreeG[gap] {
-	return btree.NewBTreeGOptions(func(g, h gap) bool { return g.to.less(h.to) }, btree.Options{NoLocks: true})
-}
+func (g gap) holds(e entry) bool { return !e.less(g.from) && e.less(g.to) }
 
-// learn adds a gap to the known ones. When there are too many, they are forgotten.
+func (g gap) empty() bool { return !g.from.less(g.to) }
+
+// learn adds a gap to the known ones. When there are too many, the one that saves least is forgotten.
 func (x *index) learn(g gap) {
-	if !g.from.less(g.to) {
+	if g.empty() {
 		return
 	}
-	if x.gaps == nil || x.gaps.Len() == maxGaps {
-		x.gaps = newGaps()
-	}
-	var joined []gap
-	x.gaps.Ascend(gap{to: g.from}, func(h gap) bool {
-		touches := !g.to.less(h.from)
-		if touches {
-			joined = append(joined, h)
-		}
-		return touches
-	})
-	for _, h := range joined {
-		x.gaps.Delete(h)
+	x.ownGaps()
+	at := sort.Search(len(x.gaps), func(i int) bool { return !x.gaps[i].to.less(g.from) })
+	end := at
+	for ; end < len(x.gaps) && !g.to.less(x.gaps[end].from); end++ {
+		h := x.gaps[end]
+		g.steps += h.steps
 		if h.from.less(g.from) {
 			g.from = h.from
 		}
@@ -58,28 +57,41 @@ func (x *index) learn(g gap) {
 			g.to = h.to
 		}
 	}
-	x.gaps.Set(g)
+	x.gaps = slices.Replace(x.gaps, at, end, g)
+	if len(x.gaps) > maxGaps {
+		least := 0
+		for i, h := range x.gaps {
+			if h.steps < x.gaps[least].steps {
+				least = i
+			}
+		}
+		x.gaps = slices.Delete(x.gaps, least, least+1)
+	}
 }
 
-// gapAfter returns the first gap that ends behind an entry.
-func gapAfter(gaps *btree.BTreeG[gap], e entry) (g gap, ok bool) {
-	if gaps != nil {
-		gaps.Ascend(gap{to: e.behind()}, func(h gap) bool {
-			g, ok = h, true
-			return false
-		})
+// ownGaps copies the gaps if a view has them.
+func (x *index) ownGaps() {
+	if x.lent {
+		x.gaps, x.lent = slices.Clone(x.gaps), false
 	}
-	return g, ok
+}
+
+// split returns the two parts of a gap around an entry.
+func (g gap) split(e entry) (before, behind gap) {
+	return gap{g.from, e, g.steps / 2}, gap{e.behind(), g.to, g.steps / 2}
 }
 
 // add adds an entry, which may be in a gap.
 func (x *index) add(e entry) {
 	x.n++
 	x.adds++
-	if g, ok := gapAfter(x.gaps, e); ok && !e.less(g.from) {
-		x.gaps.Delete(g)
-		x.learn(gap{g.from, e})
-		x.learn(gap{e.behind(), g.to})
+	at := sort.Search(len(x.gaps), func(i int) bool { return e.less(x.gaps[i].to) })
+	if at < len(x.gaps) && x.gaps[at].holds(e) {
+		x.ownGaps()
+		before, behind := x.gaps[at].split(e)
+		x.gaps = slices.Delete(x.gaps, at, at+1)
+		x.learn(before)
+		x.learn(behind)
 	}
 	if e.less(x.first) {
 		x.first, x.exact = e, true
@@ -101,7 +113,7 @@ func (x *index) startAt(first entry, exact bool) { x.first, x.exact = first, exa
 
 // forgetGaps is for an index that is being loaded.
 func (x *index) forgetGaps() {
-	x.gaps = nil
+	x.gaps, x.lent = nil, false
 	x.startAt(entry{at: never}, true)
 	if x.n > 0 {
 		x.startAt(entry{}, false)
@@ -113,18 +125,15 @@ func (x *index) forgetGaps() {
 type indexView struct {
 	kind  byte
 	first entry
-	gaps  *btree.BTreeG[gap] // nil for none
+	gaps  []gap
 	adds  int
 	found []gap // by the scans
 }
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
-	v := &indexView{kind: x.kind, first: x.first, adds: x.adds}
-	if x.gaps != nil {
-		v.gaps = x.gaps.Copy()
-	}
-	return v
+	x.lent = true
+	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps, adds: x.adds}
 }
 
 // learnFrom learns the gaps that a view found. The caller is the writer.
@@ -176,16 +185,17 @@ type scanner struct {
 }
 
 func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) error {
-	gap, known := gapAfter(s.view.gaps, s.at)
+	gaps := s.view.gaps
+	next := sort.Search(len(gaps), func(i int) bool { return s.at.less(gaps[i].to) })
 	for seek := true; ; {
 		var limit []byte
-		if known && !s.at.less(gap.from) {
-			s.at, seek = gap.to, true
-			gap, known = gapAfter(s.view.gaps, s.at)
-			continue
-		}
-		if known {
-			s.limit = appendTimeKey(s.limit[:0], s.queue, s.view.kind, gap.from)
+		if next < len(gaps) {
+			if g := gaps[next]; !s.at.less(g.from) {
+				s.at, seek = g.to, true
+				next++
+				continue
+			}
+			s.limit = appendTimeKey(s.limit[:0], s.queue, s.view.kind, gaps[next].from)
 			limit = s.limit
 		}
 		if !s.at.less(to) {
@@ -206,8 +216,8 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 			}
 			return nil
 		case pebble.IterAtLimit:
-			s.cross(gap.from)
-			s.at = gap.from
+			s.cross(gaps[next].from)
+			s.at = gaps[next].from
 			continue
 		}
 		e, err := parseEntry(s.it.Key())
@@ -228,7 +238,7 @@ func (s *scanner) cross(to entry) {
 	stats := s.it.Stats()
 	n := stats.ForwardStepCount[pebble.InternalIterCall]
 	if n-s.steps > worthAGap {
-		s.found = append(s.found, gap{s.at, to})
+		s.found = append(s.found, gap{s.at, to, n - s.steps})
 	}
 	s.steps = n
 }

@@ -120,10 +120,15 @@ func (d *directory) openError(cause error) error {
 	if err == nil && !isCorruption(cause) || failed && !errors.Is(errno, fs.ErrNotExist) || isNoAccess(err) {
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, d.advised(cause))
 	}
-	if damage := d.checkLogs(true); isFormatError(damage) {
-		return fmt.Errorf("%w: %w", damage, cause)
-	} else if isNoAccess(damage) {
-		return damage
+	logs, listErr := d.logFiles()
+	for i := 0; i < len(logs) && err == nil && listErr == nil; i++ {
+		var f store.CheckResult
+		if f, err = d.checkLog(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
+			cause = fmt.Errorf("%s: %w", f.Text, cause)
+		}
+	}
+	if isNoAccess(err) {
+		return err
 	}
 	return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, cause, d.advice())
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -128,23 +129,19 @@ func (d *directory) checkLog(name string, mayBeTorn bool) (store.CheckResult, er
 	return r, err
 }
 
-// relaxedLine ends holderFile while the log of a store may be torn by a power failure: with SyncEvery, the disk may keep
-// later blocks of it and lose earlier ones. Pebble takes such a log for damaged, because it was told that each block was
+// relaxedFile exists while the log of a store may be torn by a power failure: with SyncEvery, the disk may keep later
+// blocks of it and lose earlier ones. Pebble takes such a log for damaged, because it was told that each block was
 // synced.
-const relaxedLine = "with SyncEvery\n"
+const relaxedFile = "RELAXED"
 
-// writeHolder writes holderFile.
-func (d *directory) writeHolder(relaxed bool) error {
-	text := holder()
-	if relaxed {
-		text += relaxedLine
-	}
-	return d.writeError(d.writeFile(holderFile, text))
-}
+const relaxedText = "The log was written with SyncEvery. After a power failure it ends at its first hole.\n"
 
-// cutTornLog cuts the last log at its first hole. It was written with SyncEvery, and nothing behind the hole was synced.
+// cutTornLog cuts the last log at its first hole, if it was written with SyncEvery. Nothing behind the hole was synced.
 // Earlier logs are whole, since a log is synced when the next one begins.
 func (d *directory) cutTornLog(logger *slog.Logger) error {
+	if relaxed, err := d.isRelaxed(); !relaxed || err != nil {
+		return err
+	}
 	logs, err := d.logFiles()
 	if err != nil || len(logs) == 0 {
 		return err
@@ -167,6 +164,28 @@ func (d *directory) cutTornLog(logger *slog.Logger) error {
 	return d.writeError(d.writeFile(name, text[:at]))
 }
 
+func (d *directory) isRelaxed() (bool, error) {
+	_, err := d.readFile(relaxedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, d.readError(err)
+}
+
+// setRelaxed creates or removes relaxedFile, durably.
+func (d *directory) setRelaxed(relaxed bool) error {
+	was, err := d.isRelaxed()
+	if was == relaxed || err != nil {
+		return err
+	}
+	if relaxed {
+		err = d.writeFile(relaxedFile, relaxedText)
+	} else {
+		err = errors.Join(d.fs.Remove(d.fs.PathJoin(d.dir, relaxedFile)), d.syncDirectory(d.dir))
+	}
+	return d.writeError(err)
+}
+
 // Pebble reads a log or a manifest up to the first record that it cannot read, because a crash may tear the last one.
 // That hides damage in two places where these checks find it: before the last record of the manifest, where an older
 // list of files would take over silently; and at the end of any file of a store that was closed in good order.
@@ -177,16 +196,11 @@ func (d *directory) checkRecords(wasClosed bool) error {
 	if err := d.checkFileList(wasClosed); err != nil || !wasClosed {
 		return err
 	}
-	return d.checkLogs(false)
-}
-
-// checkLogs returns an ErrCorrupt that names the first damaged log. The end of the last log may be torn by a crash.
-func (d *directory) checkLogs(mayBeTorn bool) error {
 	logs, err := d.logFiles()
 	for i := 0; i < len(logs) && err == nil; i++ {
-		var r store.CheckResult
-		if r, err = d.checkLog(logs[i], mayBeTorn && i == len(logs)-1); r.Severity == store.SeverityError {
-			err = corrupt("%s; %s", r.Text, d.advice())
+		var lost []lostPart
+		if lost, err = d.readLog(logs[i], func(int64, []byte) {}); len(lost) > 0 {
+			err = d.damaged(logs[i], "it cannot be read from byte %d on", lost[0].from)
 		}
 	}
 	return err

@@ -184,21 +184,26 @@ func bounds(req store.ListRequest) (first, last int64) {
 func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.Page, error) {
 	first, last := bounds(req)
 	p := page{limit: req.Limit}
-	err := v.all(v.number, kindLease, after, func(id string, value []byte) error {
-		l, err := parseLease(id, value)
-		if err != nil {
-			return err
+	it, err := v.iterate(appendIDKey(nil, v.number, kindLease, after), appendKey(nil, v.number, kindLease+1))
+	if err != nil {
+		return store.Page{}, err
+	}
+	for valid := it.First(); valid && p.Next == ""; valid = it.Next() {
+		id := string(it.Key()[prefixLength:])
+		l, bad := parseLease(id, it.Value())
+		if bad != nil {
+			err = bad
+			break
 		}
 		members := slices.DeleteFunc(l.members, func(m *member) bool {
 			return m == nil || m.record.due < first || m.record.due > last || id == after && m.id <= afterID
 		})
 		slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-		if err = v.addMembers(&p, members, req.IDsOnly); err == nil && p.Next != "" {
-			err = errStopped
+		if err = v.addMembers(&p, members, req.IDsOnly); err != nil {
+			break
 		}
-		return err
-	})
-	return p.Page, err
+	}
+	return p.Page, v.end(it, err)
 }
 
 // addMembers puts leased messages on a page, until it is full.
@@ -247,13 +252,14 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 // Queues implements store.Store.
 func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
 	names, err = read(ctx, s, "", nil, func(v *view) (names []string, err error) {
-		err = v.all(0, kindName, cursor+"\x00", func(name string, _ []byte) error {
-			if names = append(names, name); len(names) > store.MaxBatch {
-				return errStopped
-			}
-			return nil
-		})
-		return names, err
+		it, err := v.iterate(append(appendIDKey(nil, 0, kindName, cursor), 0), appendKey(nil, 0, kindName+1))
+		if err != nil {
+			return nil, err
+		}
+		for valid := it.First(); valid && len(names) <= store.MaxBatch; valid = it.Next() {
+			names = append(names, string(it.Key()[prefixLength:]))
+		}
+		return names, v.end(it, nil)
 	})
 	if len(names) > store.MaxBatch {
 		names = names[:store.MaxBatch]
@@ -296,8 +302,11 @@ func (t *tx) groupOf(q *queue, id string) (int64, error) {
 	if m := q.held[id]; m != nil {
 		return m.group, nil
 	}
-	m, err := t.options(q.number, id)
-	return groupNumber(m.Group), err
+	text, whole, ok, err := t.envelope(q.number, id)
+	if !ok || !whole || err != nil {
+		return 0, err
+	}
+	return groupIn(text), nil
 }
 
 // joinGroup puts a message in its group, if it has one.

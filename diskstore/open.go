@@ -30,7 +30,6 @@ type Store struct {
 	logger    *slog.Logger
 	syncEvery time.Duration
 	inFlight  int64            // see MaxInFlight
-	relaxed   bool             // the log was written with SyncEvery and not closed
 	locked    func(dir string) // called when the directory is locked; may be nil
 	memTable  uint64           // 0 to choose one that fits the disk
 
@@ -51,7 +50,7 @@ type Store struct {
 	guards  sync.WaitGroup
 	ending  sync.Once
 	endErr  error
-	log     atomic.Pointer[lazyLog] // the current one, with syncEvery
+	logs    lazyLogs // with syncEvery
 	written *written
 
 	failing sync.Once
@@ -71,12 +70,13 @@ type Store struct {
 	steps atomic.Int64 // that scans of indexes took, for tests
 
 	// The fields below belong to the writer.
-	queues     map[string]*queue
-	lastNumber uint32 // of a queue
-	lastNow    int64
-	requests   requestMemory
-	corrected  []touchedLease // by load
-	room       room
+	queues        map[string]*queue
+	lastNumber    uint32
+	numbersReused bool // the numbers of queues came to their end once
+	lastNow       int64
+	requests      requestMemory
+	corrected     []touchedLease // by load
+	room          room
 }
 
 // Option changes a Store that Open returns.
@@ -147,7 +147,6 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		stuck:       make(chan struct{}),
 		queues:      map[string]*queue{},
 		notifiers:   map[string]*notifier{},
-		requests:    requestMemory{map[string]*lastRequest{}, newEntries()},
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -190,23 +189,28 @@ func (s *Store) open() error {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openLogged(isNew); err != nil {
+	if err := s.openLogged(isNew, wasClosed); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
 	}
 	return nil
 }
 
-// openLogged opens the database and sees to it that holderFile has relaxedLine while the log may be torn.
-func (s *Store) openLogged(isNew bool) error {
-	if s.relaxed {
+// openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
+func (s *Store) openLogged(isNew, wasClosed bool) error {
+	if !isNew && !wasClosed {
 		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
 			return err
 		}
 	}
-	if err := s.openDatabase(isNew); err != nil || !s.relaxed || s.syncEvery > 0 {
+	if s.syncEvery > 0 {
+		if err := s.reserve.try(func() error { return s.setRelaxed(true) }); err != nil {
+			return err
+		}
+	}
+	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
 		return err
 	}
-	if err := s.writeHolder(false); err != nil { // earlier logs are in tables now
+	if err := s.setRelaxed(false); err != nil { // earlier logs are in tables now
 		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil
@@ -254,6 +258,8 @@ func (s *Store) options(isNew bool) *pebble.Options {
 		Logger:                pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
+			WriteStallBegin: func(pebble.WriteStallBeginInfo) { s.reserve.setStalled(true) },
+			WriteStallEnd:   func() { s.reserve.setStalled(false) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.logger.Error("later: damaged file", "dir", s.dir, "file", info.Path, "cause", info.Details)
 			},

@@ -30,4 +30,6 @@ const sharable = false
 
 func listenSocket(string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
+func removeSocket(net.Listener) {}
+
 func dialSocket(context.Context, string) (net.Conn, error) { return nil, errors.ErrUnsupported }

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +31,7 @@ type ownership struct {
 	lock  *pebble.Lock
 	dir   *os.File // locked; nil where the system cannot lock a directory
 	files []ownFile
+	kept  []*os.File // open, so that nothing else gets their identities
 }
 
 // ownFile is a file, or the directory, as it was when this process opened it.
@@ -49,6 +51,20 @@ func (o *ownership) note(d *directory, name, path string) error {
 	}
 	o.files = append(o.files, ownFile{name, path, id})
 	return nil
+}
+
+// keep notes a file that this process has just written, and keeps it open.
+func (o *ownership) keep(d *directory, name string) error {
+	if d.fs != defaultFS {
+		return nil
+	}
+	path := d.fs.PathJoin(d.dir, name)
+	f, err := os.Open(path)
+	if err != nil {
+		return d.readError(err)
+	}
+	o.kept = append(o.kept, f)
+	return o.note(d, name, path)
 }
 
 // check returns an error that names a file that was removed or replaced since this process opened it.
@@ -79,6 +95,9 @@ func (e notOwned) Error() string {
 // close gives everything up.
 func (o *ownership) close() error {
 	var err error
+	for _, f := range o.kept {
+		err = errors.Join(err, f.Close())
+	}
 	if o.lock != nil {
 		err = errors.Join(err, o.lock.Close())
 	}
@@ -181,12 +200,35 @@ const sinceWord = ", since "
 // describeHolder names the process that has the directory open when it does not answer, with advice.
 func (s *sharing) describeHolder() string {
 	text, err := os.ReadFile(filepath.Join(s.dir, holderFile))
-	holder, _, _ := strings.Cut(string(text), "\n")
+	holder := strings.TrimSpace(string(text))
 	if err != nil || holder == "" {
-		holder = "a process"
+		return fmt.Sprintf("the process that has %s open does not answer", s.dir)
 	}
-	return fmt.Sprintf("%s has %s open and does not answer: if it is stopped, continue it with kill -CONT, or end it "+
-		"with kill -KILL, then another process takes over", holder, s.dir)
+	if pid, ok := pidOf(holder); ok && isStopped(pid) {
+		return fmt.Sprintf("%s has %s open and is stopped: continue it with kill -CONT %d, or end it with "+
+			"kill -KILL %d, then another process takes over", holder, s.dir, pid, pid)
+	}
+	return fmt.Sprintf("%s has %s open and does not answer", holder, s.dir)
+}
+
+// pidOf returns the number of a process that was described by holder, if that is on this machine.
+func pidOf(holder string) (pid int, ok bool) {
+	var host string
+	if _, err := fmt.Sscanf(holder, "process %d on %s", &pid, &host); err != nil {
+		return 0, false
+	}
+	here, err := os.Hostname()
+	return pid, err == nil && strings.TrimSuffix(host, ",") == here
+}
+
+// isStopped reports whether a process is stopped, by a signal or a debugger. It is false where that is unknown.
+func isStopped(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ") // behind the program's name
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
 // holder describes this process.

@@ -211,10 +211,10 @@ func TestIdleStoreNoticesThatItsDirectoryIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	first := startOwner(t, "alone")
 	first.want("open", dir)
-	try(t, os.Remove(filepath.Join(dir, lockFile)))
+	try(t, os.Remove(filepath.Join(dir, holderFile)))
 	first.want("stop")
-	if answer := first.tell("ping"); !strings.Contains(answer, lockFile) {
-		t.Errorf("ping gives %s, want that %s is gone", answer, lockFile)
+	if answer := first.tell("ping"); !strings.Contains(answer, holderFile) {
+		t.Errorf("ping gives %s, want that %s is gone", answer, holderFile)
 	}
 }
 

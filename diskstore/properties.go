@@ -75,10 +75,14 @@ func (s *Store) Properties(ctx context.Context, name string) (map[string]string,
 
 // eachProperty calls f for the properties of a queue. The value is valid only during the call.
 func (r *reader) eachProperty(queue uint32, f func(name string, value []byte)) error {
-	return r.all(queue, kindProperty, "", func(name string, value []byte) error {
-		f(name, value)
-		return nil
-	})
+	it, err := r.iterate(appendKey(nil, queue, kindProperty), appendKey(nil, queue, kindProperty+1))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		f(string(it.Key()[prefixLength:]), it.Value())
+	}
+	return r.end(it, nil)
 }
 
 // meets reports whether a condition on a queue is met. None always is.

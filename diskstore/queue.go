@@ -55,15 +55,11 @@ func newQueue(name string, number uint32) *queue {
 		groups:    newIndex(kindGroup),
 		held:      map[string]*member{},
 		leases:    map[string]*lease{},
-		deadlines: newEntries(),
+		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
 		unread:    map[string]bool{},
 		window:    store.MaxBatch,
 		counts:    map[int64]int64{},
 	}
-}
-
-func newEntries() *btree.BTreeG[entry] {
-	return btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true})
 }
 
 // meta returns the counters and settings to store at a time.
@@ -102,19 +98,50 @@ func (t *tx) create(name string) (*queue, error) {
 	if q := t.s.queues[name]; q != nil {
 		return q, nil
 	}
-	const last = math.MaxUint32 - 1 // so that each queue's range of keys has an end
-	if t.s.lastNumber == last {
-		return nil, fmt.Errorf("%w: %s has had %d queues: export it and import it into a new directory", store.ErrFull,
-			t.s.dir, t.s.lastNumber)
+	number, err := t.freeNumber()
+	if err != nil {
+		return nil, err
 	}
-	t.s.lastNumber++
-	q := newQueue(name, t.s.lastNumber)
+	q := newQueue(name, number)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
 	t.set(appendIDKey(t.key[:0], 0, kindName, name), t.value)
 	q.swept = shortSlot(t.now)
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
+}
+
+// freeNumber returns the number of a new queue. Numbers go up until the last is used; from then on it looks for one
+// without any key.
+func (t *tx) freeNumber() (uint32, error) {
+	const last uint32 = math.MaxUint32 - 1 // so that each queue's range of keys has an end
+	if t.s.lastNumber < last && !t.s.numbersReused {
+		t.s.lastNumber++
+		return t.s.lastNumber, nil
+	}
+	t.s.numbersReused = true
+	if err := t.flush(); err != nil {
+		return 0, err
+	}
+	it, err := t.iterate(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	number, taken := t.s.lastNumber, true
+	for n := uint32(0); taken && n < last && it.Error() == nil; n++ {
+		if number++; number > last {
+			number = 1
+		}
+		taken = it.SeekGE(numberKey(number)) && binary.BigEndian.Uint32(it.Key()) == number
+	}
+	if err := t.end(it, nil); err != nil {
+		return 0, err
+	}
+	if taken {
+		return 0, fmt.Errorf("%w: %s has %d queues: delete some", store.ErrFull, t.s.dir, last)
+	}
+	t.s.lastNumber = number
+	return number, nil
 }
 
 // touch has the queue's counters stored.
@@ -138,14 +165,14 @@ func (t *tx) set(key, value []byte) {
 }
 
 func (t *tx) remove(key []byte) {
-	t.key = key
+	t.key, t.s.room.removed = key, true
 	if err := t.batch.Delete(key, nil); err != nil {
 		t.s.fail(err)
 	}
 }
 
 func (t *tx) removeRange(from, to []byte) {
-	t.s.reserve.emptied.Store(true)
+	t.s.room.removed = true
 	if err := t.batch.DeleteRange(from, to, nil); err != nil {
 		t.s.fail(err)
 	}
@@ -225,21 +252,6 @@ func (t *tx) each(q *queue, x *index, from entry, last int64, f func(e entry, va
 	return err
 }
 
-// take returns the first entries of an index, as long as more says so of the next one and their number, and the entry
-// behind them. The caller has flushed.
-func (t *tx) take(q *queue, x *index, more func(e entry, n int) bool) (all []entry, rest entry, err error) {
-	rest = entry{at: never}
-	err = t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		if !more(e, len(all)) {
-			rest = e
-			return false, nil
-		}
-		all = append(all, e)
-		return true, nil
-	})
-	return all, rest, err
-}
-
 // earliest returns the first due entry, or one that never comes.
 func (t *tx) earliest(q *queue) (entry, error) {
 	if q.due.exact {
@@ -248,7 +260,11 @@ func (t *tx) earliest(q *queue) (entry, error) {
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
-	_, first, err := t.take(q, &q.due, func(entry, int) bool { return false })
+	first := entry{at: never}
+	err := t.each(q, &q.due, q.due.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		first = e
+		return false, nil
+	})
 	if err == nil {
 		q.due.startAt(first, true)
 	}
@@ -283,41 +299,76 @@ func (q *queue) soonest() int64 {
 // load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
 func (s *Store) load() error {
 	r := &reader{s: s, src: s.db}
-	n, err := r.names()
+	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
 	if err != nil {
 		return err
 	}
-	for _, name := range n.stray {
-		s.setAside(name, 0, corrupt("it has no number of its own"))
-	}
-	it, err := r.iterate(nil, nil) // for all queues, since creating one takes longer than the reads of a queue
+	queues, err := r.iterate(nil, nil)
 	if err != nil {
-		return err
+		return errors.Join(err, it.Close())
 	}
-	defer it.Close() // its errors belong to queues that are set aside
-	for number, name := range n.queues {
-		if s.lastNumber = max(s.lastNumber, number); name == "" {
-			continue
+	named := map[uint32]string{}
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
+		name, number := string(it.Key()[prefixLength:]), uint32(0)
+		if len(it.Value()) == 4 {
+			number = binary.BigEndian.Uint32(it.Value())
 		}
-		s.queues[name] = newQueue(name, number)
-		if err := s.loadQueue(it, s.queues[name]); errors.Is(err, store.ErrCorrupt) {
-			s.setAside(name, number, err)
-		} else if err != nil {
-			return err
+		q := newQueue(name, 0)
+		switch other, taken := named[number]; {
+		case number == 0:
+			err = corrupt("its number is %x", it.Value())
+		case taken:
+			err = corrupt("its number %d is that of queue %q too", number, other)
+		default:
+			named[number] = name
+			q, err = s.loadQueue(queues, name, number)
 		}
+		s.queues[name] = q
+		err = s.setAside(q, err)
 	}
-	return s.loadRequests(r)
+	queues.Close() // its errors belong to queues that are set aside
+	if err = r.end(it, err); err == nil {
+		err = s.loadRequests(r)
+	}
+	if err == nil {
+		err = s.loadLastNumber(r)
+	}
+	return err
 }
 
-// setAside refuses a queue that is damaged.
-func (s *Store) setAside(name string, number uint32, err error) {
-	s.logger.Error("later: a queue is damaged and refused", "dir", s.dir, "queue", name, "cause", err)
+// setAside refuses a queue that is damaged; it returns other errors.
+func (s *Store) setAside(q *queue, err error) error {
+	if !errors.Is(err, store.ErrCorrupt) {
+		return err
+	}
+	s.logger.Error("later: a queue is damaged and refused", "dir", s.dir, "queue", q.name, "cause", err)
+	q.damage = fmt.Errorf("queue %q is damaged: %w; %s", q.name, err, s.recoverAdvice())
+	return nil
+}
+
+// loadLastNumber finds the highest number in use, also of a queue that has lost its name.
+func (s *Store) loadLastNumber(r *reader) error {
+	it, err := r.iterate(nil, nil)
+	if err != nil {
+		return err
+	}
+	if it.Last() && len(it.Key()) >= 4 {
+		s.lastNumber = binary.BigEndian.Uint32(it.Key())
+	}
+	return r.end(it, nil)
+}
+
+// loadQueue reads a queue with an iterator that may be used for others before and after, since creating one takes
+// longer than the reads here. With an error it returns the queue to refuse.
+func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
 	q := newQueue(name, number)
-	q.damage = fmt.Errorf("queue %q is damaged: %w; %s", name, err, s.recoverAdvice())
-	s.queues[name] = q
+	if err := s.fillQueue(it, q); err != nil {
+		return newQueue(name, number), err
+	}
+	return q, nil
 }
 
-func (s *Store) loadQueue(it *pebble.Iterator, q *queue) error {
+func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 	boundTo(it, q.number, kindMeta)
 	var m meta
 	var err error

@@ -2,8 +2,8 @@ package diskstore
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -55,30 +55,22 @@ func (r *reader) iterate(from, to []byte) (*pebble.Iterator, error) {
 	return it, r.s.unreadable(err)
 }
 
-// all calls f for the keys of a kind of a queue, from an id on, until f returns an error. errStopped is none.
-func (r *reader) all(queue uint32, kind byte, from string, f func(id string, value []byte) error) error {
-	it, err := r.iterate(appendIDKey(nil, queue, kind, from), appendKey(nil, queue, kind+1))
-	if err != nil {
-		return err
-	}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		err = f(string(it.Key()[prefixLength:]), it.Value())
-	}
-	if err == errStopped {
-		err = nil
-	}
-	return r.end(it, err)
-}
-
-// errStopped ends a reading in good order.
-var errStopped = errors.New("stopped")
-
 // end closes an iterator and returns err, else the iterator's error.
 func (r *reader) end(it *pebble.Iterator, err error) error {
 	if closed := it.Close(); err == nil {
 		return r.s.unreadable(closed)
 	}
 	return err
+}
+
+// sentDue returns the due time that a message was sent with, without reading the message.
+func (r *reader) sentDue(queue uint32, id string) (due int64, ok bool, err error) {
+	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
+		m, bad := parseMessage(value[:min(len(value), timeLength)])
+		due = m.due
+		return bad
+	})
+	return due, ok, err
 }
 
 // envelope returns the bytes of a message. whole is false when they are too short to contain the due time.
@@ -93,13 +85,17 @@ func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool,
 	return text, whole, ok, err
 }
 
-// options returns a message with its options; none when it does not exist or cannot be read.
-func (r *reader) options(queue uint32, id string) (m store.Message, err error) {
+// dedupWindow returns the dedup window of a message: 0 when it does not have one or cannot be read.
+func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
 	text, whole, ok, err := r.envelope(queue, id)
-	if ok && whole && envelope.Decode(text, &m) != nil {
-		m = store.Message{}
+	if err != nil || !ok || !whole {
+		return 0, err
 	}
-	return m, err
+	var m store.Message
+	if envelope.Decode(text, &m) != nil {
+		return 0, nil // the options of an unreadable message are unknown
+	}
+	return m.DedupWindow, nil
 }
 
 // record returns the record of a message that was sent to be due at a time.
@@ -142,13 +138,14 @@ type view struct {
 // by the writer at that moment. The caller is within a call, and closes the view.
 func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *queue)) (*view, error) {
 	v := &view{reader: reader{s: s}, queue: name}
-	err := s.doSized(ctx, name, urgent, 0, func(t *tx) error {
+	var failed error
+	err := s.do(ctx, name, urgent, func(t *tx) {
 		q := s.queue(name)
-		if q.damage != nil {
-			return q.damage
+		if failed = q.damage; failed != nil {
+			return
 		}
-		if err := t.flush(); err != nil {
-			return err
+		if failed = t.flush(); failed != nil {
+			return
 		}
 		v.snapshot = s.db.NewSnapshot()
 		v.src, v.number, v.now = v.snapshot, q.number, t.now
@@ -156,8 +153,10 @@ func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *qu
 		if prepare != nil {
 			prepare(t, q)
 		}
-		return nil
 	})
+	if err == nil { // else the writer may never leave it
+		err = failed
+	}
 	if err != nil {
 		if !s.isStuck() {
 			err = v.close(err)
@@ -175,16 +174,18 @@ func (v *view) close(err error) error {
 	views := []*indexView{v.due, v.dead, v.groups}
 	views = slices.DeleteFunc(views, func(x *indexView) bool { return x == nil || len(x.found) == 0 })
 	if len(views) > 0 {
-		v.s.post(v.queue, func(*tx) error {
-			q := v.s.queue(v.queue)
-			for _, index := range q.indexes() {
-				for _, x := range views {
-					if q.number == v.number && index.kind == x.kind {
+		v.s.post(v.queue, func(*tx) {
+			q := v.s.queues[v.queue]
+			if q == nil || q.number != v.number {
+				return
+			}
+			for _, x := range views {
+				for _, index := range q.indexes() {
+					if index.kind == x.kind {
 						index.learnFrom(x)
 					}
 				}
 			}
-			return nil
 		})
 	}
 	if closed := v.s.guarded(v.snapshot.Close); err == nil {

@@ -233,7 +233,7 @@ func (r *recovery) copyQueues(from *reader) error {
 			for name = recoveredName(number); slices.Contains(used, name); {
 				name += "-again"
 			}
-			n.note("names", 1, "the name of queue number %d is lost: it is called %s", number, name)
+			n.note("names", 1, fmt.Sprintf("the name of queue number %d is lost: it is called %s", number, name))
 		}
 		if err := r.copyQueue(from, name, number); err != nil {
 			return err
@@ -266,21 +266,22 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 	}
 	it.First()
 	for begin := true; err == nil && (begin || it.Valid()); begin = false {
-		err = r.s.doSized(r.ctx, name, inOrder, 0, func(t *tx) error {
-			q, err := t.create(name)
-			if err = cmp.Or(err, t.checkRoom()); err != nil {
-				return err
+		var failed error
+		err = r.s.do(r.ctx, name, inOrder, func(t *tx) {
+			q, bad := t.create(name)
+			if failed = cmp.Or(bad, t.checkRoom()); failed != nil {
+				return
 			}
 			if begin {
 				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
 					swept: q.swept})
 				t.touch(q)
 			}
-			for ; it.Valid() && err == nil && t.batch.Len() < maxGroupBytes; it.Next() {
-				err = r.copyKey(t, q, from, &found, it.Key(), it.Value())
+			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {
+				failed = r.copyKey(t, q, from, &found, it.Key(), it.Value())
 			}
-			return err
 		})
+		err = cmp.Or(err, failed)
 	}
 	found.report(name, "", r.report)
 	return from.end(it, err)
@@ -296,7 +297,7 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 			return err
 		}
 		if p.damaged {
-			found.add("unreadable", badMessages, id)
+			found.add("unreadable", id)
 		}
 		t.addMessage(q, id, value)
 		t.joinGroup(q, id, p.group)

@@ -13,8 +13,7 @@ type request struct {
 	queue  string // "" for the store itself
 	urgent bool
 	large  bool // it writes more than largeRequest bytes
-	run    func(*tx) error
-	err    error         // of run
+	run    func(*tx)
 	done   chan struct{} // gets a token when all that the call did and saw is durable
 
 	mu    sync.Mutex
@@ -45,7 +44,7 @@ func (r *request) execute(t *tx) {
 	if !begin {
 		return
 	}
-	r.err = r.run(t)
+	r.run(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stage = executed
@@ -82,21 +81,17 @@ const (
 	inOrder = false
 )
 
-// do has the writer execute something on a queue, "" for the store, and returns like doSized.
+// do has the writer execute a call on a queue, "" for the store, and returns when all that the call did and saw is
+// durable. When ctx ends first it returns its cause, and says so if the call may have taken effect.
 func (s *Store) do(ctx context.Context, queue string, urgent bool, run func(*tx)) error {
-	return s.doSized(ctx, queue, urgent, 0, func(t *tx) error {
-		run(t)
-		return nil
-	})
+	return s.doSized(ctx, queue, urgent, 0, run)
 }
 
 // largeRequest is how many bytes a request writes at most that comes before large ones.
 const largeRequest = 64 << 10
 
-// doSized has the writer execute a call on a queue, "" for the store, that writes about size bytes. It returns the error
-// of run when all that the call did and saw is durable. When ctx ends first it returns its cause, and says so if the call
-// may have taken effect.
-func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx) error) error {
+// doSized is do for a call that writes about size bytes.
+func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx)) error {
 	r := requests.Get().(*request)
 	r.queue, r.urgent, r.large, r.run = queue, urgent, size > largeRequest, run
 	if err := s.enter(ctx); err != nil {
@@ -106,10 +101,9 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 	s.backlog.add(r)
 	select {
 	case <-r.done:
-		err := r.err
-		r.run, r.err, r.stage = nil, nil, waiting
+		r.run, r.stage = nil, waiting
 		requests.Put(r)
-		return err
+		return nil
 	case <-s.failed:
 		r.abandon(s.stuck)
 		return s.failure
@@ -120,7 +114,7 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 	}
 	select {
 	case <-r.done: // just in time
-		return r.err
+		return nil
 	default:
 		return fmt.Errorf("outcome unknown, the store is executing the call: %w", context.Cause(ctx))
 	}
@@ -128,7 +122,7 @@ func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int
 
 // post has the writer execute something without waiting for it. The caller is within a call, or left behind by one when
 // Pebble gave up; then the writer may have ended.
-func (s *Store) post(queue string, run func(*tx) error) {
+func (s *Store) post(queue string, run func(*tx)) {
 	if s.hasFailed() {
 		return
 	}

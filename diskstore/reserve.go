@@ -38,8 +38,8 @@ const (
 // minReserve is the smallest reserve that is worth having.
 const minReserve = 1 << 20
 
-// checkFull is how often the disk is checked while it is full or too full for sends, or the reserve is missing. The disk
-// is no longer full when it has room for the reserve and half as much.
+// checkFull is how often the disk is checked while it is full, or the reserve is missing. The disk is no longer full
+// when it has room for the reserve and half as much.
 const checkFull = time.Second
 
 // Pebble's names of its reasons to write files.
@@ -49,15 +49,13 @@ const (
 )
 
 // reserve is the file system that Pebble uses. It frees the reserve when the disk is full, for the log, the tables that
-// are made of it, and the manifest. Compactions can wait: on a full disk they leave half of the reserve alone.
+// are made of it, and the manifest. Compactions, which can wait for a while, do so until there is room again.
 type reserve struct {
 	vfs.FS
 	s       *Store
 	fence   fence
 	size    int64        // of the reserve; 0 for none
 	waiting atomic.Int64 // writes that found no room and wait for some
-	tables  atomic.Int64 // the same of tables that are made of the log
-	emptied atomic.Bool  // ranges were removed since the last flush
 
 	mu      sync.Mutex
 	changed sync.Cond // of the state
@@ -69,16 +67,18 @@ type reserve struct {
 
 // reserveState is how full the disk is, as far as it is known.
 type reserveState struct {
-	made    bool   // the reserve exists
-	freed   int    // how often it was freed
-	full    bool   // the disk was full when it was last written to, and no check has seen room since
-	tight   bool   // a send was refused since the last check
-	merge   bool   // and merging all tables needs less room than there is
-	making  bool   // makeRoom is under way
-	written uint64 // bytes of the log when it was last under way
-	looks   int    // how often a check looked for room
-	watched bool   // there is a loop that checks for room
-	opened  bool
+	made      bool      // the reserve exists
+	freed     int       // how often it was freed
+	full      bool      // the disk was full when it was last written to, and no check has seen room since
+	stalled   bool      // the writer, or the opening of the store, waits for tables to be merged
+	merges    int       // how many compactions may yet fail while the disk is full
+	tableless bool      // a table could not be written that the writer waits for
+	gaveUp    bool      // that has happened since the disk is full
+	behind    bool      // compactions do not keep up with sends
+	counted   time.Time // when that was found out
+	looks     int       // how often a check looked for room
+	watched   bool      // there is a loop that checks for room
+	opened    bool
 }
 
 // state returns the state of this moment.
@@ -90,7 +90,7 @@ func (r *reserve) state() reserveState {
 
 // newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
 func newReserve(s *Store) *reserve {
-	r := &reserve{FS: s.fs, s: s, size: s.reserveSize}
+	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, reserveState: reserveState{stalled: true}}
 	r.over, r.cancel = context.WithCancel(context.Background())
 	r.changed.L = &r.mu
 	info, err := r.FS.Stat(r.path())
@@ -119,19 +119,26 @@ func (r *reserve) free(cause error, frees int) (again bool) {
 		}
 		r.made = false
 	}
-	r.setFull(cause)
+	r.setFull("sends are refused, claims and acks go on while the reserve lasts", cause)
 	return r.freed > frees
 }
 
+// postpone is called when a compaction finds the disk full. The reserve is not for that.
+func (r *reserve) postpone(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.merges = max(0, r.merges-1)
+	r.setFull("sends are refused, and tables are merged when there is room again", cause)
+}
+
 // setFull notes that the disk is full. The caller holds the lock.
-func (r *reserve) setFull(cause error) {
+func (r *reserve) setFull(text string, cause error) {
 	if r.ended() {
 		return
 	}
 	if !r.full {
 		r.full = true
-		r.s.logger.Error("later: the disk is full; sends are refused, claims and acks go on while the reserve lasts",
-			"dir", r.s.dir, "cause", cause)
+		r.s.logger.Error("later: the disk is full; "+text, "dir", r.s.dir, "cause", cause)
 	}
 	r.watch()
 }
@@ -167,8 +174,8 @@ func (r *reserve) watch() {
 	})
 }
 
-// check ends the state of being full when there is room, and makes the reserve when there is room for that too. Else it
-// has room made. It reports whether nothing is left to do.
+// check ends the state of being full when there is room, and makes the reserve when there is room for that too. It
+// reports whether nothing is left to do.
 func (r *reserve) check() (done bool) {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
@@ -179,20 +186,15 @@ func (r *reserve) check() (done bool) {
 	enough := errors.Is(err, vfs.ErrUnsupported) ||
 		err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
-		r.full = false
+		r.full, r.stalled, r.gaveUp = false, false, false
 		r.s.logger.Info("later: the disk has room again", "dir", r.s.dir)
 	}
 	if !r.made && r.size > 0 && err == nil {
 		r.build(usage)
 	}
-	if (r.full || r.tight) && !r.making && r.opened {
-		r.making = true
-		r.s.loops.Go(r.makeRoom)
-	}
-	r.tight = false
 	r.looks++
 	r.changed.Broadcast()
-	r.watched = r.full || r.making || !r.made && r.size > 0
+	r.watched = r.full || !r.made && r.size > 0
 	return !r.watched
 }
 
@@ -201,21 +203,30 @@ func (r *reserve) begin() {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.opened = true
+	r.stalled, r.opened = false, true
 	if err != nil { // no check could find out when to make it again
 		r.size = 0
 	}
 	r.size = min(r.size, int64(usage.TotalBytes/reserveOfVolume))
-	switch info, err := r.FS.Stat(r.path()); {
+	switch {
 	case r.size == 0:
-	case r.made && err == nil:
-		r.size = min(r.size, info.Size())
+	case r.made:
+		r.fit(usage)
 		r.named(r.complete) // in a copy of the directory it may take up less space than its length
 	default:
 		if r.build(usage); !r.made {
 			r.watch()
 		}
 	}
+}
+
+// fit makes the reserve no larger than it is already, or than suits the free space.
+func (r *reserve) fit(usage vfs.DiskUsage) {
+	size := int64(usage.AvailBytes / reserveOfFree)
+	if info, err := r.FS.Stat(r.path()); err == nil {
+		size = max(size, info.Size())
+	}
+	r.size = min(r.size, size)
 }
 
 // build makes the reserve if that leaves the room that sends need. The caller holds the lock.
@@ -290,7 +301,7 @@ func (r *reserve) named(change func() error) error {
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
-// Create implements vfs.FS. A compaction waits on a full disk: Pebble would try again at once, for ever. A marker
+// Create implements vfs.FS. A table waits while the disk is full: Pebble would try again at once, for ever. A marker
 // comes after the file that it names: Pebble syncs the directory only behind it, and a power failure might leave the
 // marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
@@ -299,17 +310,35 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 			return nil, err
 		}
 	}
-	if state := r.state(); category == forCompaction && state.full && state.opened {
-		r.awaitLook(new(atomic.Int64))
+	if category == forCompaction || category == forFlush {
+		if err := r.awaitTable(category); err != nil {
+			return nil, err
+		}
+		err = r.named(func() error {
+			f, err = r.FS.Create(name, category)
+			return err
+		})
+	} else {
+		err = r.insist(name, func() error {
+			f, err = r.FS.Create(name, category)
+			return err
+		})
 	}
-	err = r.insist(name, func() error {
-		f, err = r.FS.Create(name, category)
-		return err
-	})
 	if err != nil {
 		return nil, err
 	}
 	return r.newFile(name, f, category), nil
+}
+
+// setStalled is called by Pebble when the writer has to wait until tables are merged, and when that wait ends. During
+// the wait compactions are as urgent as the log.
+func (r *reserve) setStalled(stalled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stalled != stalled {
+		r.stalled = stalled
+		r.changed.Broadcast()
+	}
 }
 
 // ReuseForWrite is called for a log that is written over an older one.
@@ -346,26 +375,28 @@ type reserveFile struct {
 	name     string
 	category vfs.DiskWriteCategory
 	resumed  time.Time // when the last write of a compaction returned
-	hurries  bool      // a compaction does not pause
 }
 
 func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
 	f = &reserveFile{File: f, r: r, name: name, category: category}
 	if category == forLog && r.s.syncEvery > 0 {
-		log := &lazyLog{File: f}
-		r.s.log.Store(log)
-		return log
+		f = r.s.logs.add(f)
 	}
 	return f
 }
 
 // Write writes all of p, trying once more if the disk was full and the reserve is free now. When that is used up, too,
-// it waits until there is room. A failed sync is never tried again, because the
+// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because the
 // content of the disk is unknown then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
+	if f.category == forCompaction {
+		f.r.pace(f.resumed)
+		defer func() { f.resumed = time.Now() }()
+	}
 	state := f.r.state()
-	if f.category == forCompaction && state.opened { // the opening waits for its compactions
-		return f.writeMerged(p, state.full)
+	canWait := f.category == forCompaction && !state.stalled // and leaves the reserve alone
+	if canWait && state.full && !f.r.mayMerge() {
+		return 0, syscall.ENOSPC // Pebble removes the output of the compaction so far
 	}
 	frees := state.freed
 	var group uint64
@@ -376,13 +407,22 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if err == nil && group > 0 && f.r.s.isOwned() {
 		f.r.s.written.reached(group)
 	}
-	waiting := &f.r.waiting
-	if f.category == forFlush || f.category == forCompaction {
-		waiting = &f.r.tables
+	if err == nil || !isFullError(err) {
+		return n, err
+	}
+	if canWait {
+		f.r.postpone(err)
+		return n, err
 	}
 	for err != nil && isFullError(err) {
-		if !f.r.free(err, frees) && (!f.r.isOurs(f.name) || !f.r.awaitLook(waiting)) {
-			break
+		if !f.r.free(err, frees) {
+			if f.category == forFlush || f.category == forCompaction {
+				f.r.noTable()
+				break
+			}
+			if !f.r.isOurs(f.name) || !f.r.awaitLook() {
+				break
+			}
 		}
 		frees = f.r.state().freed
 		var more int
@@ -393,49 +433,6 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 		err = io.ErrShortWrite
 	}
 	return n, err
-}
-
-// writeMerged writes the output of a compaction. An error has Pebble remove all of it and begin again.
-func (f *reserveFile) writeMerged(p []byte, full bool) (n int, err error) {
-	f.pause()
-	defer func() { f.resumed = time.Now() }()
-	if full {
-		usage, err := f.r.FS.GetDiskUsage(f.r.s.dir)
-		if err == nil && usage.AvailBytes < f.r.part(mergeFloor) {
-			return 0, syscall.ENOSPC
-		}
-	}
-	if n, err = f.write(p); err != nil && isFullError(err) {
-		f.r.mu.Lock()
-		defer f.r.mu.Unlock()
-		f.r.setFull(err)
-	}
-	return n, err
-}
-
-const (
-	// maxPause bounds the pause of a compaction after a write.
-	maxPause = 20 * time.Millisecond
-	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower.
-	manySublevels = 3
-)
-
-// pause pauses a compaction for as long as it has worked since the last write, so that it leaves half of a core and half
-// of the disk's time to claims and to the fsyncs of the log. A compaction that is behind does not pause.
-func (f *reserveFile) pause() {
-	if f.resumed.IsZero() {
-		f.hurries = f.r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
-		return
-	}
-	if f.hurries {
-		return
-	}
-	timer := time.NewTimer(min(time.Since(f.resumed), maxPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-f.r.over.Done():
-	}
 }
 
 // write writes p unless the store has stopped.
@@ -449,15 +446,21 @@ func (f *reserveFile) write(p []byte) (n int, err error) {
 
 // report describes how well the store is prepared for a full disk.
 func (r *reserve) report() store.CheckResult {
-	state := r.state()
-	f := store.CheckResult{Severity: store.SeverityNote, Check: "reserve",
-		Text: "nothing is reserved for claims and acks on a full disk: there is too little room, or files cannot be reserved"}
-	if state.full {
-		f.Severity, f.Advice = store.SeverityWarning, "free some space"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := store.CheckResult{Severity: store.SeverityNote, Check: "reserve"}
+	switch {
+	case r.full:
+		f.Severity = store.SeverityWarning
 		f.Text = "the disk was full a moment ago: sends are refused, and claims and acks use the reserve"
-	} else if state.made {
+		f.Advice = "free some space"
+	case r.made:
 		f.Severity, f.Count = store.SeverityOK, r.size
 		f.Text = fmt.Sprintf("%s are reserved for claims and acks on a full disk", formatBytes(uint64(r.size)))
+	case r.size == 0:
+		f.Text = "nothing can be reserved for a full disk here"
+	default:
+		f.Text = "nothing is reserved for claims and acks on a full disk, because there is too little room"
 	}
 	return f
 }

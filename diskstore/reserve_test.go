@@ -387,7 +387,7 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if got := purgeAll(t, s, "mixed", store.StateDead) + purgeAll(t, s, "q", store.StateScheduled); got != 0 {
 		t.Errorf("%d messages were purged in states without any", got)
 	}
-	if got := purgeAll(t, s, "q", store.StateNone); got != n-acked {
+	if got := purgeAll(t, s, "q", store.StateReady); got != n-acked {
 		t.Errorf("%d messages were purged, want %d", got, n-acked)
 	}
 	if got := live(t, s, "q"); len(got) > 0 {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,12 +31,18 @@ const (
 
 // room is the space on the disk as the writer knows it.
 type room struct {
-	used   uint64    // by the store's files
-	looked time.Time // when that was found out
+	used    uint64    // by the store's files
+	looked  time.Time // when that was found out
+	removed bool      // keys were removed since the last flush
+	flushed time.Time // when makeRoomOfDeletions flushed last
 }
 
-// maxMessage is about the size of the largest message.
-const maxMessage = store.MaxPayload + 64<<10
+const (
+	// flushEvery is how often a store without room for sends flushes its memory tables, if keys were removed.
+	flushEvery = 2 * time.Second
+	// maxMessage is about the size of the largest message.
+	maxMessage = store.MaxPayload + 64<<10
+)
 
 // requiredRoom returns how many bytes a store of a size leaves free on a disk.
 func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
@@ -77,76 +83,49 @@ func (t *tx) checkRoom() error {
 	case err != nil:
 		t.full = fmt.Errorf("%w: the free space of %s is unknown: %w", store.ErrUnavailable, t.s.dir, err)
 	case usage.AvailBytes < need:
-		t.s.askForRoom(usage.AvailBytes)
+		t.s.makeRoomOfDeletions(usage.AvailBytes)
 		t.full = fmt.Errorf("%w: the disk of %s has %s left and %s are kept for claims and acks: free some space",
 			store.ErrFull, t.s.dir, formatBytes(usage.AvailBytes), formatBytes(need))
 	}
 	return t.full
 }
 
-// askForRoom has the next check make room, because a send was refused. All tables are merged if the messages surely fit
-// into half of the free space.
-func (s *Store) askForRoom(left uint64) {
+// makeRoomOfDeletions has Pebble write deletions since the last time to a table, and then merge the tables if the
+// messages that are left fit into half of the free space. Without it the deletions stay in a memory table until more is
+// written, which a store that refuses sends does not do.
+func (s *Store) makeRoomOfDeletions(left uint64) {
+	now := time.Now()
+	if !s.room.removed || now.Sub(s.room.flushed) < flushEvery {
+		return
+	}
+	s.room.flushed = now
 	messages := uint64(0)
 	for _, q := range s.queues {
 		messages += uint64(q.due.n + q.dead.n + int64(len(q.held)))
 	}
-	r := s.reserve
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.tight, r.merge = true, messages <= left/2/maxMessage; !r.ended() {
-		r.watch()
+	merge := messages <= left/2/maxMessage
+	flushed, err := s.flush()
+	if errors.Is(err, errBehind) {
+		return // a later send tries again
 	}
-}
-
-// makeRoom has Pebble write its memory table if something was written since the last time, so that tables in removed
-// ranges are removed, and others are merged. Without it removals stay in memory until more is written, which a store
-// that refuses sends does not do.
-func (r *reserve) makeRoom() {
-	err := r.flush()
-	r.mu.Lock()
-	merge := r.merge
-	r.mu.Unlock()
-	if err == nil && merge {
-		err = r.s.mergeTables()
+	s.room.removed = false
+	if err != nil {
+		s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
+		return
 	}
-	if err != nil && !errors.Is(err, errBehind) && !r.ended() {
-		r.s.logger.Warn("later: tables cannot be merged to make room", "dir", r.s.dir, "cause", err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.making = false
-}
-
-// errBehind is the error of a flush that is useless, or would make the writer wait: until another memory table is
-// written, or until tables are merged, which may need the room that this flush is to make.
-var errBehind = errors.New("nothing was written, or tables are not merged as fast as new ones are asked for")
-
-func (r *reserve) flush() (err error) {
-	defer recovered(&err)
-	m := r.s.db.Metrics()
-	r.mu.Lock()
-	most := int32(flushSublevels)
-	if r.emptied.Load() {
-		most = changeSublevels
-	}
-	behind := m.WAL.BytesWritten == r.written || m.MemTable.Count > 1 || m.Levels[0].Sublevels >= most
-	if !behind {
-		r.written = m.WAL.BytesWritten
-		r.emptied.Store(false)
-	}
-	r.mu.Unlock()
-	if behind {
-		return errBehind
-	}
-	flushed, err := r.s.db.AsyncFlush()
-	if err == nil {
+	s.loops.Go(func() {
 		select {
 		case <-flushed:
-		case <-r.over.Done():
+		case <-s.reserve.over.Done():
+			return
 		}
-	}
-	return err
+		if !merge {
+			return
+		}
+		if err := s.mergeTables(); err != nil && !s.reserve.ended() {
+			s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
+		}
+	})
 }
 
 // mergeTables has Pebble merge all tables, until the store ends. Pebble panics when it cannot write its list of files.
@@ -168,19 +147,19 @@ func (s *Store) fittingMemTable() uint64 {
 // change is refused as soon as the disk might not have the room for it, and a write that finds no room waits until
 // there is some. The last of the reserve is kept for changes that make room: purges, cancels and removals.
 
-// The floors are these parts of the reserve: below the first compactions write nothing, below the second a change is
-// refused, below the third also one that makes room.
+// The floors are these parts of the reserve: below the first a change is refused, below the second also one that makes
+// room.
 const (
-	mergeFloor  = 2
 	changeFloor = 4
 	purgeFloor  = 16
 )
 
-// At stopSublevels of new tables Pebble holds the writer up until they are merged. While that has no room, changes are
-// refused from changeSublevels on. From flushSublevels on, no flush makes room, unless whole ranges were removed.
+// The store may have so many sublevels of new tables while they cannot be merged for want of room: then changes are
+// refused, and later also changes that make room. At stopSublevels Pebble holds the writer up until tables are merged.
+// From manySublevels on, merging them may use the reserve.
 const (
-	flushSublevels  = 8
-	changeSublevels = 28
+	changeSublevels = 11
+	purgeSublevels  = 28
 	stopSublevels   = 32
 )
 
@@ -188,19 +167,21 @@ const (
 func (t *tx) checkChange(c change) error {
 	r := t.s.reserve
 	state := r.state()
-	if !state.full {
+	if !state.full || state.made {
 		return nil
 	}
+	need := r.floor(c) + uint64(2*t.batch.Len())
 	usage, err := r.FS.GetDiskUsage(t.s.dir)
 	if err != nil {
 		return nil // the write will tell
 	}
-	floor := r.part(changeFloor)
+	sublevels := t.s.db.Metrics().Levels[0].Sublevels
+	r.setStalled(sublevels >= manySublevels)
+	most := int32(changeSublevels)
 	if c == makesRoom {
-		floor = r.part(purgeFloor)
+		most = purgeSublevels
 	}
-	short := !state.made && (r.isUsedUp() || usage.AvailBytes < floor+uint64(2*t.batch.Len()))
-	if short || t.s.db.Metrics().Levels[0].Sublevels >= changeSublevels {
+	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= most && state.gaveUp {
 		return t.s.fullError()
 	}
 	return nil
@@ -213,15 +194,23 @@ func (s *Store) fullError() error {
 		"and calls go on by themselves when there is room", store.ErrFull, s.dir, formatBytes(usage.AvailBytes))
 }
 
-// part returns a part of the reserve.
-func (r *reserve) part(of uint64) uint64 {
+// floor returns how much room a change must leave.
+func (r *reserve) floor(c change) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return uint64(max(r.size, minReserve)) / of
+	size := uint64(max(r.size, minReserve))
+	if c == makesRoom {
+		return size / purgeFloor
+	}
+	return size / changeFloor
 }
 
 // isUsedUp reports whether something that Pebble must write found no room, after the reserve was freed.
-func (r *reserve) isUsedUp() bool { return r.isWaiting() || r.tables.Load() > 0 }
+func (r *reserve) isUsedUp() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isWaiting() || r.tableless
+}
 
 // isWaiting reports whether the log, or another file that Pebble cannot do without, waits for room. No call can be
 // answered then, because answers wait for the log.
@@ -231,7 +220,7 @@ func (r *reserve) isWaiting() bool { return r.waiting.Load() > 0 }
 func (r *reserve) insist(name string, f func() error) error {
 	for {
 		err := r.try(func() error { return r.named(f) })
-		if err == nil || !isFullError(err) || !r.isOurs(name) || !r.awaitLook(&r.waiting) {
+		if err == nil || !isFullError(err) || !r.isOurs(name) || !r.awaitLook() {
 			return err
 		}
 	}
@@ -240,20 +229,107 @@ func (r *reserve) insist(name string, f func() error) error {
 // isOurs reports whether a file is one of the store's own, and not of a backup.
 func (r *reserve) isOurs(name string) bool { return r.FS.PathDir(name) == r.s.dir }
 
-// awaitLook waits until a check has looked for room, and is counted meanwhile. It returns false if the store is being
-// closed, or is not open yet: then only tables wait, because Pebble would try again at once, for ever.
-func (r *reserve) awaitLook(waiting *atomic.Int64) bool {
+// awaitLook waits until a check has looked for room. It returns false if the store is not open yet, or is being closed.
+func (r *reserve) awaitLook() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opened && waiting != &r.tables {
+	if !r.opened {
 		return false
 	}
-	waiting.Add(1)
-	defer waiting.Add(-1)
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
 	for looks := r.looks; looks == r.looks && !r.ended(); {
 		r.changed.Wait()
 	}
 	return !r.ended()
+}
+
+// awaitTable waits with a new table until a check has looked for room, if the disk is too full for it. The reserve is
+// for tables that the writer waits for, and not for others. It returns ENOSPC if there is still no room: Pebble then
+// tries again, but first drops tables that only need to be removed.
+func (r *reserve) awaitTable(category vfs.DiskWriteCategory) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	urgent := func() bool { return category == forFlush || r.stalled }
+	waits := func() bool { return urgent() && r.tableless || !urgent() && r.full && r.merges == 0 }
+	for looks := r.looks; looks == r.looks && waits() && !r.ended(); {
+		r.changed.Wait()
+	}
+	switch {
+	case urgent():
+		r.tableless = false
+	case r.full && r.merges == 0:
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// merge lets compactions use some room of a full disk, down to the floor of changes, because ranges were removed: they
+// write next to nothing then, and their inputs are removed. One that began before may be in the way and fail.
+func (r *reserve) merge() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.merges = 4
+	r.changed.Broadcast()
+}
+
+// mayMerge reports whether a compaction may write to a full disk.
+func (r *reserve) mayMerge() bool {
+	usage, err := r.FS.GetDiskUsage(r.s.dir)
+	floor := r.floor(changes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.merges > 0 && (err != nil || usage.AvailBytes < floor) {
+		r.merges--
+		return false
+	}
+	return r.merges > 0
+}
+
+// noTable is called when a table cannot be written that the writer waits for. Pebble removes the unfinished table, so
+// that the log has its room, and begins again.
+func (r *reserve) noTable() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tableless, r.gaveUp = true, true
+}
+
+const (
+	// maxPause bounds the pause of a compaction after a write.
+	maxPause = 20 * time.Millisecond
+	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower.
+	manySublevels = 3
+	// checkSublevels is how often they are counted.
+	checkSublevels = 100 * time.Millisecond
+)
+
+// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
+// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
+func (r *reserve) pace(resumed time.Time) {
+	now := time.Now()
+	r.mu.Lock()
+	hurry := r.stalled || r.ended() || resumed.IsZero()
+	count := !hurry && now.Sub(r.counted) >= checkSublevels
+	if count {
+		r.counted = now
+	}
+	behind := r.behind
+	r.mu.Unlock()
+	if count {
+		behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
+		r.mu.Lock()
+		r.behind = behind
+		r.mu.Unlock()
+	}
+	if hurry || behind {
+		return
+	}
+	timer := time.NewTimer(min(now.Sub(resumed), maxPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.over.Done():
+	}
 }
 
 // formatBytes formats a size for people.

@@ -116,7 +116,16 @@ func (t *tx) forget(q *queue) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	past, next, err := t.take(q, &q.forget, func(e entry, n int) bool { return e.at <= t.now && n < store.MaxBatch })
+	var past []entry
+	next := entry{at: never}
+	err := t.each(q, &q.forget, q.forget.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		if e.at > t.now || len(past) == store.MaxBatch {
+			next = e
+			return false, nil
+		}
+		past = append(past, e)
+		return true, nil
+	})
 	if err != nil {
 		return err
 	}

@@ -94,8 +94,8 @@ func TestRequestsThatWereLoadedAreInTheOrderOfTheirTime(t *testing.T) {
 	s = openIn(t, fs, clock)
 	defer s.Close()
 	var got string
-	for _, e := range s.requests.byTime.Items() {
-		got += e.id
+	for e := s.requests.byTime.Front(); e != nil; e = e.Next() {
+		got += e.Value.(*lastRequest).Session
 	}
 	if got != "zma" {
 		t.Errorf("the sessions are %s, want zma", got)

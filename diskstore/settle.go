@@ -183,11 +183,7 @@ func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) 
 	if rec, err = r.record(queue, id, 0); rec.stored || err != nil {
 		return rec, err == nil, err
 	}
-	ok, err = r.view(appendIDKey(r.key[:0], queue, kindMessage, id), func(value []byte) error {
-		m, bad := parseMessage(value[:min(len(value), timeLength)])
-		rec.due = m.due
-		return bad
-	})
+	rec.due, ok, err = r.sentDue(queue, id)
 	return rec, ok, err
 }
 
@@ -236,16 +232,14 @@ func (t *tx) cancelAll(q *queue, req store.CancelRequest) ([]store.CancelResult,
 	}
 	windows := make([]time.Duration, len(ids))
 	for i, id := range ids {
-		if failed[i] != nil || !req.KeepIDs && q.groups.n == 0 {
+		if failed[i] != nil {
 			continue
 		}
-		m, err := t.options(q.number, id)
+		if places[i].group, err = t.groupOf(q, id); err == nil && req.KeepIDs {
+			windows[i], err = t.dedupWindow(q.number, id)
+		}
 		if err != nil {
 			return nil, err
-		}
-		places[i].group = groupNumber(m.Group)
-		if req.KeepIDs {
-			windows[i] = m.DedupWindow
 		}
 	}
 	results := make([]store.CancelResult, len(ids))

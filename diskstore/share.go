@@ -1,6 +1,8 @@
 package diskstore
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,8 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/tidwall/btree"
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/envelope"
@@ -194,7 +194,7 @@ func (s *sharing) hold() (*holding, error) {
 	h.store, err = Open(s.dir, append(s.opts[:len(s.opts):len(s.opts)], whenLocked(listen))...)
 	if err != nil {
 		if h.listener != nil {
-			h.listener.Close()
+			h.listener.Close() // and the socket stays, since it may be that of another process by now
 		}
 		return nil, err
 	}
@@ -214,6 +214,7 @@ func (h *holding) endServing() {
 	case <-h.store.failed:
 	case <-h.closing:
 	}
+	removeSocket(h.listener)
 	h.server.Close()
 	h.http.Close()
 }
@@ -242,8 +243,8 @@ type lastRequest struct {
 
 // requestMemory belongs to the writer.
 type requestMemory struct {
-	bySession map[string]*lastRequest
-	byTime    *btree.BTreeG[entry] // sessions
+	bySession map[string]*list.Element
+	byTime    list.List // of *lastRequest, the first executed first
 }
 
 // claimReply is the remembered part of a claim.
@@ -259,7 +260,7 @@ func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q
 	if !ok {
 		return step(t, q)
 	}
-	last := t.s.requests.bySession[r.Session]
+	last := t.s.requests.last(r.Session)
 	switch {
 	case last == nil || last.Number < r.Number:
 		if result, err = step(t, q); err == nil {
@@ -276,6 +277,13 @@ func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q
 		err = codec.Decode(last.reply, &result)
 	}
 	return result, err
+}
+
+func (m *requestMemory) last(session string) *lastRequest {
+	if e := m.bySession[session]; e != nil {
+		return e.Value.(*lastRequest)
+	}
+	return nil
 }
 
 // remember writes a request and its result, with the changes of the call.
@@ -308,23 +316,26 @@ func remember[T any](t *tx, r store.Request, result *T) {
 
 func (m *requestMemory) add(e *lastRequest) {
 	if before := m.bySession[e.Session]; before != nil {
-		m.byTime.Delete(entry{before.at, e.Session})
+		m.byTime.Remove(before)
 	}
-	m.bySession[e.Session] = e
-	m.byTime.Set(entry{e.at, e.Session})
+	if m.bySession == nil {
+		m.bySession = map[string]*list.Element{}
+	}
+	m.bySession[e.Session] = m.byTime.PushBack(e)
 }
 
 // forgetRequests forgets up to two requests, so that their number is bounded by the time.
 func (t *tx) forgetRequests() {
 	m := &t.s.requests
 	for range 2 {
-		first, _ := m.byTime.Min()
-		if age := t.now - first.at; max(age, -age) <= rememberRequests.Milliseconds() {
+		first := m.byTime.Front()
+		e := first.Value.(*lastRequest)
+		if age := t.now - e.at; max(age, -age) <= rememberRequests.Milliseconds() {
 			return
 		}
-		m.byTime.Delete(first)
-		delete(m.bySession, first.id)
-		t.remove(appendIDKey(t.key[:0], 0, kindRequest, first.id))
+		m.byTime.Remove(first)
+		delete(m.bySession, e.Session)
+		t.remove(appendIDKey(t.key[:0], 0, kindRequest, e.Session))
 	}
 }
 
@@ -352,15 +363,24 @@ func isRequest(key, value string) bool {
 
 // loadRequests reads the last requests. One that cannot be read is as good as forgotten.
 func (s *Store) loadRequests(r *reader) error {
-	return r.all(0, kindRequest, "", func(session string, value []byte) error {
-		e, err := parseRequest(session, value)
+	it, err := r.iterate(appendKey(nil, 0, kindRequest), appendKey(nil, 0, kindRequest+1))
+	if err != nil {
+		return err
+	}
+	var all []*lastRequest
+	for valid := it.First(); valid; valid = it.Next() {
+		e, err := parseRequest(string(it.Key()[prefixLength:]), it.Value())
 		if err != nil {
 			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", err)
-			return nil
+			continue
 		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *lastRequest) int { return cmp.Compare(a.at, b.at) })
+	for _, e := range all {
 		s.requests.add(e)
-		return nil
-	})
+	}
+	return r.end(it, nil)
 }
 
 // recallClaim returns the result of a claim. Its messages are the ones that its lease still holds.

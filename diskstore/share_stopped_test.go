@@ -151,7 +151,7 @@ func TestAStoppedHolderIsNamedAndExecutesNoClaimsOfCallersThatHaveGone(t *testin
 			_, err := s.Claim(ctx, "q", claim)
 			want := fmt.Sprintf("process %d on ", holder.Process.Pid)
 			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), want) ||
-				!strings.Contains(err.Error(), "is stopped, continue it with kill -CONT") {
+				!strings.Contains(err.Error(), fmt.Sprintf("is stopped: continue it with kill -CONT %d", holder.Process.Pid)) {
 				t.Errorf("%v, want ErrUnavailable and the process", err)
 			}
 		})
@@ -202,13 +202,26 @@ func TestWaitsAndWatchesNoticeAStoppedHolder(t *testing.T) {
 	}
 }
 
-func TestAHolderThatDoesNotAnswerIsNamed(t *testing.T) {
+func TestTheStateOfAHolderIsKnown(t *testing.T) {
+	if isStopped(os.Getpid()) || isStopped(1<<30) {
+		t.Error("a process that runs, or none, is stopped")
+	}
+	host, _ := os.Hostname()
+	for text, want := range map[string]int{
+		holder(): os.Getpid(), "process 12 on " + host + ", later work": 12, "process 12 on elsewhere, later": 0, "x": 0,
+	} {
+		if pid, ok := pidOf(text); ok != (want > 0) || ok && pid != want {
+			t.Errorf("%q is of process %d, %t, want %d", text, pid, ok, want)
+		}
+	}
 	s := &sharing{dir: t.TempDir()}
-	if text := s.describeHolder(); !strings.HasPrefix(text, "a process has "+s.dir+" open and does not answer") {
+	if text := s.describeHolder(); text != "the process that has "+s.dir+" open does not answer" {
 		t.Error(text)
 	}
-	try(t, os.WriteFile(s.dir+"/"+holderFile, []byte(holder()+relaxedLine), 0o600))
-	if text := s.describeHolder(); !strings.HasPrefix(text, strings.TrimSpace(holder())+" has "+s.dir+" open") {
+	if err := os.WriteFile(s.dir+"/"+holderFile, []byte(holder()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.describeHolder(); !strings.HasSuffix(text, "has "+s.dir+" open and does not answer") {
 		t.Error(text)
 	}
 }
@@ -235,7 +248,7 @@ func TestABackupWhoseHolderIsKilledIsMadeAnew(t *testing.T) {
 		}
 		select {
 		case err := <-made:
-			if err != nil && !errors.Is(err, store.ErrInvalid) { // it was complete, and is not made twice
+			if err != nil {
 				t.Error(err)
 			}
 		case <-time.After(stoppedPatience):

@@ -32,6 +32,7 @@ const (
 // call has the writer execute one step on a queue. The queue is an empty one of number 0 when it does not exist.
 func call[T any](ctx context.Context, s *Store, name string, h how, step func(t *tx, q *queue) (T, error)) (T, error) {
 	var result, none T
+	var failed error
 	checked := func(t *tx, q *queue) (_ T, err error) {
 		if h.looks {
 			err = t.flush()
@@ -44,15 +45,17 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 		}
 		return step(t, q)
 	}
-	err := s.doSized(ctx, name, h.urgent, h.size, func(t *tx) (err error) {
+	err := s.doSized(ctx, name, h.urgent, h.size, func(t *tx) {
 		q := s.queue(name)
-		if err = q.damage; err == nil || h.any {
-			result, err = executeOnce(ctx, t, q, checked)
+		if failed = q.damage; failed == nil || h.any {
+			result, failed = executeOnce(ctx, t, q, checked)
 			t.notify(name)
 		}
-		return err
 	})
-	if err != nil { // the writer may never leave the call, and result
+	if err == nil { // else the writer may never leave it
+		err = failed
+	}
+	if err != nil {
 		return none, err
 	}
 	return result, nil

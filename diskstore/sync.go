@@ -127,21 +127,47 @@ func (w *written) release() {
 	w.waiting = append(w.waiting[:0], w.waiting[n:]...)
 }
 
-// lazyLog is the log of a store with SyncEvery. Pebble asks for an fsync of each group, because otherwise it keeps the
-// group in memory, where it would end with the process. That fsync is only noted here, and made by syncLog, or when
-// Pebble closes the log, before it creates the next one.
-type lazyLog struct {
-	vfs.File
-	mu    sync.Mutex  // held during an fsync and the close
-	dirty atomic.Bool // an fsync is postponed
+// lazyLogs are the open logs of a store with SyncEvery. Pebble asks for an fsync of each group, because otherwise it
+// keeps the group in memory, where it would end with the process. That fsync is only noted here, and made by sync.
+type lazyLogs struct {
+	mu   sync.Mutex
+	open map[*lazyLog]struct{}
 }
 
-// syncLog fsyncs everything that was written so far.
-func (s *Store) syncLog() error {
-	if log := s.log.Load(); log != nil {
-		return log.syncNow()
+// add returns a log in place of f.
+func (l *lazyLogs) add(f vfs.File) vfs.File {
+	log := &lazyLog{File: f, logs: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[*lazyLog]struct{}{}
 	}
-	return nil
+	l.open[log] = struct{}{}
+	return log
+}
+
+// sync fsyncs everything that was written so far.
+func (l *lazyLogs) sync() error {
+	l.mu.Lock()
+	open := make([]*lazyLog, 0, len(l.open))
+	for log := range l.open {
+		open = append(open, log)
+	}
+	l.mu.Unlock()
+	var err error
+	for _, log := range open {
+		err = errors.Join(err, log.syncNow())
+	}
+	return err
+}
+
+// lazyLog is a log with fsyncs that are postponed until lazyLogs.sync, or until Pebble closes it.
+type lazyLog struct {
+	vfs.File
+	logs   *lazyLogs
+	dirty  atomic.Bool // an fsync is postponed
+	mu     sync.Mutex  // held during an fsync and the close
+	closed bool
 }
 
 // Sync implements vfs.File.
@@ -156,7 +182,7 @@ func (f *lazyLog) SyncData() error { return f.Sync() }
 func (f *lazyLog) syncNow() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.File == nil || !f.dirty.Swap(false) { // before the fsync: writes during it wait for the next one
+	if f.closed || !f.dirty.Swap(false) { // before the fsync: writes during it wait for the next one
 		return nil
 	}
 	return f.File.SyncData()
@@ -166,10 +192,10 @@ func (f *lazyLog) syncNow() error {
 func (f *lazyLog) Close() error {
 	err := f.syncNow()
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	file := f.File
-	if f.File = nil; file != nil {
-		err = errors.Join(err, file.Close())
-	}
-	return err
+	f.closed = true
+	f.mu.Unlock()
+	f.logs.mu.Lock()
+	delete(f.logs.open, f)
+	f.logs.mu.Unlock()
+	return errors.Join(err, f.File.Close())
 }

@@ -80,8 +80,8 @@ func (f *syncs) SyncData() error {
 func (f *syncs) Close() error { return nil }
 
 func TestLazyLogThatIsClosedIsNotSyncedAgain(t *testing.T) {
-	file := &syncs{}
-	log := &lazyLog{File: file}
+	file, logs := &syncs{}, &lazyLogs{}
+	log := logs.add(file).(*lazyLog)
 	try(t, log.Sync())
 	try(t, log.Close())
 	try(t, log.Sync())

@@ -47,8 +47,8 @@ const sharable = true
 // Linux.
 const maxSocketPath = 103
 
-// listenSocket listens at the socket of a directory that this process has locked. Only its user can connect. The socket
-// of a process that was killed is replaced.
+// listenSocket listens at the socket of a directory that this process has locked. Only its user can connect. A socket
+// that was left by a process that was killed is replaced.
 func listenSocket(dir string) (net.Listener, error) {
 	path := filepath.Join(dir, socketFile)
 	if err := os.Remove(path + newSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -68,13 +68,32 @@ func listenSocket(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	made := &socket{Listener: listener, path: path}
 	if err = os.Chmod(path+newSuffix, 0o600); err == nil {
+		made.id, err = identify(path + newSuffix)
+	}
+	if err == nil {
 		err = os.Rename(path+newSuffix, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return listener, nil
+	return made, nil
+}
+
+// socket is the listener of listenSocket.
+type socket struct {
+	net.Listener
+	path string
+	id   identity
+}
+
+// removeSocket has others no longer connect. It leaves the socket of a process that has opened the directory since.
+func removeSocket(l net.Listener) {
+	s := l.(*socket)
+	if now, err := identify(s.path); err == nil && now == s.id {
+		os.Remove(s.path)
+	}
 }
 
 // dialSocket connects to the process that has a directory open.

@@ -1,10 +1,13 @@
 package diskstore
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
 )
 
 // The writer executes requests in groups. A group is one write to the log and shares one fsync. It ends when no request
@@ -31,18 +34,20 @@ type group struct {
 // call flush before a read of keys that the batch may have changed.
 type tx struct {
 	reader
-	batch   *pebble.Batch
-	value   []byte // scratch
-	now     int64  // the engine's clock in this call, in milliseconds
-	soonest int64  // its next whole millisecond
-	size    int    // bytes of changes of the group that were written before its end
-	durable bool   // a call of the group asks for an fsync, whatever syncEvery says
-	quick   bool   // this call returns when it is written
-	full    error  // why sends are refused
-	checked bool   // full was found out in this group
-	touched map[*queue]struct{}
-	leases  []touchedLease
-	ready   []found // scratch of a claim
+	batch    *pebble.Batch
+	value    []byte // scratch
+	now      int64  // the engine's clock in this call, in milliseconds
+	soonest  int64  // its next whole millisecond
+	size     int    // bytes of changes of the group that were written before its end
+	durable  bool   // a call of the group asks for an fsync, whatever syncEvery says
+	quick    bool   // this call returns when it is written
+	full     error  // why sends are refused
+	checked  bool   // full was found out in this group
+	emptied  bool   // ranges were removed to make room on a full disk
+	retrying bool   // makeRoom is to be called again
+	touched  map[*queue]struct{}
+	leases   []touchedLease
+	ready    []found // scratch of a claim
 }
 
 type touchedLease struct {
@@ -128,7 +133,70 @@ func (t *tx) finish(g *group) error {
 		return err
 	}
 	g.batch, g.durable = t.batch, late
-	return nil
+	return t.makeRoom()
+}
+
+// makeRoom has Pebble write removed ranges to a table, and then merge that with others.
+func (t *tx) makeRoom() error {
+	if !t.emptied {
+		return nil
+	}
+	flushed, err := t.s.flush()
+	if errors.Is(err, errBehind) {
+		t.makeRoomSoon()
+		return nil
+	}
+	t.emptied = false
+	if err == nil {
+		t.s.loops.Go(func() {
+			select {
+			case <-flushed:
+				t.s.reserve.merge()
+			case <-t.s.reserve.over.Done():
+			}
+		})
+	}
+	return err
+}
+
+// makeRoomSoon has the writer try makeRoom again after checkFull.
+func (t *tx) makeRoomSoon() {
+	if t.retrying {
+		return
+	}
+	t.retrying = true
+	s := t.s
+	s.loops.Go(func() {
+		for err := error(store.ErrFull); errors.Is(err, store.ErrFull); { // while the log waits for room
+			ring, stop := s.clock.Alarm(s.clock.Now().Add(checkFull))
+			select {
+			case <-ring:
+			case <-s.reserve.over.Done():
+			}
+			stop()
+			err = s.do(s.reserve.over, "", inOrder, func(t *tx) {
+				t.retrying = false
+				if err := t.makeRoom(); err != nil {
+					s.fail(err)
+				}
+			})
+		}
+	})
+}
+
+// errBehind is the error of a flush that would make the writer wait.
+var errBehind = errors.New("tables are not merged or written as fast as new ones are asked for")
+
+// flush has Pebble write its memory table. It returns errBehind where Pebble would hold the writer up: until another
+// memory table is written, or until tables are merged, which may need the room that this flush is to make.
+func (s *Store) flush() (flushed <-chan struct{}, err error) {
+	defer recovered(&err)
+	m := s.db.Metrics()
+	if m.MemTable.Count > 1 || m.Levels[0].Sublevels >= stopSublevels {
+		return nil, errBehind
+	}
+	s.reserve.merge()
+	return s.db.AsyncFlush()
 }
 
 // flush makes all changes so far readable. They become durable with the group.
@@ -222,7 +290,7 @@ func (s *Store) awaitSync(g *group) error {
 	if err := g.batch.SyncWait(); err != nil || !g.durable {
 		return err
 	}
-	return s.syncLog()
+	return s.logs.sync()
 }
 
 // sync is the third loop, with syncEvery.
@@ -237,7 +305,7 @@ func (s *Store) sync() {
 		case <-s.failed:
 			return
 		}
-		if err := s.syncLog(); err != nil {
+		if err := s.logs.sync(); err != nil {
 			s.fail(err)
 			return
 		}

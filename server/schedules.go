@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ func (Schedule) Schema(r huma.Registry) *huma.Schema {
 
 // UnmarshalJSON decodes a schedule. Errors do not name it, because the path or the place in a list does.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
-	return errors.Unwrap(s.Schedule.UnmarshalJSON(text))
+	err := s.Schedule.UnmarshalJSON(text)
+	return cmp.Or(errors.Unwrap(err), err)
 }
 
 // ScheduleInfo is a schedule in a reply.
