@@ -485,8 +485,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(0), []byte("\x00"))
 	f.Add(uint8(3), []byte("\x13\x01s\x02\x01\x01q"))
 	names := []string{"send", "claim", "settle", "extend", "cancel", "reschedule", "get", "list", "restore", "remove",
-		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_properties", "properties",
-		"queues",
+		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_flow", "flow", "set_properties",
+		"properties", "queues",
 		"delete", "report", "activity", "ping", "sync", "linked", "same_server", "forwards_to", "forward", "deliver",
 		"watch_add", "leave", "check"}
 	f.Fuzz(func(t *testing.T, name uint8, body []byte) {

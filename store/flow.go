@@ -1,20 +1,28 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/internal/reserved"
+)
 
 // Limits of a Flow.
 const (
-	MaxConcurrency = 1_000_000            // largest limit of messages in flight
+	MaxConcurrency = 1_000_000            // largest Flow.Concurrency
 	MaxRate        = 1_000_000            // largest Rate.N and Rate.Burst
 	MinInterval    = time.Microsecond     // shortest average time between two starts of a Rate
-	MaxPeriod      = 366 * 24 * time.Hour // longest Rate.Per
+	MaxPeriod      = 366 * 24 * time.Hour // longest Rate.Per, and longest time in which a burst gathers
 )
 
 // Flow limits how fast messages of a queue may start. A message starts when it is claimed or forwarded. The zero Flow
 // is a plain queue.
 //
 // Every process obeys a change of a Flow from its next call on. Messages that were leased before the queue had a Flow
-// do not count.
+// do not count, nor do they when it gets another one after it was plain.
 type Flow struct {
 	// Concurrency is how many messages may be leased at once, by all workers of the queue: 1 to MaxConcurrency, or 0
 	// for no limit. A message that is cancelled or purged while it is leased counts until its holder has learned of it
@@ -33,17 +41,125 @@ type Flow struct {
 type Rate struct {
 	N     int           // 1 to MaxRate; 0 in the zero Rate
 	Per   time.Duration // MinInterval·N to MaxPeriod, in whole microseconds
-	Burst int           // how many may start at once, 1 to MaxRate; 0 means 1
+	Burst int           // how many may start at once, 1 to MaxRate, with Burst·Per/N up to MaxPeriod; 0 means 1
 }
 
 // FlowState is a Flow with the state that its limits have now.
 type FlowState struct {
-	Flow
-	// Leased is how many messages count against Concurrency.
+	Flow // Normal
+	// Leased is how many messages count against Concurrency. It is 0 in a plain queue.
 	Leased int
-	// Next is when the rate allows the next start. It is in the past or now if a message may start at once, and zero
-	// without a rate.
+	// Next is when the rate allows the next start: Now if a message may start at once, and zero without a rate.
 	Next time.Time
-	// Now is the engine's clock.
+	// Now is the engine's clock in whole microseconds.
 	Now time.Time
+}
+
+// Normal returns f as engines keep it: the burst of a rate is 1 instead of 0.
+func (f Flow) Normal() Flow {
+	if f.Rate.N != 0 && f.Rate.Burst == 0 {
+		f.Rate.Burst = 1
+	}
+	return f
+}
+
+// Version returns a text that is different for another flow.
+func (f Flow) Version() string {
+	f = f.Normal()
+	return fmt.Sprintf("%d-%d-%d-%d", f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst)
+}
+
+// CheckFlow returns an ErrInvalid unless Store.SetFlow accepts f for the queue: f passes Check, and the queue is not
+// one of Later's own.
+func CheckFlow(queue string, f Flow) error {
+	if prefix, _ := reserved.Cut(queue); prefix != "" {
+		return Field("queue", Invalid("queue %q is one of Later's own, which has no limits: set the limits of another one",
+			queue))
+	}
+	return f.Check()
+}
+
+// Check returns an ErrInvalid unless f can be set.
+func (f Flow) Check() error {
+	if f.Concurrency < 0 || f.Concurrency > MaxConcurrency {
+		return Field("concurrency", Invalid("concurrency is %d: must be 1 to %d, or 0 for no limit", f.Concurrency,
+			MaxConcurrency))
+	}
+	return Field("rate", f.Rate.Check())
+}
+
+// Check returns an ErrInvalid unless r is the zero Rate or one that can be set.
+func (r Rate) Check() error {
+	if r == (Rate{}) {
+		return nil
+	}
+	if r.N < 1 || r.N > MaxRate {
+		return Field("n", Invalid("rate is %d messages: must be 1 to %d, or have no period and burst for no limit", r.N,
+			MaxRate))
+	}
+	if shortest := time.Duration(r.N) * MinInterval; r.Per < shortest || r.Per > MaxPeriod {
+		return Field("per", Invalid("period of the rate is %v for %d messages: must be %v (%v a message) to %v", r.Per,
+			r.N, shortest, MinInterval, MaxPeriod))
+	}
+	if r.Per%time.Microsecond != 0 {
+		return Field("per", Invalid("period of the rate is %v: must be whole microseconds", r.Per))
+	}
+	if r.Burst < 0 || r.Burst > MaxRate {
+		return Field("burst", Invalid("burst of the rate is %d: must be 1 to %d, or 0 for 1", r.Burst, MaxRate))
+	}
+	if most := r.maxBurst(); r.Burst > most {
+		return Field("burst", Invalid("burst of the rate is %d: must be 1 to %d, which gather in %v", r.Burst, most,
+			MaxPeriod))
+	}
+	return nil
+}
+
+// maxBurst returns how many starts gather in MaxPeriod, up to MaxRate. Every rate has room for a burst of N.
+func (r Rate) maxBurst() int {
+	hi, lo := bits.Mul64(uint64(MaxPeriod/time.Microsecond), uint64(r.N))
+	per := uint64(r.Per / time.Microsecond)
+	if hi >= per {
+		return MaxRate
+	}
+	most, _ := bits.Div64(hi, lo, per)
+	return int(min(most, MaxRate))
+}
+
+// String returns the rate as text, such as "100/1s" or, with a burst, "100/1s burst 10". The zero Rate is "".
+func (r Rate) String() string {
+	if r == (Rate{}) {
+		return ""
+	}
+	per := r.Per.String()
+	for _, zero := range []string{"m0s", "h0m"} { // 1h0m0s is 1h
+		if strings.HasSuffix(per, zero) {
+			per = per[:len(per)-2]
+		}
+	}
+	text := strconv.Itoa(r.N) + "/" + per
+	if r.Burst > 1 {
+		text += " burst " + strconv.Itoa(r.Burst)
+	}
+	return text
+}
+
+// ParseRate returns the rate that String returned.
+func ParseRate(text string) (Rate, error) {
+	if text == "" {
+		return Rate{}, nil
+	}
+	rate, burst, hasBurst := strings.Cut(text, " burst ")
+	n, per, _ := strings.Cut(rate, "/")
+	r, err := Rate{}, error(nil)
+	if r.N, err = strconv.Atoi(n); err == nil {
+		r.Per, err = time.ParseDuration(per)
+	}
+	if err == nil && hasBurst {
+		r.Burst, err = strconv.Atoi(burst)
+	}
+	if err != nil || r == (Rate{}) {
+		return Rate{}, Field("rate", Invalid("rate %q is not like 100/1s or 100/1s burst 10: give a number of messages "+
+			"and a period", text))
+	}
+	return r, Field("rate", r.Check())
 }

@@ -122,7 +122,8 @@ type Forwarder interface {
 	// They leave the queue as by an Ack, with their dedup windows. In another queue they appear as by a Send under the
 	// same ids, with the same due times and no failed attempts; one with an id that is live there or within its dedup
 	// window is left out. A queue that is moved to is created if necessary. The step includes the housekeeping of a
-	// Claim, and messages die as in a Claim. A paused queue moves nothing.
+	// Claim, and messages die as in a Claim. A paused queue moves nothing. The rate of a Flow limits the messages that
+	// leave the queue, and More does not tell of those that it holds back; Concurrency does not limit them.
 	//
 	// A destination that cannot take messages, such as a key of another type, refuses all of them with an
 	// ErrUnavailable, and nothing is moved. A call that an engine repeats can move further messages, each once.

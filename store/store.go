@@ -36,9 +36,10 @@
 //
 // Callers check their input with the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before
 // it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue:
-// Send, Restore, Forward, follow-ups, SetPaused, SetDeadRetention and SetProperties. An engine itself refuses input
-// that could be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest
-// or an Action that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
+// Send, Restore, Forward, follow-ups, SetPaused, SetDeadRetention, SetFlow and SetProperties. An engine itself refuses
+// input that could be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a
+// Retention, Flow, ListRequest or Action that fails its check, and a cursor that it did not return. All are ErrInvalid
+// and change nothing.
 package store
 
 import (
@@ -77,6 +78,11 @@ type Store interface {
 	//
 	// On a paused queue leases still end and dead messages are dropped, but nothing is claimed and nothing expires.
 	//
+	// In a queue with a Flow, Claim takes up to req.Max-req.Ahead messages, and of those as many as the limits allow to
+	// start. Ready messages that a limit holds back are not more to claim: More does not tell of them. All other work of
+	// a Claim goes on while a limit holds messages back; messages that expired or cannot be read before the first one
+	// that is held back become dead.
+	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
 	// they have got successors since. It leaves out cancelled messages, which stay in the lease until the next Extend
 	// reports them, and unreadable ones. It settles nothing, because the holder may have the reply to another attempt
@@ -105,10 +111,14 @@ type Store interface {
 	// may leave out a message if a Settle of it was refused since then, and may leave more than MaxBatch of one call to
 	// the next Extend; until then they count as remaining. If all remaining messages of the lease were cancelled, the
 	// lease ends and the result has both Lost and ErrLeaseLost. A lease that has expired or ended has ErrLeaseLost in
-	// its result, without Lost.
+	// its result, without Lost. A message that was purged may be in Lost too, if it counts against a Flow.
 	Extend(ctx context.Context, queue string, e []Extension) ([]ExtendResult, error)
 
 	// Wait blocks until a Claim on the queue may return messages.
+	//
+	// In a queue with a Flow it returns when a message is ready and the limits allow a start: at the time when the rate
+	// does, in microseconds rounded up to the next time that a timer can fire, or when a message no longer counts,
+	// whichever process caused that. Of the calls that wait, only as many return as messages can start.
 	//
 	// It is called after a Claim that returned fewer messages than it asked for. It may return early for no
 	// reason. It returns within a few seconds of a message becoming ready, even if every notification is lost, or
@@ -187,6 +197,19 @@ type Store interface {
 	// returns ErrConflict. A queue that does not exist has the zero Retention.
 	SetDeadRetention(ctx context.Context, queue string, r Retention, former *Retention) error
 
+	// SetFlow limits how fast messages of the queue may start and creates the queue if necessary. The zero Flow removes
+	// the limits. It returns the error of CheckFlow.
+	//
+	// If former is not nil and the queue has another flow, then it changes nothing and returns ErrConflict. A queue that
+	// does not exist has the zero Flow. Flows are compared as Normal returns them.
+	//
+	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
+	// it to Burst of its intervals from now if that is earlier.
+	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
+
+	// Flow returns the queue's flow and the state of its limits. A queue that does not exist has the zero Flow.
+	Flow(ctx context.Context, queue string) (FlowState, error)
+
 	// SetProperties sets properties of the queue, which are named texts that the queue keeps for the code that uses
 	// it. An empty value removes a property. All are set and removed in one atomic step, which creates the queue if
 	// necessary; a call that only removes does not create it. Nothing but SetProperties and Delete changes
@@ -203,11 +226,11 @@ type Store interface {
 	// Queues returns a page of the names of existing queues, in no particular order.
 	//
 	// next is the cursor of the next page, or "" if there is none; the cursor of the first page is "". A queue
-	// exists from its first message, pause, retention or property until it is deleted.
+	// exists from its first message, pause, retention, flow or property until it is deleted.
 	Queues(ctx context.Context, cursor string) (names []string, next string, err error)
 
 	// Delete removes a queue with all its messages, leases, dedup windows, sends that it remembers by a Once, settings,
-	// properties and activity. It is no error to delete a queue that does not exist.
+	// flow, properties and activity. It is no error to delete a queue that does not exist.
 	Delete(ctx context.Context, queue string) error
 
 	// Events report the work of the store's processes; see there.
@@ -306,6 +329,8 @@ type ClaimRequest struct {
 	// Uncounted is set by a holder that calls no handler. If the lease expires, its messages return as if they had been
 	// released: no attempt counts.
 	Uncounted bool
+	// Ahead is how many of Max no handler is free for, 0 to Max. A queue with a Flow leaves them out.
+	Ahead int
 	// Buffer is memory that Claim.Messages may use, to avoid allocations in repeated claims. Its contents are
 	// overwritten. It may be nil.
 	Buffer []Claimed
@@ -317,7 +342,8 @@ const UncountedLease = "uncounted-"
 // Claim is the result of a Claim call.
 type Claim struct {
 	Messages []Claimed
-	// Now is the engine's clock at the claim.
+	// Now is the engine's clock at the claim. In a queue with a Flow it is in whole microseconds, the time at which
+	// the messages started.
 	Now time.Time
 	// Deadline is when the lease ends unless it is extended. It is zero if Messages is empty.
 	Deadline time.Time
@@ -329,6 +355,8 @@ type Claim struct {
 	Expired []string
 	// Dropped lists the ids of the dead messages that this claim removed because of the queue's Retention.
 	Dropped []string
+	// Limited is set if the queue has a Flow. Its messages are claimed only for handlers that are free; see Ahead.
+	Limited bool
 }
 
 // Retention limits the dead messages that a queue keeps. The zero value keeps all of them for ever.
@@ -469,8 +497,8 @@ type Stats struct {
 	// removed.
 	DeadRetention Retention
 	Dropped       int64
-	// Exists reports whether the queue has had a message, a pause, a retention or a property since it was last
-	// deleted.
+	// Exists reports whether the queue has had a message, a pause, a retention, a flow or a property since it was
+	// last deleted.
 	Exists bool
 	// Now is the engine's clock.
 	Now time.Time

@@ -90,6 +90,9 @@ func checkClaim(queue string, req store.ClaimRequest) error {
 	if err := checkMax(req.Max); err != nil {
 		return err
 	}
+	if req.Ahead < 0 || req.Ahead > req.Max {
+		return store.Invalid("%d of %d messages are asked for ahead: must be 0 to %d", req.Ahead, req.Max, req.Max)
+	}
 	return store.CheckLease(req.Lease)
 }
 
@@ -133,6 +136,13 @@ func checkPause(queue string, paused bool) error {
 }
 
 func (a *retentionArgs) check() error { return store.CheckNewQueue(a.Queue) }
+
+func (a *flowArgs) check() error {
+	if err := store.CheckNewQueue(a.Queue); err != nil {
+		return err
+	}
+	return store.CheckFlow(a.Queue, a.Flow)
+}
 
 func (a *propertiesArgs) check() error {
 	for _, value := range a.Set {

@@ -103,6 +103,15 @@ func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Ret
 	return err
 }
 
+func (c *Client) SetFlow(ctx context.Context, queue string, f store.Flow, former *store.Flow) error {
+	_, err := invoke(ctx, c, opSetFlow, &flowArgs{queue, f, former})
+	return err
+}
+
+func (c *Client) Flow(ctx context.Context, queue string) (store.FlowState, error) {
+	return invoke(ctx, c, opFlow, &queueArgs{queue})
+}
+
 func (c *Client) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {

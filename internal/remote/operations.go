@@ -38,6 +38,11 @@ type (
 		Retention store.Retention
 		Former    *store.Retention
 	}
+	flowArgs struct {
+		Queue  string
+		Flow   store.Flow
+		Former *store.Flow
+	}
 	propertiesArgs struct {
 		Queue string
 		Set   map[string]string
@@ -141,6 +146,7 @@ var (
 	opHistogram = withQueue("histogram", reads, store.Store.Histogram, checkHistogram)
 
 	opStats      = ofQueue("stats", store.Store.Stats)
+	opFlow       = ofQueue("flow", store.Store.Flow)
 	opProperties = ofQueue("properties", store.Store.Properties)
 	opActivity   = ofQueue("activity", store.Store.Activity)
 
@@ -234,6 +240,14 @@ var opSetDeadRetention = &operation[retentionArgs, none]{
 		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention, a.Former)
 	},
 	change: func(a *retentionArgs, _ none) Change { return Change{"retain", a.Queue, 0} },
+}
+
+var opSetFlow = &operation[flowArgs, none]{
+	name: "set_flow", kind: changes, check: (*flowArgs).check,
+	run: func(ctx context.Context, s store.Store, a *flowArgs) (none, error) {
+		return none{}, s.SetFlow(ctx, a.Queue, a.Flow, a.Former)
+	},
+	change: func(a *flowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
 }
 
 var opSetProperties = &operation[propertiesArgs, none]{
@@ -359,8 +373,8 @@ var endpoints = func() map[string]endpoint {
 	for _, e := range []endpoint{
 		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList,
 		opRestore, opRemove,
-		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties,
-		opQueues,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opFlow, opSetProperties,
+		opProperties, opQueues,
 		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
 		opDeliver, opBackup,
 		opWatch, opWatchAdd, opCheck,
