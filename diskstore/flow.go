@@ -7,7 +7,9 @@ import (
 )
 
 // SetFlow implements store.Store.
-func (s *Store) SetFlow(context.Context, string, store.Flow, *store.Flow) error { return store.ErrUnsupported }
+func (s *Store) SetFlow(context.Context, string, store.Flow, *store.Flow) error {
+	return store.ErrUnsupported
+}
 
 // Flow implements store.Store.
 func (s *Store) Flow(context.Context, string) (store.FlowState, error) {

@@ -35,9 +35,10 @@ type Flow struct {
 // Rate is a limit of starts: in any span of time t at most Burst + N·t/Per messages start, repeated attempts included.
 // A message that is released has started nevertheless. The time is the engine's clock, in microseconds.
 //
-// It is the generic cell rate algorithm (GCRA, ITU-T I.371): the queue keeps the time of the next start as if all starts
-// were spaced evenly, and a start is allowed from Burst-1 intervals before it. A time that is further ahead than Burst
-// intervals counts as Burst intervals, so that a clock that is set back does not stall the queue.
+// It is the generic cell rate algorithm (GCRA, ITU-T I.371): the queue keeps the time of the next start as if all
+// starts were spaced evenly, and a start is allowed from Burst-1 intervals before it. A Claim that finds this time
+// further ahead than Burst intervals sets it to Burst intervals, so that a clock that is set back does not stall the
+// queue.
 type Rate struct {
 	N     int           // 1 to MaxRate; 0 in the zero Rate
 	Per   time.Duration // MinInterval·N to MaxPeriod, in whole microseconds
@@ -73,8 +74,7 @@ func (f Flow) Version() string {
 // one of Later's own.
 func CheckFlow(queue string, f Flow) error {
 	if prefix, _ := reserved.Cut(queue); prefix != "" {
-		return Field("queue", Invalid("queue %q is one of Later's own, which has no limits: set the limits of another one",
-			queue))
+		return Field("queue", Invalid("queue %q is one of Later's own, which have no limits: give another queue", queue))
 	}
 	return f.Check()
 }
@@ -158,8 +158,8 @@ func ParseRate(text string) (Rate, error) {
 		r.Burst, err = strconv.Atoi(burst)
 	}
 	if err != nil || r == (Rate{}) {
-		return Rate{}, Field("rate", Invalid("rate %q is not like 100/1s or 100/1s burst 10: give a number of messages "+
-			"and a period", text))
+		return Rate{}, Field("rate", Invalid("rate %q has no number of messages and period: give one like 100/1s or "+
+			"100/1s burst 10", text))
 	}
 	return r, Field("rate", r.Check())
 }

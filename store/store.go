@@ -79,9 +79,9 @@ type Store interface {
 	// On a paused queue leases still end and dead messages are dropped, but nothing is claimed and nothing expires.
 	//
 	// In a queue with a Flow, Claim takes up to req.Max-req.Ahead messages, and of those as many as the limits allow to
-	// start. Ready messages that a limit holds back are not more to claim: More does not tell of them. All other work of
-	// a Claim goes on while a limit holds messages back; messages that expired or cannot be read before the first one
-	// that is held back become dead.
+	// start. Ready messages that a limit holds back are not more to claim: More does not tell of them. All other work
+	// of a Claim goes on while a limit holds messages back; messages that expired or cannot be read before the first
+	// one that is held back become dead.
 	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
 	// they have got successors since. It leaves out cancelled messages, which stay in the lease until the next Extend
@@ -200,8 +200,8 @@ type Store interface {
 	// SetFlow limits how fast messages of the queue may start and creates the queue if necessary. The zero Flow removes
 	// the limits. It returns the error of CheckFlow.
 	//
-	// If former is not nil and the queue has another flow, then it changes nothing and returns ErrConflict. A queue that
-	// does not exist has the zero Flow. Flows are compared as Normal returns them.
+	// If former is not nil and the queue has another flow, then it changes nothing and returns ErrConflict. A queue
+	// that does not exist has the zero Flow. Flows are compared as Normal returns them.
 	//
 	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
 	// it to Burst of its intervals from now if that is earlier.
