@@ -74,7 +74,8 @@ func (f Flow) Version() string {
 // one of Later's own.
 func CheckFlow(queue string, f Flow) error {
 	if prefix, _ := reserved.Cut(queue); prefix != "" {
-		return Field("queue", Invalid("queue %q is one of Later's own, which have no limits: give another queue", queue))
+		return Field("queue", Invalid("queue %q is one of Later's own, which have no limits: give another queue",
+			queue))
 	}
 	return f.Check()
 }
@@ -98,8 +99,8 @@ func (r Rate) Check() error {
 			MaxRate))
 	}
 	if shortest := time.Duration(r.N) * MinInterval; r.Per < shortest || r.Per > MaxPeriod {
-		return Field("per", Invalid("period of the rate is %v for %d messages: must be %v (%v a message) to %v", r.Per,
-			r.N, shortest, MinInterval, MaxPeriod))
+		return Field("per", Invalid("period of the rate is %v: must be %v, which is %v a message, to %v", r.Per,
+			shortest, MinInterval, MaxPeriod))
 	}
 	if r.Per%time.Microsecond != 0 {
 		return Field("per", Invalid("period of the rate is %v: must be whole microseconds", r.Per))
