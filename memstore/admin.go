@@ -166,11 +166,25 @@ func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
 		all = true
 		entries = chain(ready, scheduled, dead, q.held.between(start, never))
 	}
-	result := q.bulk(entries, limit, q.remove)
+	result := q.bulk(entries, limit, func(m *message) {
+		if m.lease != nil && q.flow.counts(m.lease) {
+			m.lease.lose(m)
+		}
+		q.remove(m)
+	})
 	if all && !result.More {
-		q.leases, q.deadlines = map[string]*lease{}, newIndex()
+		q.dropLeases()
 	}
 	return result
+}
+
+// dropLeases drops the leases of messages that were purged, except the ones that still count.
+func (q *queue) dropLeases() {
+	for _, l := range q.leases {
+		if !q.flow.counts(l) {
+			q.endLease(l)
+		}
+	}
 }
 
 func chain(parts ...iter.Seq[entry]) iter.Seq[entry] {

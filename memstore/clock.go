@@ -76,10 +76,10 @@ func (s *Store) Advance(d time.Duration) error {
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
-	before := s.data.now()
+	before := clock.Now().UnixMilli()
 	clock.Advance(d)
 	for _, q := range s.data.queues {
-		q.postponeLeases(s.data.now() - before)
+		q.postponeLeases(clock.Now().UnixMilli() - before)
 	}
 	return nil
 }

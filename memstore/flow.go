@@ -1,17 +1,157 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
+	"math"
+	"slices"
+	"time"
 
+	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/store"
 )
 
 // SetFlow implements store.Store.
-func (s *Store) SetFlow(context.Context, string, store.Flow, *store.Flow) error {
-	return store.ErrUnsupported
+func (s *Store) SetFlow(ctx context.Context, queueName string, f store.Flow, former *store.Flow) error {
+	if err := store.CheckFlow(queueName, f); err != nil {
+		return err
+	}
+	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+		if former != nil && former.Normal() != q.flow.Flow {
+			return store.ErrConflict
+		}
+		q.exists = true
+		q.flow.set(f.Normal(), q.micros)
+		s.data.notify(queueName)
+		return nil
+	})
+	return cmp.Or(err, refused)
 }
 
 // Flow implements store.Store.
-func (s *Store) Flow(context.Context, string) (store.FlowState, error) {
-	return store.FlowState{}, store.ErrUnsupported
+func (s *Store) Flow(ctx context.Context, queueName string) (store.FlowState, error) {
+	return view(ctx, s, queueName, func(q *queue, _ int64) store.FlowState {
+		state := store.FlowState{Flow: q.flow.Flow, Now: time.UnixMicro(q.micros)}
+		if q.flow.limits() {
+			state.Leased = q.flow.counted
+		}
+		if q.flow.Rate.N != 0 {
+			state.Next = time.UnixMicro(q.flow.starts.Next(q.flow.Rate, q.micros))
+		}
+		return state
+	})
+}
+
+// flow is the limits of a queue and their state.
+type flow struct {
+	store.Flow // Normal
+	starts     gcra.State
+	counted    int // messages that count against Concurrency
+	// number counts how often the queue got limits or lost them. Only leases with the present number count.
+	number int64
+	// promises are the waiters that were woken and have not claimed yet: when the promise of each ends.
+	promises []time.Time
+}
+
+// limits reports whether the queue is not plain.
+func (f *flow) limits() bool { return f.Flow != store.Flow{} }
+
+func (f *flow) set(to store.Flow, micros int64) {
+	was := f.limits()
+	f.starts = f.starts.Changed(f.Rate, to.Rate, micros)
+	f.Flow = to
+	if f.limits() != was {
+		f.number, f.counted = f.number+1, 0
+	}
+}
+
+// counts reports whether the messages of a lease count.
+func (f *flow) counts(l *lease) bool { return f.limits() && l.flow == f.number }
+
+// free says that n messages of a lease do not count any more.
+func (f *flow) free(l *lease, n int) {
+	if f.counts(l) {
+		f.counted -= n
+	}
+}
+
+// slots returns how many messages may be leased besides those that are.
+func (f *flow) slots() int {
+	if f.Concurrency == 0 {
+		return math.MaxInt
+	}
+	return max(0, f.Concurrency-f.counted)
+}
+
+// most returns how many messages a claim takes now at most. A claim that forwards holds none.
+func (q *queue) most(req store.ClaimRequest, forwards bool) int {
+	if !q.flow.limits() {
+		return req.Max
+	}
+	n := req.Max - req.Ahead
+	if !forwards {
+		n = min(n, q.flow.slots())
+	}
+	return q.flow.starts.May(q.flow.Rate, q.micros, n)
+}
+
+// nextStart returns the time in microseconds when a message may start, unless the queue is paused.
+func (q *queue) nextStart() int64 {
+	due := micros(q.due.first().at)
+	switch {
+	case !q.flow.limits() || due == never:
+		return due
+	case q.flow.slots() == 0:
+		return never
+	}
+	return max(due, q.flow.starts.Next(q.flow.Rate, q.micros))
+}
+
+// work returns how many calls of Wait may return now, up to store.MaxBatch: one for each message that may start, or one
+// that ends leases.
+func (q *queue) work() int {
+	n := 0
+	if micros(q.deadlines.first().at) <= q.micros {
+		n = 1
+	}
+	if q.paused {
+		return n
+	}
+	ready := min(q.due.before(q.micros/1000+1), store.MaxBatch, q.flow.slots())
+	return max(n, q.flow.starts.May(q.flow.Rate, q.micros, ready))
+}
+
+// promise is how long a waiter that was woken may take to claim. After that another one is woken, because the first has
+// gone. It is real time, as timers of the process are, and does not move with the store's clock.
+const promise = 100 * time.Millisecond
+
+// wakes reports whether one more waiter has something to claim, and promises that to it. Otherwise it returns when the
+// first promise ends.
+func (f *flow) wakes(work int) (wakes bool, again time.Time) {
+	f.dropPromises()
+	if len(f.promises) >= work && len(f.promises) > 0 {
+		return false, f.promises[0]
+	}
+	f.promises = append(f.promises, time.Now().Add(promise))
+	return true, time.Time{}
+}
+
+func (f *flow) dropPromises() {
+	now := time.Now()
+	f.promises = slices.DeleteFunc(f.promises, func(end time.Time) bool { return !end.After(now) })
+}
+
+// claimed says that a waiter has claimed.
+func (f *flow) claimed() {
+	if len(f.promises) > 0 {
+		f.promises = slices.Delete(f.promises, 0, 1)
+	}
+}
+
+// micros returns a time in microseconds that is in milliseconds.
+func micros(ms int64) int64 {
+	if ms > never/1000 {
+		return never
+	}
+	return ms * 1000
 }

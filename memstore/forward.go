@@ -30,9 +30,9 @@ func (s *Store) Forward(ctx context.Context, name string, req store.ForwardReque
 		return store.Forwarded{}, err
 	}
 	return update(ctx, s, name, func(q *queue, now int64) store.Forwarded {
-		c := q.claim(now, store.ClaimRequest{Max: req.Max, Lease: store.MaxLease})
+		c := q.claim(now, store.ClaimRequest{Max: req.Max, Lease: store.MaxLease}, true)
 		f := store.Forwarded{
-			Count: len(c.Messages), Now: s.data.clock.Now(), More: c.More, Died: c.Died, Expired: c.Expired,
+			Count: len(c.Messages), Now: c.Now, More: c.More, Died: c.Died, Expired: c.Expired,
 			Dropped: c.Dropped,
 		}
 		for _, m := range c.Messages {

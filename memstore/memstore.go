@@ -1,6 +1,6 @@
 // Package memstore is Later's reference engine: a simple store in memory, with a clock that tests can move. Messages do
 // not outlive the process. One lock guards all data, so every call is one atomic step. Start reading at Store for the
-// calls and at queue for the transitions. Of Later, the package imports the store contract, precise timers and the
+// calls and at queue for the transitions. Of Later, the package imports the store contract, precise timers, rates and the
 // shared code for events.
 package memstore
 
@@ -142,9 +142,6 @@ func (s *Store) check(ctx context.Context) error {
 	}
 }
 
-// now returns the engine's clock in whole milliseconds since 1970.
-func (d *data) now() int64 { return d.clock.Now().UnixMilli() }
-
 // queue returns the queue of a name, or a new one that d does not hold yet.
 func (d *data) queue(name string) *queue {
 	if q := d.queues[name]; q != nil {
@@ -163,7 +160,7 @@ func view[T any](ctx context.Context, s *Store, name string, step func(q *queue,
 	defer s.data.mu.Unlock()
 	now := s.data.clock.Now()
 	q := s.data.queue(name)
-	q.delayStart = store.UnixMillis(now)
+	q.tell(now)
 	return step(q, now.UnixMilli()), nil
 }
 
@@ -176,7 +173,7 @@ func update[T any](ctx context.Context, s *Store, name string, step func(q *queu
 		if q.exists {
 			s.data.queues[name] = q
 		}
-		if q.next() < before {
+		if s.data.wakes(name, q, before) {
 			s.data.notify(name)
 		}
 		return result
@@ -203,11 +200,7 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queueName string, req store.ClaimRequest) (store.Claim, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) store.Claim {
-		c := q.claim(now, req)
-		c.Now = s.data.clock.Now() // finer than a millisecond, to measure lateness
-		return c
-	})
+	return update(ctx, s, queueName, func(q *queue, now int64) store.Claim { return q.claim(now, req, false) })
 }
 
 // Settle implements store.Store.
@@ -240,7 +233,7 @@ func (d *data) followUp(acked *queue, name string, now int64, then []store.Follo
 		q := acked
 		if then[i].Queue != name {
 			q = d.queue(then[i].Queue)
-			q.delayStart = acked.delayStart
+			q.delayStart, q.micros = acked.delayStart, acked.micros
 		}
 		q.send(now, []store.Outgoing{then[i].Message})
 		if q.exists {

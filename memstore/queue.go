@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"maps"
+	"time"
 
 	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
@@ -20,8 +21,11 @@ type queue struct {
 	properties map[string]string // nil until one is set
 	activity   activity.Ring
 
+	flow flow
+
 	// delayStart is when delays start to count in the current step: the clock, rounded up to a millisecond.
 	delayStart int64
+	micros     int64 // the clock in microseconds
 
 	messages  map[string]*message
 	due       index // scheduled and ready, by due time
@@ -55,6 +59,11 @@ func newQueue() *queue {
 	}
 }
 
+// tell tells the queue the time of the step that follows.
+func (q *queue) tell(now time.Time) {
+	q.delayStart, q.micros = store.UnixMillis(now), now.UnixMicro()
+}
+
 // message is a live message.
 type message struct {
 	store.Message
@@ -70,15 +79,6 @@ type message struct {
 	failures   []store.Failure
 	deadReason store.DeadReason
 	diedAt     int64
-}
-
-// lease is the right to settle the messages of one claim.
-type lease struct {
-	id        string
-	deadline  int64
-	uncounted bool
-	members   map[string]*message
-	cancelled []store.Receipt // members cancelled since the last Extend
 }
 
 func (m *message) state(now int64) store.State {
@@ -214,13 +214,18 @@ func dropEnded(now int64, ends index, drop func(id string)) {
 	}
 }
 
-func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
-	c := store.Claim{Now: store.Time(now), Died: q.reap(now)}
+// claim claims messages, which the caller forwards at once if forwards is set.
+func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Claim {
+	c := store.Claim{Now: time.UnixMicro(q.micros), Died: q.reap(now), Limited: q.flow.limits()}
 	c.Dropped = q.dropDead(now)
 	l := &lease{
 		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted,
 		members: map[string]*message{},
 	}
+	if c.Limited {
+		l.flow = q.flow.number
+	}
+	most := q.most(req, forwards)
 	size, dying := 0, 0
 	for !q.paused && len(c.Messages) < req.Max && dying < store.MaxBatch {
 		e := q.due.first()
@@ -245,17 +250,19 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 			c.Expired = append(c.Expired, m.ID)
 			continue
 		}
-		if size += m.size(); size > store.MaxBatchBytes && len(c.Messages) > 0 {
+		if size += m.size(); size > store.MaxBatchBytes && len(c.Messages) > 0 || len(c.Messages) == most {
 			break
 		}
 		c.Messages = append(c.Messages, q.hold(m, l))
 	}
+	q.flow.starts.Start(q.flow.Rate, q.micros, len(c.Messages))
+	q.flow.claimed()
 	if len(c.Messages) > 0 {
 		q.leases[l.id] = l
 		q.deadlines.add(l.deadline, l.id)
 		c.Deadline = store.Time(l.deadline)
 	}
-	c.More = q.next() <= now || len(c.Dropped) == store.MaxBatch
+	c.More = q.next() <= q.micros || dying == store.MaxBatch || len(c.Dropped) == store.MaxBatch
 	return c
 }
 
@@ -278,190 +285,20 @@ func (q *queue) deadExcess(now int64) bool {
 		r.MaxAge > 0 && q.dead.first().at <= now-store.Millis(r.MaxAge)
 }
 
-// reap ends expired leases, until it has handled a bounded number of messages. It returns the ids of the messages that
-// died.
-func (q *queue) reap(now int64) (died []string) {
-	for handled := 0; handled < store.MaxBatch; {
-		e := q.deadlines.first()
-		if e.at > now {
-			break
-		}
-		l := q.leases[e.id]
-		handled += 1 + len(l.members)
-		for _, m := range l.members {
-			if q.unhold(m) || l.uncounted {
-				q.due.add(m.due, m.ID)
-				continue
-			}
-			m.delivered = true
-			m.attempts++
-			m.due = l.deadline
-			m.lastError = store.LeaseExpiredText
-			m.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), m.attempts), m.failures)
-			if m.attemptsLeft() {
-				q.due.add(m.due, m.ID)
-				continue
-			}
-			q.die(now, m, store.DeadLeaseExpired)
-			died = append(died, m.ID)
-		}
-		q.endLease(l)
-	}
-	return died
-}
-
-// next returns the time when a claim first has messages to return or leases to end. On a paused queue a claim still
-// ends leases.
+// next returns the time in microseconds when a claim first has messages to return or leases to end. On a paused queue a
+// claim still ends leases.
 func (q *queue) next() int64 {
+	ends := micros(q.deadlines.first().at)
 	if q.paused {
-		return q.deadlines.first().at
+		return ends
 	}
-	return min(q.due.first().at, q.deadlines.first().at)
-}
-
-// hold moves a ready message into a lease.
-func (q *queue) hold(m *message, l *lease) store.Claimed {
-	q.due.remove(m.due, m.ID)
-	q.held.add(m.due, m.ID)
-	m.lease = l
-	l.members[m.ID] = m
-	return store.Claimed{
-		Message: clone(m.Message),
-		Receipt: store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch},
-		Due:     store.Time(m.due),
-		Attempt: m.attempts + 1,
-	}
-}
-
-// unhold takes a message out of its lease. The caller adds it to another index, and ends the lease if it is empty.
-// It reports whether the message is the successor of the one that was held.
-func (q *queue) unhold(m *message) (follows bool) {
-	q.held.remove(m.due, m.ID)
-	delete(m.lease.members, m.ID)
-	follows = m.follows
-	m.lease, m.follows = nil, false
-	m.epoch++
-	return follows
+	return min(q.nextStart(), ends)
 }
 
 func (q *queue) die(now int64, m *message, reason store.DeadReason) {
 	m.deadReason = reason
 	m.diedAt = now
 	q.dead.add(now, m.ID)
-}
-
-func (q *queue) endLease(l *lease) {
-	delete(q.leases, l.id)
-	q.deadlines.remove(l.deadline, l.id)
-}
-
-// postponeLeases moves the deadlines of all leases by a number of milliseconds.
-func (q *queue) postponeLeases(by int64) {
-	q.deadlines = newIndex()
-	for _, l := range q.leases {
-		l.deadline += by
-		q.deadlines.add(l.deadline, l.id)
-	}
-}
-
-// current returns the lease, or nil if it has ended or expired.
-func (q *queue) current(now int64, id string) *lease {
-	if l := q.leases[id]; l != nil && l.deadline > now {
-		return l
-	}
-	return nil
-}
-
-func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
-	if err := s.Action.Check(); err != nil {
-		return store.SettleResult{Err: err}
-	}
-	l := q.current(now, s.Receipt.Lease)
-	if l == nil {
-		return store.SettleResult{Err: store.ErrLeaseLost}
-	}
-	m := l.members[s.Receipt.ID]
-	if m == nil || m.epoch != s.Receipt.Epoch {
-		return store.SettleResult{Err: store.ErrLeaseLost}
-	}
-	follows := q.unhold(m)
-	if len(l.members) == 0 && len(l.cancelled) == 0 {
-		q.endLease(l)
-	}
-	if follows {
-		q.due.add(m.due, m.ID)
-		if s.Action == store.Ack {
-			return store.SettleResult{}
-		}
-		return store.SettleResult{State: m.state(now)}
-	}
-	m.delivered = m.delivered || s.Action != store.Release
-	switch s.Action {
-	case store.Ack:
-		q.erase(m)
-		if s.DedupWindow > 0 {
-			q.startDedup(m.ID, now+store.Millis(s.DedupWindow))
-		}
-		return store.SettleResult{}
-	case store.Nack:
-		q.fail(now, m, &s)
-		if !m.attemptsLeft() {
-			q.die(now, m, store.DeadFailed)
-			return store.SettleResult{State: store.StateDead}
-		}
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
-	case store.Snooze:
-		if s.ResetAttempts {
-			m.attempts, m.lastError = 0, ""
-		}
-		if _, ok := store.GivenBack(m.failures); ok {
-			m.failures, m.lastError = store.WithoutGivenBack(m.failures), ""
-		}
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
-	case store.Bury:
-		q.fail(now, m, &s)
-		q.die(now, m, store.DeadBuried)
-		return store.SettleResult{State: store.StateDead}
-	case store.GiveBack:
-		failures, since := s.GiveBack(store.Time(now), m.failures)
-		if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
-			m.failures = store.WithoutGivenBack(m.failures)
-			q.fail(now, m, &s)
-			q.die(now, m, store.DeadUnreadable)
-			return store.SettleResult{State: store.StateDead}
-		}
-		m.failures, m.lastError = failures, store.CutReason(s.Reason)
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
-	}
-	q.due.add(m.due, m.ID)
-	return store.SettleResult{State: m.state(now)}
-}
-
-// fail counts a failed attempt.
-func (q *queue) fail(now int64, m *message, s *store.Settlement) {
-	m.attempts++
-	m.lastError = store.CutReason(s.Reason)
-	m.failures = store.AddFailure(store.NewFailure(store.Time(now), m.attempts, s), m.failures)
-}
-
-func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
-	l := q.current(now, e.Lease)
-	if l == nil {
-		return store.ExtendResult{Err: store.ErrLeaseLost}
-	}
-	lost := l.cancelled
-	l.cancelled = nil
-	if len(l.members) == 0 {
-		q.deadlines.remove(l.deadline, l.id)
-		delete(q.leases, l.id)
-		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
-	}
-	if e.For > 0 {
-		q.deadlines.remove(l.deadline, l.id)
-		l.deadline = now + store.Millis(e.For)
-		q.deadlines.add(l.deadline, l.id)
-	}
-	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
 // remove removes a message in any state from the queue.
@@ -483,8 +320,8 @@ func (q *queue) cancel(now int64, id string, keepID bool) store.CancelResult {
 		return store.CancelResult{Err: store.ErrNotFound}
 	}
 	state := m.state(now)
-	if l := m.lease; l != nil {
-		l.cancelled = append(l.cancelled, store.Receipt{Lease: l.id, ID: id, Epoch: m.epoch})
+	if m.lease != nil {
+		m.lease.lose(m)
 	}
 	q.remove(m)
 	if keepID && m.DedupWindow > 0 {

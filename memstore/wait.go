@@ -21,25 +21,41 @@ func (d *data) notify(name string) {
 	}
 }
 
+// wakes reports whether the waiters of a queue must look again after a step: a claim has something to do earlier than
+// before. In a queue with limits they also look again when the time is later, since they sleep until then, and when
+// there is work that no waiter was woken for.
+func (d *data) wakes(name string, q *queue, before int64) bool {
+	next := q.next()
+	if !q.flow.limits() || next < before || d.notifiers[name] == nil {
+		return next < before
+	}
+	q.flow.dropPromises()
+	return next > before || q.work() > len(q.flow.promises)
+}
+
 // Wait implements store.Store. It returns when a claim has something to do: when the queue holds an expired lease, or a
-// ready message and is not paused.
+// ready message that may start and is not paused.
 func (s *Store) Wait(ctx context.Context, queueName string) error {
 	for {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		n, next := s.data.subscribe(queueName)
+		n, next, again := s.data.subscribe(queueName)
 		if n == nil {
 			return nil
 		}
-		var fired <-chan time.Time
+		var fired, promised <-chan time.Time
 		stop := func() {}
-		if next != never {
-			fired, stop = s.data.clock.Alarm(time.UnixMilli(next))
+		switch {
+		case !again.IsZero():
+			promised = time.After(time.Until(again))
+		case next != never:
+			fired, stop = s.data.clock.Alarm(time.UnixMicro(next))
 		}
 		select {
 		case <-n.changed:
 		case <-fired:
+		case <-promised:
 		case <-ctx.Done():
 		case <-s.closed:
 		}
@@ -48,17 +64,24 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 	}
 }
 
-// subscribe returns the queue's notifier and the time when a claim has something to do if nothing changes before. It
-// returns nil if a claim has something to do now.
-func (d *data) subscribe(name string) (*notifier, int64) {
+// subscribe returns the queue's notifier and the time in microseconds when a claim has something to do if nothing
+// changes before; or, if other waiters were woken for all that is to be done, when to look again in real time. It
+// returns nil if the caller has something to do now.
+func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := int64(never)
+	next = never
 	if q := d.queues[name]; q != nil {
-		next = q.next()
-	}
-	if next <= d.now() {
-		return nil, 0
+		q.tell(d.clock.Now())
+		if next = q.next(); next <= q.micros {
+			wakes := true
+			if q.flow.limits() {
+				wakes, again = q.flow.wakes(q.work())
+			}
+			if wakes {
+				return nil, 0, time.Time{}
+			}
+		}
 	}
 	n := d.notifiers[name]
 	if n == nil {
@@ -66,7 +89,7 @@ func (d *data) subscribe(name string) (*notifier, int64) {
 		d.notifiers[name] = n
 	}
 	n.waiting++
-	return n, next
+	return n, next, again
 }
 
 // unsubscribe ends one wait and drops the notifier if it was the last.

@@ -1,0 +1,213 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/laterq/later/store"
+)
+
+// lease is the right to settle the messages of one claim.
+type lease struct {
+	id        string
+	deadline  int64
+	uncounted bool
+	flow      int64 // the number of the flow that its messages count for, or 0
+	members   map[string]*message
+	cancelled []store.Receipt // members cancelled since the last Extend
+}
+
+// reap ends expired leases, until it has handled a bounded number of messages. It returns the ids of the messages that
+// died.
+func (q *queue) reap(now int64) (died []string) {
+	for handled := 0; handled < store.MaxBatch; {
+		e := q.deadlines.first()
+		if e.at > now {
+			break
+		}
+		l := q.leases[e.id]
+		handled += 1 + len(l.members)
+		q.flow.free(l, len(l.members)+len(l.cancelled))
+		for _, m := range l.members {
+			if q.unhold(m) || l.uncounted {
+				q.due.add(m.due, m.ID)
+				continue
+			}
+			m.delivered = true
+			m.attempts++
+			m.due = l.deadline
+			m.lastError = store.LeaseExpiredText
+			m.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), m.attempts), m.failures)
+			if m.attemptsLeft() {
+				q.due.add(m.due, m.ID)
+				continue
+			}
+			q.die(now, m, store.DeadLeaseExpired)
+			died = append(died, m.ID)
+		}
+		q.endLease(l)
+	}
+	return died
+}
+
+// hold moves a ready message into a lease.
+func (q *queue) hold(m *message, l *lease) store.Claimed {
+	q.due.remove(m.due, m.ID)
+	q.held.add(m.due, m.ID)
+	m.lease = l
+	l.members[m.ID] = m
+	if q.flow.counts(l) {
+		q.flow.counted++
+	}
+	return store.Claimed{
+		Message: clone(m.Message),
+		Receipt: store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch},
+		Due:     store.Time(m.due),
+		Attempt: m.attempts + 1,
+	}
+}
+
+// unhold takes a message out of its lease. The caller adds it to another index, and ends the lease if it is empty.
+// It reports whether the message is the successor of the one that was held.
+func (q *queue) unhold(m *message) (follows bool) {
+	q.held.remove(m.due, m.ID)
+	delete(m.lease.members, m.ID)
+	follows = m.follows
+	m.lease, m.follows = nil, false
+	m.epoch++
+	return follows
+}
+
+func (q *queue) endLease(l *lease) {
+	delete(q.leases, l.id)
+	q.deadlines.remove(l.deadline, l.id)
+}
+
+// postponeLeases moves the deadlines of all leases by a number of milliseconds.
+func (q *queue) postponeLeases(by int64) {
+	q.deadlines = newIndex()
+	for _, l := range q.leases {
+		l.deadline += by
+		q.deadlines.add(l.deadline, l.id)
+	}
+}
+
+// current returns the lease, or nil if it has ended or expired.
+func (q *queue) current(now int64, id string) *lease {
+	if l := q.leases[id]; l != nil && l.deadline > now {
+		return l
+	}
+	return nil
+}
+
+// lose has the holder of a message learn that it was cancelled.
+func (l *lease) lose(m *message) {
+	l.cancelled = append(l.cancelled, store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch})
+}
+
+func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
+	if err := s.Action.Check(); err != nil {
+		return store.SettleResult{Err: err}
+	}
+	l := q.current(now, s.Receipt.Lease)
+	if l == nil {
+		return store.SettleResult{Err: store.ErrLeaseLost}
+	}
+	m := l.members[s.Receipt.ID]
+	if m == nil || m.epoch != s.Receipt.Epoch {
+		q.learn(l, &s.Receipt)
+		return store.SettleResult{Err: store.ErrLeaseLost}
+	}
+	follows := q.unhold(m)
+	q.flow.free(l, 1)
+	if len(l.members) == 0 && len(l.cancelled) == 0 {
+		q.endLease(l)
+	}
+	if follows {
+		q.due.add(m.due, m.ID)
+		if s.Action == store.Ack {
+			return store.SettleResult{}
+		}
+		return store.SettleResult{State: m.state(now)}
+	}
+	m.delivered = m.delivered || s.Action != store.Release
+	switch s.Action {
+	case store.Ack:
+		q.erase(m)
+		if s.DedupWindow > 0 {
+			q.startDedup(m.ID, now+store.Millis(s.DedupWindow))
+		}
+		return store.SettleResult{}
+	case store.Nack:
+		q.fail(now, m, &s)
+		if !m.attemptsLeft() {
+			q.die(now, m, store.DeadFailed)
+			return store.SettleResult{State: store.StateDead}
+		}
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+	case store.Snooze:
+		if s.ResetAttempts {
+			m.attempts, m.lastError = 0, ""
+		}
+		if _, ok := store.GivenBack(m.failures); ok {
+			m.failures, m.lastError = store.WithoutGivenBack(m.failures), ""
+		}
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+	case store.Bury:
+		q.fail(now, m, &s)
+		q.die(now, m, store.DeadBuried)
+		return store.SettleResult{State: store.StateDead}
+	case store.GiveBack:
+		failures, since := s.GiveBack(store.Time(now), m.failures)
+		if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
+			m.failures = store.WithoutGivenBack(m.failures)
+			q.fail(now, m, &s)
+			q.die(now, m, store.DeadUnreadable)
+			return store.SettleResult{State: store.StateDead}
+		}
+		m.failures, m.lastError = failures, store.CutReason(s.Reason)
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+	}
+	q.due.add(m.due, m.ID)
+	return store.SettleResult{State: m.state(now)}
+}
+
+// learn says that the holder of a message that counts has learned that it was cancelled, if it was.
+func (q *queue) learn(l *lease, r *store.Receipt) {
+	i := slices.IndexFunc(l.cancelled, func(c store.Receipt) bool { return c.ID == r.ID && c.Epoch == r.Epoch })
+	if i < 0 || !q.flow.counts(l) {
+		return
+	}
+	l.cancelled = slices.Delete(l.cancelled, i, i+1)
+	q.flow.free(l, 1)
+	if len(l.members) == 0 && len(l.cancelled) == 0 {
+		q.endLease(l)
+	}
+}
+
+// fail counts a failed attempt.
+func (q *queue) fail(now int64, m *message, s *store.Settlement) {
+	m.attempts++
+	m.lastError = store.CutReason(s.Reason)
+	m.failures = store.AddFailure(store.NewFailure(store.Time(now), m.attempts, s), m.failures)
+}
+
+func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
+	l := q.current(now, e.Lease)
+	if l == nil {
+		return store.ExtendResult{Err: store.ErrLeaseLost}
+	}
+	lost := l.cancelled
+	l.cancelled = nil
+	q.flow.free(l, len(lost))
+	if len(l.members) == 0 {
+		q.deadlines.remove(l.deadline, l.id)
+		delete(q.leases, l.id)
+		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
+	}
+	if e.For > 0 {
+		q.deadlines.remove(l.deadline, l.id)
+		l.deadline = now + store.Millis(e.For)
+		q.deadlines.add(l.deadline, l.id)
+	}
+	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
+}
