@@ -67,6 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"events", eventRules},
 		{"days ahead", daysAheadRules},
 		{"wait", waitRules},
+		{"flow", flowRules},
 		{"concurrency", concurrencyRules},
 	}
 	for _, group := range groups {
