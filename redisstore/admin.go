@@ -459,9 +459,10 @@ func (s *Store) Delete(ctx context.Context, queue string) error {
 	return nil
 }
 
-// forget frees the state of a queue that this process may not use again.
+// forget frees the state of a queue that this process may not use again. A process that is held back by a limit leaves
+// and comes back often, so it keeps that of a queue with a flow.
 func (s *Store) forget(queue string) {
-	if _, used := s.registered.Load(queue); !used {
+	if _, used := s.registered.Load(queue); !used && !s.keys.of(queue).flow.Load() {
 		s.keys.forget(queue)
 	}
 }

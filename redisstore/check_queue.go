@@ -108,6 +108,9 @@ var issueKinds = map[string]issueKind{
 		"messages are missing from the index of groups or in it under another group, so that calls for a group miss " +
 			"them",
 		"corrects the index"},
+	"wrong leased count": {"flow", store.SeverityError,
+		"recorded number of messages that count against the concurrency is wrong, so too few or too many are claimed",
+		"counts them again"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "makes them ready"},
 }
@@ -140,7 +143,28 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	if err := q.recount(ctx); err != nil {
+		return err
+	}
 	return q.summary(ctx)
+}
+
+// recount compares how many messages count against the concurrency of the queue with its leases.
+func (q *queueCheck) recount(ctx context.Context) error {
+	c := q.s.newCall("recount", q.name, 1)
+	c.add(q.repair)
+	reply, err := q.s.run(ctx, q.name, c)
+	if err != nil {
+		return err
+	}
+	if counts, ok := reply.([]any); !ok {
+		q.report(store.CheckResult{Severity: store.SeverityNote, Check: "flow", Queue: q.name,
+			Text:   "too many messages are leased to count those that count against the concurrency",
+			Advice: "check again when fewer are leased"})
+	} else if counts[0] != counts[1] {
+		q.add("wrong leased count", "")
+	}
+	return nil
 }
 
 // types checks the types of the keys. If one is wrong, the rest of the queue cannot be checked.
@@ -174,7 +198,7 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 	if err != nil && err != redis.Nil {
 		return false, err
 	}
-	if format != "" && format != strconv.Itoa(layoutFormat) && format != strconv.Itoa(previousFormat) {
+	if n, err := strconv.Atoi(format); format != "" && (err != nil || n < previousFormat || n > flowFormat) {
 		of, advice := formatAdvice(format)
 		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name,
 			Text: fmt.Sprintf("the queue has %s; it was not checked", of), Advice: advice})

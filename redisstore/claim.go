@@ -49,6 +49,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)
 	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
+	c.flowArgs = []any{req.Ahead}
 	if repeated == "0" {
 		s.addCommon(c, queue, claimFew, store.Millis(req.Lease), lease, waiting.channel, req.Max)
 	}
@@ -77,9 +78,10 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Died:     stringsOf(died),
 		Expired:  stringsOf(expired),
 		Dropped:  stringsOf(dropped),
+		Limited:  c.limited,
 	}
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
-		removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
+		busy: r[2].(int64) == 2, removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt

@@ -82,8 +82,9 @@ type commonCall struct {
 // addCommon makes a call try the common case first. The arguments follow the session and request number, except in a
 // claim, which does not need them: see repeats_until in keys.go.
 func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
-	use := &s.keys.of(queue).common[of]
-	if !use.try() {
+	keys := s.keys.of(queue)
+	use := &keys.common[of]
+	if keys.flow.Load() || !use.try() {
 		return
 	}
 	sc := s.scripts[commonScripts[of].name]

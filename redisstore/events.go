@@ -61,7 +61,7 @@ func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []st
 	results := make([]store.ReportResult, len(reports))
 	for i, cmd := range cmds {
 		reply, err := cmd.Result()
-		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if repeatAlone(reply, err) {
 			reply, err = s.do(ctx, calls[i])
 		}
 		watchers, ok := reply.(int64)

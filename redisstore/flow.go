@@ -2,16 +2,51 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/laterq/later/store"
 )
 
-// SetFlow implements store.Store.
-func (s *Store) SetFlow(context.Context, string, store.Flow, *store.Flow) error {
-	return store.ErrUnsupported
+// SetFlow implements store.Store. Like SetDeadRetention, it works on a full server if the queue exists.
+func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former *store.Flow) error {
+	if err := store.CheckFlow(queue, f); err != nil {
+		return err
+	}
+	c := s.newCall("set_flow", queue, 11)
+	defer s.sessions.release(s.stampRequest(ctx, c))
+	create := len(c.args)
+	c.add("0")
+	c.addFlow(f)
+	if former != nil {
+		c.addFlow(*former)
+	}
+	reply, err := s.runCreating(ctx, queue, c, create)
+	if err == nil && isConflict(reply) {
+		err = fmt.Errorf("queue %q: %w", queue, store.ErrConflict)
+	}
+	return err
+}
+
+// addFlow adds four numbers, 0 for no limit.
+func (c *call) addFlow(f store.Flow) {
+	f = f.Normal()
+	c.add(f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst)
 }
 
 // Flow implements store.Store.
-func (s *Store) Flow(context.Context, string) (store.FlowState, error) {
-	return store.FlowState{}, store.ErrUnsupported
+func (s *Store) Flow(ctx context.Context, queue string) (store.FlowState, error) {
+	reply, err := s.run(ctx, queue, s.newCall("flow", queue, 0))
+	if err != nil {
+		return store.FlowState{}, err
+	}
+	r := reply.([]any)
+	n := func(i int) int { return int(r[i].(int64)) }
+	state := store.FlowState{Leased: n(5), Now: time.UnixMicro(r[0].(int64))}
+	state.Concurrency = n(1)
+	state.Rate = store.Rate{N: n(2), Per: time.Duration(n(3)) * time.Microsecond, Burst: n(4)}
+	if state.Rate.N > 0 {
+		state.Next = time.UnixMicro(r[6].(int64))
+	}
+	return state, nil
 }

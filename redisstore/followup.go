@@ -38,7 +38,7 @@ func (s *Store) ackThen(
 	}
 	c := s.newCall("ack_then", queue, 6+3*len(indexes))
 	for _, name := range names {
-		c.args = append(c.args, s.keys.of(name).args...)
+		c.addQueue(s.keys.of(name))
 	}
 	c.args[2] = len(keyNames) * (1 + len(names))
 	condition := settlements[indexes[0]].If

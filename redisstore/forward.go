@@ -60,7 +60,7 @@ func (s *Store) Forward(ctx context.Context, queue string, req store.ForwardRequ
 	option, channel := any("0"), ""
 	switch req.To.Kind {
 	case store.TargetQueue:
-		c.args = append(c.args, s.keys.of(req.To.Name).args...)
+		c.addQueue(s.keys.of(req.To.Name))
 	case store.TargetList:
 		c.add(req.To.Name)
 		option = "RPUSH"
@@ -106,7 +106,8 @@ func (s *Store) Forward(ctx context.Context, queue string, req store.ForwardRequ
 	if len(r) > 7 {
 		f.Dropped = texts(r[7])
 	}
-	s.waker.claimed(waiting, claimReply{now: f.Now, next: r[1].(int64), more: f.More, removed: f.Count > 0})
+	s.waker.claimed(waiting, claimReply{now: f.Now, next: r[1].(int64), more: f.More,
+		busy: r[2].(int64) == 2, removed: f.Count > 0})
 	return f, nil
 }
 

@@ -77,6 +77,8 @@ type queueKeys struct {
 	args   []any // as command arguments
 	wake   string
 	common [commonCases]commonUse
+	flow   atomic.Bool   // the queue had a flow at the last call; see rendering.go
+	alone  [1]*queueKeys // itself
 }
 
 func (t *keyTable) of(queue string) *queueKeys {
@@ -84,6 +86,7 @@ func (t *keyTable) of(queue string) *queueKeys {
 		return keys.(*queueKeys)
 	}
 	keys := &queueKeys{}
+	keys.alone[0] = keys
 	for _, name := range keyNames {
 		keys.wake = t.key(queue, name)
 		keys.args = append(keys.args, keys.wake)

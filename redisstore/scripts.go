@@ -1,11 +1,8 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,10 +27,12 @@ const (
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
-// Scripts raise previousFormat to it; see lua/_format.lua.
+// Scripts raise previousFormat to it; see lua/_format.lua. A queue with a flow has flowFormat, so that programs that do
+// not know flows refuse it instead of ignoring its limits.
 const (
 	layoutFormat   = 11
 	previousFormat = 10
+	flowFormat     = 12
 )
 
 // packAfter is how far ahead a message is due at least to be packed. It is less than an hour, a common delay.
@@ -44,6 +43,8 @@ const packAfter = 59 * time.Minute
 var luaConstants = map[string]string{
 	"FORMAT":              strconv.Quote(strconv.Itoa(layoutFormat)),
 	"PREVIOUS_FORMAT":     strconv.Quote(strconv.Itoa(previousFormat)),
+	"PLAIN_FORMAT":        strconv.Quote(strconv.Itoa(layoutFormat)),
+	"FLOW_FORMAT":         strconv.Quote(strconv.Itoa(flowFormat)),
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
 	"NEWER":               strconv.Itoa(replyNewer),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
@@ -54,6 +55,8 @@ var luaConstants = map[string]string{
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BY_ID":           strconv.Itoa(maxByID),
 	"MAX_DROPPED":         "200",     // dead messages that a claim drops
+	"MAX_HELD_BACK":       "20",      // messages that a claim looks at while limits hold them back
+	"MAX_PURGED_LEASED":   "2000",    // messages that still count after a purge of everything
 	"MAX_PROMOTED":        "400",     // messages of overdue buckets that a claim promotes, about
 	"CLAIM_BYTES":         "1310720", // of messages that a claim returns
 	"RECORD_BYTES":        "262144",  // of records of these messages, about
@@ -114,6 +117,7 @@ type script struct {
 	name string
 	body string
 	sha  string
+	flow func() *script // its rendering for queues with a flow; nil if there is no other
 }
 
 // scripts are the scripts of lua/ by name. Files with names that start with "_" are only included.
@@ -121,6 +125,9 @@ type scripts map[string]*script
 
 // production returns the scripts that stores use. They are rendered when the first store needs them.
 var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
+
+// forEveryQueue are scripts with a single rendering, with the parts for flows, which work on queues of every format.
+var forEveryQueue = map[string]bool{"flow": true, "set_flow": true, "recount": true}
 
 // serverTime is how scripts read the clock.
 const serverTime = "redis.call('TIME')"
@@ -131,82 +138,24 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	if err != nil {
 		panic(err) // the files are embedded
 	}
-	r := renderer{constants: constants, clock: cmp.Or(clock, serverTime), texts: map[string]string{}}
+	plain := newRenderer(clock, constants, false)
 	all := scripts{}
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "_") {
 			continue
 		}
 		name := strings.TrimSuffix(f.Name(), ".lua")
-		r.keys = keysOfCommon(name)
-		body := r.render(f.Name(), map[string]bool{})
-		sum := sha1.Sum([]byte(body))
-		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
+		flow := sync.OnceValue(func() *script { return newRenderer(clock, constants, true).script(name) })
+		if forEveryQueue[name] {
+			all[name] = flow()
+			continue
+		}
+		all[name] = plain.script(name)
+		if keysOfCommon(name) == "" {
+			all[name].flow = flow
+		}
 	}
 	return all
-}
-
-// renderer inserts includes and constants into scripts.
-type renderer struct {
-	constants map[string]string
-	clock     string
-	texts     map[string]string // files with their constants and clock
-	keys      string            // the text of lua/_keys.lua for a script with fewer keys
-}
-
-const includeMark = "--@include " // starts the line of an include, before its name
-
-// render returns the text of a file with its includes, except includes in done, which it extends: a script has each
-// include once.
-func (r renderer) render(file string, done map[string]bool) string {
-	var b strings.Builder
-	for line := range strings.Lines(r.text(file)) {
-		name, include := strings.CutPrefix(strings.TrimSuffix(line, "\n"), includeMark)
-		if !include {
-			b.WriteString(line)
-		} else if !done[name] {
-			done[name] = true
-			b.WriteString(r.render("_"+name+".lua", done))
-		}
-	}
-	return b.String()
-}
-
-// text returns the text of a file with its constants. It panics on a missing file: the files are embedded, so any test
-// finds that.
-func (r renderer) text(file string) string {
-	if file == "_keys.lua" && r.keys != "" {
-		return r.keys
-	}
-	if text, ok := r.texts[file]; ok {
-		return text
-	}
-	text, err := luaFiles.ReadFile("lua/" + file)
-	if err != nil {
-		panic(err)
-	}
-	r.texts[file] = strings.ReplaceAll(r.replaceConstants(string(text)), serverTime, r.clock)
-	return r.texts[file]
-}
-
-// replaceConstants replaces each word that names a constant. Every process that opens a store renders all scripts, so
-// it is quick.
-func (r renderer) replaceConstants(text string) string {
-	var b strings.Builder
-	for begin := 0; begin < len(text); {
-		end := begin + 1
-		for end < len(text) && isWord(text[end]) == isWord(text[begin]) {
-			end++
-		}
-		part := text[begin:end]
-		b.WriteString(cmp.Or(r.constants[part], part))
-		begin = end
-	}
-	return b.String()
-}
-
-func isWord(c byte) bool {
-	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 // scriptCmd is a script call that go-redis does not retry, because the store does.
@@ -216,8 +165,12 @@ func (scriptCmd) NoRetry() bool { return true }
 
 // call is a script call under construction. args reserves space for the arguments before the script's own.
 type call struct {
-	script   *script
-	common   *commonCall // executed instead, unless it replies replyUncommon; nil for none
+	script   *script      // the rendering that do calls first
+	plain    *script      // its rendering for plain queues, or the only one
+	queues   []*queueKeys // those that it works on; several in a script with one rendering for both kinds of queues
+	limited  bool         // the last reply is of the rendering for queues with a flow
+	flowArgs []any        // arguments that only that rendering takes, after all others
+	common   *commonCall  // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
 	stamp    int // index in args of the session and the request number, which follows
 	repeated int // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
@@ -229,23 +182,30 @@ const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
 
 // newCall returns a call of the named script with room for n arguments.
 func (s *Store) newCall(name, queue string, n int) *call {
-	sc := s.scripts[name]
-	c := &call{script: sc, args: make([]any, 3, callHead+n)}
-	c.args[0], c.args[1], c.args[2] = "evalsha", sc.sha, len(keyNames)
-	c.args = append(c.args, s.keys.of(queue).args...)
+	keys := s.keys.of(queue)
+	c := &call{plain: s.scripts[name], args: make([]any, 3, callHead+n), queues: keys.alone[:]}
+	c.choose()
+	c.args[0], c.args[1], c.args[2] = "evalsha", c.script.sha, len(keyNames)
+	c.args = append(c.args, keys.args...)
 	return c
 }
 
 // newServerCall returns a call of a script with one key, which belongs to no queue.
 func (s *Store) newServerCall(name, key string, args ...any) *call {
 	sc := s.scripts[name]
-	return &call{script: sc, args: append([]any{"evalsha", sc.sha, 1, key}, args...)}
+	return &call{script: sc, plain: sc, args: append([]any{"evalsha", sc.sha, 1, key}, args...)}
 }
 
 // addKey adds a key after the keys that every script receives. It comes before all other arguments.
 func (c *call) addKey(key string) {
 	c.args = append(c.args, key)
 	c.args[2] = c.args[2].(int) + 1
+}
+
+// addQueue adds the keys of a further queue. It comes before all other arguments.
+func (c *call) addQueue(keys *queueKeys) {
+	c.args = append(c.args, keys.args...)
+	c.queues = append(c.queues[:len(c.queues):len(c.queues)], keys)
 }
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
@@ -262,25 +222,6 @@ func (s *Store) stampRequest(ctx context.Context, c *call) *session {
 	sess, number := s.sessions.acquire()
 	c.add(&sess.name, number)
 	return sess
-}
-
-// do executes a call once.
-func (s *Store) do(ctx context.Context, c *call) (any, error) {
-	if c.confirmed != nil {
-		return s.doDurably(ctx, c)
-	}
-	if c.common != nil {
-		reply, err := s.execute(ctx, c.common.script, c.common.args)
-		if err != nil {
-			return nil, err
-		}
-		common := reply != any(int64(replyUncommon))
-		if c.common.use.tried(common); common {
-			return reply, nil
-		}
-		c.common = nil
-	}
-	return s.execute(ctx, c.script, c.args)
 }
 
 // execute executes a script with the arguments of a call. If the server does not know the script, it sends the
@@ -349,8 +290,8 @@ func formatAdvice(format string) (of, advice string) {
 		version, advice = "an older", "export the queue with that version (later export), delete it with "+
 			"that version, and import it with this one (later import)"
 	}
-	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d and %d", format, version,
-		previousFormat, layoutFormat), advice
+	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d to %d", format, version,
+		previousFormat, flowFormat), advice
 }
 
 // runRegistered executes a call that may create the queue, and registers the queue's name first. flag is the index in
@@ -402,8 +343,8 @@ func (s *Store) runAllRegistered(
 // runNaming executes a call like run. A script that reads more queues replies which one of names has another format.
 func (s *Store) runNaming(ctx context.Context, queue string, c *call, names []string) (any, error) {
 	reply, err := s.run(ctx, queue, c)
-	if list, ok := reply.([]any); ok && len(list) == 2 && list[0] == any(int64(replyNewer)) {
-		return nil, s.formatError(ctx, names[list[1].(int64)-1])
+	if number, ok := newerQueue(reply); ok {
+		return nil, s.formatError(ctx, names[number-1])
 	}
 	return reply, err
 }

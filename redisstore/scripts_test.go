@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,9 +22,20 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/snapshots")
 
+// renderings iterates over the renderings of scripts. The names of those for queues with a flow begin with "flow/".
+func renderings(all scripts) iter.Seq2[string, *script] {
+	return func(yield func(string, *script) bool) {
+		for name, script := range all {
+			if !yield(name, script) || script.flow != nil && !yield("flow/"+name, script.flow()) {
+				return
+			}
+		}
+	}
+}
+
 // TestSnapshots shows in reviews the scripts as they are sent to the server, with includes and constants in place.
 func TestSnapshots(t *testing.T) {
-	for name, script := range production() {
+	for name, script := range renderings(production()) {
 		file := filepath.Join("testdata", "snapshots", name+".txt")
 		if *update {
 			if err := os.WriteFile(file, []byte(script.body), 0o644); err != nil {
@@ -46,7 +58,7 @@ func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
 		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
-	for name, script := range production() {
+	for name, script := range renderings(production()) {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))
 		if all == 0 || all != known {
 			t.Errorf("%s.lua calls Redis %d times, %d of them with a declared key", name, all, known)
@@ -179,6 +191,12 @@ var calls = []struct {
 			}
 		}
 		return nil
+	}},
+	{"recount", func(ctx context.Context, x *populatedQueue) error {
+		c := x.s.newCall("recount", x.queue, 1)
+		c.add("1")
+		_, err := x.s.run(ctx, x.queue, c)
+		return err
 	}},
 	{"repair lost", func(ctx context.Context, x *populatedQueue) error {
 		c := x.s.newCall("lost", x.queue, 2)
@@ -352,6 +370,12 @@ var calls = []struct {
 		}
 		return results[0].Err
 	}},
+	{"set a flow", func(ctx context.Context, x *populatedQueue) error {
+		return x.s.SetFlow(ctx, x.queue, store.Flow{Concurrency: 9, Rate: store.Rate{N: 3, Per: time.Second}}, nil)
+	}},
+	{"remove a flow", func(ctx context.Context, x *populatedQueue) error {
+		return x.s.SetFlow(ctx, x.queue, store.Flow{}, nil)
+	}},
 	{"pause", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, true) }},
 	{"resume", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, false) }},
 }
@@ -409,6 +433,15 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 // hashes of them. One message in each state is in a group.
 func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
+	return populateQueue(t, rdb, queue, store.Flow{})
+}
+
+// fullFlow is a flow with as many slots as newPopulatedQueue takes.
+var fullFlow = store.Flow{Concurrency: 7, Rate: store.Rate{N: 1000, Per: time.Second, Burst: 1000}}
+
+// populateQueue is newPopulatedQueue for a queue with a flow.
+func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow store.Flow) *populatedQueue {
+	t.Helper()
 	ctx := t.Context()
 	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue}
 	must := func(err error) {
@@ -433,6 +466,9 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	}
 	move := advance(rdb)
 
+	if flow != (store.Flow{}) {
+		must(x.s.SetFlow(ctx, queue, flow, nil))
+	}
 	for _, id := range []string{"older", "once"} {
 		send(onceEach([]store.Outgoing{{Message: store.Message{ID: id}}})[0])
 		_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{id}})
@@ -509,11 +545,17 @@ func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]stri
 // Runs every call with each key having a wrong type: it either succeeds or changes nothing. With a key missing, it
 // never fails.
 func TestNoScriptFailsHalfway(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { noScriptFailsHalfway(t, store.Flow{}) })
+	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
+}
+
+func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	rdb := redistest.Shared(t).Client(t)
+	kind := flow.Version()
 	for i, c := range calls {
 		for _, name := range allKeyNames {
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
-				x := newPopulatedQueue(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
+				x := populateQueue(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name), flow)
 				key := DefaultPrefix + "{" + x.queue + "}:" + name
 				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
 					t.Fatal(err)
@@ -535,7 +577,7 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 				}
 			})
 			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
-				x := newPopulatedQueue(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
+				x := populateQueue(t, rdb, fmt.Sprintf("missing-%s-%d-%s", kind, i, name), flow)
 				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
 					t.Fatal(err)
 				}

@@ -260,6 +260,7 @@ type claimReply struct {
 	now     time.Time // server's clock
 	next    int64     // ms, when this process has to claim again; -1 if it need not
 	more    bool      // more messages were left behind
+	busy    bool      // nothing is left to do now, and this process does not wait
 	removed bool      // this process was removed from the list
 }
 
@@ -283,6 +284,11 @@ func (w *waker) claimed(start claimStart, r claimReply) {
 		if len(q.waiters) > 0 {
 			w.wakeOne(q, true)
 		}
+	case r.busy && start.channel != "":
+		if current {
+			q.listing = notListed
+		}
+		q.next = time.Time{}
 	case r.next < 0:
 		w.expect(q, start, current, time.Time{})
 	default:

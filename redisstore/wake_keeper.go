@@ -140,7 +140,7 @@ func (v *wakeServer) send(ctx context.Context, calls []keeping) (err error) {
 	})
 	for i, k := range calls {
 		reply, failure := cmds[i].Result()
-		if failure != nil && redis.HasErrorPrefix(failure, "NOSCRIPT") {
+		if repeatAlone(reply, failure) {
 			reply, failure = s.do(ctx, k.call)
 		}
 		v.w.mu.Lock()

@@ -62,6 +62,10 @@ var worstByQueue = []worstCase{
 		w.ok(w.rdb.HSet(w.Context(), w.s.keys.of(w.queue).args[1].(string), "lost", "\x00").Err())
 		return w.checks()
 	}},
+	{"recount", "many leased", func(w *worst) func() {
+		w.leases(w.many)
+		return w.checks()
+	}},
 	{"check", "everything", func(w *worst) func() {
 		w.sends(2000, fullPayload, nil)
 		w.sends(20000, 10, scattered)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
 )
 
 // worstCase is the most expensive kind of call of a script.
@@ -25,8 +26,18 @@ type worstCase struct {
 func metered() scripts {
 	all := scripts{}
 	for name, original := range frozenClockScripts {
-		first, rest, _ := strings.Cut(original.body, "\n")
-		body := strings.Replace(first, " flags=no-writes", "", 1) + `
+		all[name] = meter(original)
+		if original.flow != nil {
+			flow := meter(original.flow())
+			all[name].flow = func() *script { return flow }
+		}
+	}
+	return all
+}
+
+func meter(original *script) *script {
+	first, rest, _ := strings.Cut(original.body, "\n")
+	body := strings.Replace(first, " flags=no-writes", "", 1) + `
 local real, calls, bytes = redis, 0, 0
 local function count(value)
   if type(value) == 'string' then bytes = bytes + #value end
@@ -44,12 +55,10 @@ local function script()
 ` + rest + `
 end
 local reply = script()
-real.call('RPUSH', 'work:` + name + `', calls, bytes)
+real.call('RPUSH', 'work:` + original.name + `', calls, bytes)
 return reply`
-		sum := sha1.Sum([]byte(body))
-		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
-	}
-	return all
+	sum := sha1.Sum([]byte(body))
+	return &script{name: original.name, body: body, sha: hex.EncodeToString(sum[:])}
 }
 
 // mostWork limits the commands of one call of a script, and the KiB that these take and return: in all of its cases, or
@@ -79,6 +88,7 @@ var mostWork = map[string][2]int64{
 	"remove":         {600, 800},
 	"forward":        {600, 3500},
 	"lost":           {300, 1800},
+	"recount":        {300, 1800},
 	"check":          {16000, 8000},
 	"set_properties": {600, 4200},
 	"report":         {10, 300},
@@ -88,6 +98,10 @@ var mostWork = map[string][2]int64{
 	"send/500 duplicates of 8 KiB":           {600, 200},
 }
 
+// wideFlow is a flow with limits that no worst case reaches.
+var wideFlow = store.Flow{Concurrency: store.MaxConcurrency, Rate: store.Rate{N: store.MaxRate, Per: time.Second,
+	Burst: store.MaxRate}}
+
 // TestWorstCasesAreBounded counts the work of the longest calls, because their time depends on the machine.
 func TestWorstCasesAreBounded(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
@@ -96,9 +110,14 @@ func TestWorstCasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	for i, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue) {
-		t.Run(c.script+"/"+c.name, func(t *testing.T) {
+	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue)
+	for i := range 2 * len(all) {
+		c, flow := all[i%len(all)], i >= len(all)
+		t.Run(fmt.Sprintf("%s/%s, flow %v", c.script, c.name, flow), func(t *testing.T) {
 			w := &worst{TB: t, s: s, rdb: rdb, queue: fmt.Sprint("q", i), far: 5000, many: 15}
+			if flow {
+				w.ok(s.SetFlow(t.Context(), w.queue, wideFlow, nil))
+			}
 			run := c.build(w)
 			work := "work:" + c.script
 			w.ok(rdb.Del(t.Context(), work).Err())
@@ -134,6 +153,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
+	"flow": true, "set_flow": true,
 	"send_one": true, "claim_few": true, "ack_few": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,

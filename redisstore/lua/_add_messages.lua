@@ -1,4 +1,7 @@
 --@include format
+--@flow
+--@include any_format
+--@end
 --@include write
 --@include due
 --@include record

@@ -2,6 +2,7 @@
 -- only lacks additions of this version, so this version reads it as it is, and a script that changes the queue raises
 -- the format first. Older programs refuse the queue from then on. See docs/redis-layout.md.
 
+--@plain
 -- reads reports whether this version can read a queue of a format, false or nil for a queue that does not exist.
 local function reads(format)
   return not format or format == FORMAT or format == PREVIOUS_FORMAT
@@ -14,3 +15,16 @@ local function writes(format)
   redis.call('HSET', META, 'format', FORMAT)
   return true
 end
+--@end
+--@flow
+-- This is the rendering for queues with a flow, which have a format of their own and are created as plain ones.
+
+-- reads reports whether this rendering can read a queue of a format; writes is the same.
+local function reads(format)
+  return format == FORMAT
+end
+
+local function writes(format)
+  return format == FORMAT
+end
+--@end

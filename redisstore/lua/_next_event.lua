@@ -1,3 +1,8 @@
+--@flow
+--@include clock
+--@include slots
+--@end
+--@plain
 -- next_event returns when a claim may find something: the due time of the first message, the start of the first bucket
 -- or the first deadline of a lease, in ms; nil if there is nothing.
 local function next_event(paused, packed)
@@ -8,3 +13,18 @@ local function next_event(paused, packed)
   end
   return coming
 end
+--@end
+--@flow
+-- next_event returns when a claim may find something: when the limits allow the first message to start, the start of
+-- the first bucket or the first deadline of a lease, in ms; nil if there is nothing.
+local function next_event(paused, packed)
+  local coming = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2] or '')
+  local at = not paused and first_ready(packed)
+  if at then
+    local _, now_us = read_clock()
+    at = may_start(read_limits(now_us), at)
+  end
+  if at and (not coming or at < coming) then return at end
+  return coming
+end
+--@end

@@ -1,9 +1,16 @@
 --@include lease
+--@flow
+--@include slots
+--@end
 -- open_leases returns the leases of messages that a script settles one by one, at first none. A token names a message
 -- as its holder does: the id, and a tab and the epoch unless that is zero. changes are the script's changes to records.
 local function open_leases(now, changes)
   local loaded = {} -- by lease id
   local leases = {}
+--@flow
+  leases.freed = 0 -- messages that have left leases that count
+  local head = read_counted_head()
+--@end
 
   local function token_of(id, epoch)
     if epoch ~= '' and epoch ~= '0' then return id .. '\t' .. epoch end
@@ -19,6 +26,9 @@ local function open_leases(now, changes)
     local text = redis.call('HGET', LEASES, lease)
     if text and deadline and tonumber(deadline) > now then
       l.text = text
+--@flow
+      l.counts = counts(text, head)
+--@end
       for id, due, epoch, max in each_entry(text) do
         l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
           max = tonumber(max) or DEFAULT_ATTEMPTS }
@@ -33,6 +43,9 @@ local function open_leases(now, changes)
   function leases.remove(l, token)
     l.held[token] = nil
     l.left = l.left - 1
+--@flow
+    if l.counts then leases.freed = leases.freed + 1 end
+--@end
     l.changed = true
   end
 
@@ -57,7 +70,14 @@ local function open_leases(now, changes)
             dues[#dues + 1] = due
           end
         end
+--@plain
         redis.call('HSET', LEASES, lease, lease_text(held, dues))
+--@end
+--@flow
+        local text = lease_text(held, dues)
+        if l.counts then text = head .. string.sub(text, 2) end
+        redis.call('HSET', LEASES, lease, text)
+--@end
       end
     end
   end

@@ -5,6 +5,9 @@
 --@include drop_dead
 --@include waiting
 --@include enlist
+--@flow
+--@include slots
+--@end
 -- promote promotes packed messages that are due soon. It returns the start of the first bucket, or nil if there is
 -- none. No packed message is due before it.
 local function promote(packed, now, want)
@@ -32,17 +35,29 @@ local function end_expired_leases(now)
   redis.call('ZCARD', GROUPS)
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
+--@flow
+  local freed, head = 0, read_counted_head()
+--@end
   for i = 1, #past, 2 do
     local lease, deadline = past[i], past[i + 1]
     local ids, held = {}, {}
     local uncounted = string.find(lease, UNCOUNTED_LEASE, 1, true) == 1
+--@plain
     for id, due, epoch, max in each_entry(redis.call('HGET', LEASES, lease) or '') do
+--@end
+--@flow
+    local text = redis.call('HGET', LEASES, lease) or ''
+    for id, due, epoch, max in each_entry(text) do
+--@end
       ids[#ids + 1] = id
       held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
     end
     if reaped > 0 and reaped + #ids > MAX_BATCH then break end
     ended[#ended + 1] = lease
     reaped = reaped + #ids
+--@flow
+    if counts(text, head) then freed = freed + #ids end
+--@end
     local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
     for k, id in ipairs(ids) do
       local record = changes.current(id, records and records[k])
@@ -79,6 +94,12 @@ local function end_expired_leases(now)
   changes.write()
   write('HDEL', LEASES, ended)
   write('ZREM', LEASE_DEADLINES, ended)
+--@flow
+  if freed > 0 then
+    local leased = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
+    redis.call('HSET', META, 'flow_leased', math.max(0, leased - freed))
+  end
+--@end
   return died, reaped
 end
 
@@ -152,6 +173,14 @@ local function find_ready(meta, now, max, bound)
   if reaped + (dropped and #dropped or 0) > MAX_BATCH / 5 then
     max, bound = math.min(max, MAX_BATCH / 10), bound / 10
   end
+--@flow
+  -- A claim looks for expired messages among those that a limit holds back.
+  local limits = read_limits(meta.now_us)
+  limits.asked, limits.forwards = max, meta.forwards
+  if limits.forwards then limits.free = math.huge end
+  limits.allowed = starts_allowed(limits, max)
+  max = math.max(limits.allowed, inspect_envelopes and math.min(max, MAX_HELD_BACK) or 0)
+--@end
 
   -- Packed messages may be due before messages that are due later than the start of the next bucket.
   local latest = next_bucket and math.min(now, next_bucket - 1) or now
@@ -167,7 +196,14 @@ local function find_ready(meta, now, max, bound)
   local following = paused and {} or redis.call('ZRANGE', DUE, from, n, 'WITHSCORES')
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
   local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_DROPPED
+--@plain
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
+--@end
+--@flow
+  limits.unreaped = unreaped
+  limits.waiting = next_due and next_due <= now or next_bucket and next_bucket <= now
+  limits.event, limits.expiry = earliest_of(next_due, next_bucket), next_expiry
+--@end
   -- Some ids with an expired dedup window are deleted by each claim, because a queue may never be idle.
   local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
@@ -177,6 +213,54 @@ local function find_ready(meta, now, max, bound)
       redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')
     end
   end
+--@plain
   return ids, values, from == 0 and following, earliest_of(next_due, next_bucket, next_expiry), more,
     redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), died, dropped
 end
+--@end
+--@flow
+  return ids, values, from == 0 and following, redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), died, dropped, limits
+end
+
+-- hold_back returns how many of n messages that find_ready found are claimed, and which of the messages that inspect_all
+-- found die: those before the first one that a limit holds back.
+local function hold_back(limits, n, dead)
+  local dies, alive = {}, 0
+  for _, d in ipairs(dead or {}) do dies[d[1] ] = true end
+  for i = 1, n do
+    if not dies[i] and alive == limits.allowed then
+      limits.held = true
+      n = i - 1
+      break
+    end
+    if not dies[i] then alive = alive + 1 end
+  end
+  for k = #(dead or {}), 1, -1 do
+    if dead[k][1] > n then table.remove(dead, k) end
+  end
+  return n
+end
+
+-- end_claim charges the limits for n starts and makes sure that a process claims when the next message may start: the
+-- caller if it has room for it, and otherwise one that waits. deadline is that of the new lease, or nil. It returns the
+-- time in ms when the caller has to claim again, or -1, and whether more is left to do now: 0; 1; or 2 if nothing is,
+-- but the caller does not wait.
+local function end_claim(limits, n, deadline, any_died, process, first_waiting, now)
+  charge(limits, n, not limits.forwards)
+  local at = limits.waiting and now or limits.event
+  local start = at and may_start(limits, at)
+  -- Expired messages may follow the ones that have just died.
+  local more = limits.unreaped or start and start <= now or any_died and limits.waiting and not limits.held
+  if more then start = now end
+  more = more or n == limits.asked and n > 0 and may_start(limits, now) == now
+  local coming = earliest_of(start, limits.expiry, deadline)
+  if not more and n < limits.asked then
+    return enlist(process, first_waiting, coming, now, limits.now_us), 0
+  end
+  if first_waiting[1] and n == limits.asked then
+    redis.call('ZREM', WAKE, process)
+    if coming then notify_event(coming, now) end
+  end
+  return coming or -1, more and 1 or 2
+end
+--@end

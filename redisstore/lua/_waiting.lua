@@ -1,3 +1,7 @@
+--@flow
+--@include clock
+--@include limits
+--@end
 -- WAKE lists the processes that wait for the queue: the name of each one's channel, with the time in ms of its promise
 -- to claim. A process without a promise has IDLE plus the time in us of its listing instead. So the first one claims
 -- next, and processes without a promise follow in order of arrival.
@@ -32,3 +36,18 @@ local function notify(at, now)
     end
   end
 end
+--@flow
+
+-- notify_event is notify for an event that no limit holds back.
+local function notify_event(at, now)
+  notify(at, now)
+end
+
+-- notify makes sure that a process claims when a message may start that is due at a time in ms. If no slot is free, the
+-- script that frees one does.
+local function notify(at, now)
+  local _, now_us = read_clock()
+  at = may_start(read_limits(now_us), at)
+  if at then notify_event(at, now) end
+end
+--@end

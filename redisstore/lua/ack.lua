@@ -23,6 +23,9 @@
 --@include session
 --@include reply_positions
 --@include condition
+--@flow
+--@include slots
+--@end
 
 -- ack_singles acks the messages of a loaded lease named by tokens, one by one; the first is at a position of the reply.
 -- acked and refused are lists to append to: messages without a successor with id and position, and positions.
@@ -77,11 +80,26 @@ end
 -- only for leases if any_changed returns false for their runs, and never looks at single messages. A text only becomes
 -- shorter, so one of its original length is unchanged. The last due time in a run may apply to messages below it, so it
 -- stays.
+--@plain
 local function cut_runs(lease, a, runs)
+--@end
+--@flow
+local function cut_runs(lease, a, runs, head) -- it also returns whether the lease counts
+--@end
   if string.byte(ARGV[a]) == 61 then -- "=": the text itself is not needed, and expensive to read
+--@plain
     return ARGV[a] == '=' .. redis.call('HSTRLEN', LEASES, lease) and '' or nil
   end
   local text = redis.call('HGET', LEASES, lease)
+--@end
+--@flow
+    local text = redis.call('HGET', LEASES, lease) or ''
+    if ARGV[a] ~= '=' .. #text then return nil end
+    return '', counts(text, head)
+  end
+  local text = redis.call('HGET', LEASES, lease)
+  local counted = text and counts(text, head)
+--@end
   for _ = 1, text and runs or 0 do
     local run = ARGV[a]
     local from, to = string.find(text, run, 1, true)
@@ -89,7 +107,12 @@ local function cut_runs(lease, a, runs)
     text = string.sub(text, 1, from) .. (string.match(run, '^.*\n(\t%d+\n)') or '') .. string.sub(text, to + 1)
     a = a + 2 + tonumber(ARGV[a + 1])
   end
+--@plain
   return text
+--@end
+--@flow
+  return text, counted
+--@end
 end
 
 local format = redis.call('HGET', META, 'format')
@@ -108,6 +131,10 @@ local count = redis.call('HLEN', RECORDS)
 local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled or followed messages in leases
 local changes, successors, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
+--@flow
+read_slots()
+local freed, head = 0, read_counted_head()
+--@end
 local pair_count = tonumber(ARGV[3])
 local grouped = pair_count > 0 and string.byte(ARGV[stop]) == 103 and {} -- 103 is "g"
 if pair_count > 0 then redis.call('ZCARD', DEDUP) end
@@ -117,10 +144,18 @@ while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
   local text
+--@flow
+  local counted
+--@end
   if singles == 0 then
     local deadline = redis.call('ZSCORE', LEASE_DEADLINES, lease)
     if deadline and tonumber(deadline) > now and not (inspect and any_changed(count, a, runs)) then
+--@plain
       text = cut_runs(lease, a, runs)
+--@end
+--@flow
+      text, counted = cut_runs(lease, a, runs, head)
+--@end
     end
   end
   local tokens = {}
@@ -131,6 +166,9 @@ while a <= last do
       acked_runs[#acked_runs + 1] = a + 1 + k
       for i = 1, pair_count > 0 and k or 0 do acked_ids[position + i - 1] = ARGV[a + 1 + i] end
       position = position + k
+--@flow
+      if counted then freed = freed + k end
+--@end
     else
       for i = a + 2, a + 1 + k do tokens[#tokens + 1] = ARGV[i] end
     end
@@ -187,4 +225,7 @@ if pair_count > 0 then
   if grouped then write('ZREM', GROUPS, grouped) end
   write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end
+--@flow
+free_slots(freed + (leases and leases.freed or 0), now)
+--@end
 return refused

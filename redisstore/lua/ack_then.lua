@@ -97,6 +97,9 @@ end
 
 use(1)
 if grouped[1] then redis.call('ZCARD', GROUPS) end
+--@flow
+read_slots()
+--@end
 local any_successor = successors.read()
 if acked[1] or any_successor then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end
 if any_successor then successors.write() end
@@ -113,4 +116,8 @@ for _, planned in ipairs(adds) do
   planned.add()
   if planned.changes then planned.changes.write() end
 end
+--@flow
+use(1)
+free_slots(leases.freed, now)
+--@end
 return refused

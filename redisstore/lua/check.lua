@@ -11,6 +11,9 @@
 --@include record_changes
 --@include read_records
 --@include lease
+--@flow
+--@include slots
+--@end
 --@include check_buckets
 --@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
@@ -151,6 +154,9 @@ end
 
 local function leases_page(step)
   local ended, kept, deadlines = {}, {}, {}
+--@flow
+  local freed, head = 0, read_counted_head()
+--@end
   for i = 1, #step, 2 do
     local lease, text = step[i], step[i + 1]
     local lines, dues, dropped = {}, {}, 0
@@ -178,6 +184,10 @@ local function leases_page(step)
         dues[#dues + 1] = due
       end
     end
+--@flow
+    if left > 0 then dropped = #ids end
+    if counts(text, head) then freed = freed + dropped end
+--@end
     if left > 0 then
       add_issue('lease unreadable', lease)
       ended[#ended + 1] = lease
@@ -188,6 +198,9 @@ local function leases_page(step)
       if dropped > 0 then
         kept[#kept + 1] = lease
         kept[#kept + 1] = lease_text(lines, dues)
+--@flow
+        if counts(text, head) then kept[#kept] = head .. string.sub(kept[#kept], 2) end
+--@end
       end
       if not redis.call('ZSCORE', LEASE_DEADLINES, lease) then
         add_issue('lease without deadline', lease)
@@ -201,6 +214,9 @@ local function leases_page(step)
   write('ZADD', LEASE_DEADLINES, deadlines)
   write('HDEL', LEASES, ended)
   write('ZREM', LEASE_DEADLINES, ended)
+--@flow
+  free_slots(freed, now)
+--@end
 end
 
 local function groups_page(step)

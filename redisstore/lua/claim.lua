@@ -4,6 +4,9 @@
 -- ARGV   1 session, 2 request number, 3 "0"; "1" if the call is repeated, "2" if claim_few.lua was called for it before
 --        4 maximum number of messages, 5 lease duration in ms, 6 lease id
 --        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
+--@flow
+--        8 for how many of the messages no handler is free
+--@end
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
 --        values of MESSAGES, records: position and record alternating, ids that died, ids of them that had expired,
 --        ids that were dropped or none, 1 if another attempt of this call made the lease or else nothing}; NEWER
@@ -101,22 +104,47 @@ end
 if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 
+--@plain
 local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]),
   CLAIM_BYTES)
 if #ids == 0 then
   local again = more and now or enlist(ARGV[7], first_waiting, coming, now, now_us)
   return { now_us, again, more and 1 or 0, 0, '', {}, {}, died, {}, dropped }
 end
+--@end
+--@flow
+meta.now_us = now_us
+local ids, values, few, first_waiting, died, dropped, limits = find_ready(meta, now, ARGV[4] - ARGV[8], CLAIM_BYTES)
+if #ids == 0 then
+  local coming, more = end_claim(limits, 0, nil, false, ARGV[7], first_waiting, now)
+  return { now_us, coming, more, 0, '', {}, {}, died, {}, dropped }
+end
+--@end
 
 local found = #ids
 -- In the common case no message of this queue has its own attempts or expiry, and none that is claimed has a record.
 -- Then messages are returned as they are, and MESSAGES is read last, when removing the entries has warmed the cache.
 local records = read_first_records(ids, values)
 local n = #ids
+--@plain
 if n < found then more, coming = true, now end
+--@end
+--@flow
+limits.waiting = limits.waiting or n < found
+--@end
 redis.call('HLEN', MESSAGES)
 local lines, dead = ids, nil
 if records or inspect_envelopes then lines, dead = inspect_all(ids, inspect_envelopes and values, records, now) end
+--@flow
+do
+  local claimed = hold_back(limits, n, dead)
+  limits.waiting = limits.waiting or claimed < n
+  for i = n, claimed + 1, -1 do
+    for _, list in ipairs({ ids, lines ~= ids and lines or {}, values or {}, records or {} }) do list[i] = nil end
+  end
+  n = claimed
+end
+--@end
 
 -- Nothing below can fail: every key that it writes was read.
 local expired = {}
@@ -130,12 +158,18 @@ end
 local text, deadline = '', 0
 if n > 0 then
   text, deadline = first_text(lines, n, few), now + tonumber(ARGV[5])
+--@flow
+  text = counted_head(limits.since) .. string.sub(text, 2)
+--@end
   redis.call('HSET', LEASES, ARGV[6], text)
   redis.call('ZADD', LEASE_DEADLINES, deadline, ARGV[6])
   redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
   values = values or redis.call('HMGET', MESSAGES, unpack(ids))
+--@plain
   coming = math.min(coming or deadline, deadline)
+--@end
 end
+--@plain
 if not more then
   coming = enlist(ARGV[7], first_waiting, coming, now, now_us)
 elseif first_waiting[1] then
@@ -144,3 +178,8 @@ elseif first_waiting[1] then
 end
 return { now_us, coming or -1, more and 1 or 0, deadline, text, values, list_records(records, n), died, expired,
     dropped }
+--@end
+--@flow
+local coming, more = end_claim(limits, n, n > 0 and deadline, dead and dead[1], ARGV[7], first_waiting, now)
+return { now_us, coming, more, deadline, text, values, list_records(records, n), died, expired, dropped }
+--@end

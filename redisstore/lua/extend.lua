@@ -60,6 +60,9 @@ local count = redis.call('HLEN', RECORDS)
 local any_cancelled = count > 0 and read_refs() ~= 0
 local looked = 0 -- at messages; messages of a lease that is taken apart count several times
 redis.call('HLEN', LEASES)
+--@flow
+read_slots()
+--@end
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
 local reply, extended, new_lost = {}, {}, {}
@@ -103,4 +106,7 @@ end
 write('ZADD', LEASE_DEADLINES, extended)
 changes.write()
 leases.write()
+--@flow
+free_slots(leases.freed, now)
+--@end
 return reply

@@ -44,11 +44,21 @@ if not format then
   enlist(ARGV[2], {}, nil, now, now_us)
   return { now_us, -1, 0, 0, {}, {}, {} }
 end
+--@plain
 local ids, values, _, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
 if #ids == 0 then
   local again = more and now or enlist(ARGV[2], first_waiting, coming, now, now_us)
   return { now_us, again, more and 1 or 0, 0, {}, died, {}, dropped }
 end
+--@end
+--@flow
+meta.now_us, meta.forwards = now_us, true
+local ids, values, _, first_waiting, died, dropped, limits = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
+if #ids == 0 then
+  local coming, more = end_claim(limits, 0, nil, false, ARGV[2], first_waiting, now)
+  return { now_us, coming, more, 0, {}, died, {}, dropped }
+end
+--@end
 
 values = values or redis.call('HMGET', MESSAGES, unpack(ids))
 local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
@@ -57,6 +67,13 @@ if records or inspect_envelopes then
   local _
   _, dead = inspect_all(ids, inspect_envelopes and values, records, now)
 end
+--@flow
+do
+  local taken = hold_back(limits, #ids, dead)
+  limits.waiting = limits.waiting or taken < #ids
+  for i = #ids, taken + 1, -1 do ids[i] = nil end
+end
+--@end
 local dies = {}
 for _, d in ipairs(dead) do dies[d[1]] = true end
 
@@ -73,7 +90,12 @@ for i = 1, #ids do
     for k = #dead, 1, -1 do
       if dead[k][1] >= i then table.remove(dead, k) end
     end
+--@plain
     more, coming = true, now
+--@end
+--@flow
+    limits.waiting = true
+--@end
     break
   end
   work = work + 3
@@ -151,6 +173,7 @@ if windows[1] then
   write('ZADD', DEDUP, windows)
   write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end
+--@plain
 if not more then
   coming = enlist(ARGV[2], first_waiting, coming, now, now_us)
 elseif first_waiting[1] then
@@ -158,3 +181,8 @@ elseif first_waiting[1] then
   if coming then notify(coming, now) end
 end
 return { now_us, coming or -1, more and 1 or 0, #moved, ARGV[6] == '1' and moved or {}, died, expired, dropped }
+--@end
+--@flow
+local coming, more = end_claim(limits, #moved, nil, dead[1], ARGV[2], first_waiting, now)
+return { now_us, coming, more, #moved, ARGV[6] == '1' and moved or {}, died, expired, dropped }
+--@end

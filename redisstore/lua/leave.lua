@@ -14,5 +14,10 @@ local promise = tonumber(redis.call('ZSCORE', WAKE, ARGV[1]) or '')
 if not promise then return 1 end
 local coming = format and promise < IDLE and next_event(paused, packed)
 redis.call('ZREM', WAKE, ARGV[1])
+--@plain
 if coming then notify(coming, (read_clock())) end
+--@end
+--@flow
+if coming then notify_event(coming, (read_clock())) end
+--@end
 return 1

@@ -13,6 +13,10 @@
 --@include session
 --@include reply_bulk
 --@include buckets
+--@flow
+--@include lease
+--@include slots
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
 local now = read_clock()
@@ -28,11 +32,58 @@ local function record_reply(reply)
   return reply
 end
 
+--@flow
+-- cancel_leased returns the leases that count, with their deadlines, and the records that their messages have then: as
+-- if each message had been cancelled, so that it counts until its holder knows. It also returns how many count. They
+-- are none if it would have to read too many.
+local function cancel_leased()
+  local leased = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
+  local live = redis.call('HLEN', MESSAGES) - redis.call('ZCARD', DUE) - redis.call('ZCARD', DEAD)
+    - (tonumber(packed or '') or 0)
+  if leased == 0 or math.max(leased, live, redis.call('HLEN', LEASES)) > MAX_PURGED_LEASED then return {}, {}, {}, 0 end
+  local all, head = redis.call('HGETALL', LEASES), read_counted_head()
+  local kept, deadlines, epochs, refs, ids = {}, {}, {}, {}, {}
+  for i = 1, #all, 2 do
+    if counts(all[i + 1], head) then
+      deadlines[#deadlines + 1] = redis.call('ZSCORE', LEASE_DEADLINES, all[i]) or now
+      deadlines[#deadlines + 1] = all[i]
+      kept[#kept + 1] = all[i]
+      kept[#kept + 1] = all[i + 1]
+      for id, _, epoch in each_entry(all[i + 1]) do
+        if not refs[id] then ids[#ids + 1] = id end
+        epochs[id] = math.max(epochs[id] or 0, (tonumber(epoch) or 0) + 1)
+        refs[id] = (refs[id] or 0) + 1
+      end
+    end
+  end
+  local tombstones, total = {}, 0
+  for _, id in ipairs(ids) do
+    tombstones[#tombstones + 1] = id
+    tombstones[#tombstones + 1] = format_record(epochs[id], 'x', '0', refs[id], '')
+    total = total + refs[id]
+  end
+  if total > 0 then
+    tombstones[#tombstones + 1] = ''
+    tombstones[#tombstones + 1] = total .. '\t' .. RECORDS_PLACEHOLDER
+  end
+  return kept, deadlines, tombstones, total
+end
+
+--@end
 if state == '' then
   local reply = { redis.call('HLEN', MESSAGES), 0, now }
+--@flow
+  local kept, deadlines, tombstones, total = cancel_leased()
+--@end
   record_reply(reply)
   redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS,
     GROUPS)
+--@flow
+  write('HSET', LEASES, kept)
+  write('ZADD', LEASE_DEADLINES, deadlines)
+  write('HSET', RECORDS, tombstones)
+  redis.call('HSET', META, 'flow_leased', total)
+--@end
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
 end

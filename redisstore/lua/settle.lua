@@ -37,6 +37,9 @@ if previous then return decode_states(previous) end
 if not is_met(KEYS[QUEUE_KEYS + 1], ARGV[3], ARGV[4]) then return refuse(ARGV[1], ARGV[2], now, format) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
+--@flow
+read_slots()
+--@end
 redis.call('HLEN', RECORDS)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
@@ -120,4 +123,7 @@ write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
 changes.write()
 leases.write()
+--@flow
+free_slots(leases.freed, now)
+--@end
 return states

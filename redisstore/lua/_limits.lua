@@ -1,0 +1,71 @@
+-- The limits of a queue with a flow, and their state, are fields of META:
+--   flow_since        when the queue got a flow, in us, and the number of the request; see _slots.lua
+--   flow_concurrency  how many messages may be leased; none: no limit
+--   flow_leased       how many are, of those that count
+--   flow_n, flow_per_us, flow_burst   the rate; none: no limit
+--   flow_next_us, flow_rem            the time of the next start as if all were spaced evenly, in us and in parts of
+--                                     flow_n of a us; none: any time that has passed
+-- A plain queue has none of them. All arithmetic is in whole numbers below 2^53.
+
+-- after returns the time of a rate that is k intervals after a time.
+local function after(rate, us, rem, k)
+  rem = rem + k * (rate.per % rate.n)
+  return us + k * math.floor(rate.per / rate.n) + math.floor(rem / rate.n), rem % rate.n
+end
+
+-- read_limits returns the limits of the queue in use at a time in us. free is how many slots are free.
+local function read_limits(now_us)
+  local since, concurrency, leased, n, per, burst, us, rem = unpack(redis.call('HMGET', META, 'flow_since',
+    'flow_concurrency', 'flow_leased', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_next_us', 'flow_rem'))
+  local limits = { since = since, leased = tonumber(leased or '') or 0, free = math.huge, now_us = now_us }
+  if concurrency then limits.free = math.max(0, tonumber(concurrency) - limits.leased) end
+  if not n then return limits end
+  limits.n, limits.per, limits.burst = tonumber(n), tonumber(per), tonumber(burst)
+  us, rem = tonumber(us or '') or 0, tonumber(rem or '') or 0
+  local most, most_rem = after(limits, now_us, 0, limits.burst)
+  if us < now_us then
+    us, rem = now_us, 0
+  elseif us > most or us == most and rem > most_rem then -- the clock was set back
+    us, rem, limits.capped = most, most_rem, true
+  end
+  limits.us, limits.rem = us, rem
+  return limits
+end
+
+-- start_us returns when a rate allows the k-th start from now on.
+local function start_us(limits, k)
+  local us, rem = after(limits, limits.us, limits.rem, k - limits.burst)
+  return math.max(rem > 0 and us + 1 or us, limits.now_us)
+end
+
+-- starts_allowed returns how many of max messages may start.
+local function starts_allowed(limits, max)
+  local k = math.min(max, limits.free)
+  if not limits.n then return k end
+  local most = limits.burst - ((limits.us - limits.now_us) * limits.n + limits.rem) / limits.per
+  k = math.max(0, math.min(k, math.floor(most) + 1)) -- rounded up in case most is not exact
+  while k > 0 and start_us(limits, k) > limits.now_us do k = k - 1 end
+  return k
+end
+
+-- may_start returns when a message that is due at a time in ms may start; nil if that depends on a slot.
+local function may_start(limits, at)
+  if limits.free <= 0 then return nil end
+  local us = limits.n and start_us(limits, 1) or limits.now_us
+  if us <= limits.now_us then return at end
+  return math.max(at, math.ceil(us / 1000))
+end
+
+-- charge records n starts. held is true if they are leased, so that they take slots.
+local function charge(limits, n, held)
+  local changed = {}
+  if held and n > 0 then
+    limits.free, limits.leased = limits.free - n, limits.leased + n
+    changed = { 'flow_leased', limits.leased }
+  end
+  if limits.n and (n > 0 or limits.capped) then
+    limits.us, limits.rem = after(limits, limits.us, limits.rem, n)
+    for _, value in ipairs({ 'flow_next_us', limits.us, 'flow_rem', limits.rem }) do changed[#changed + 1] = value end
+  end
+  if changed[1] then redis.call('HSET', META, unpack(changed)) end
+end

@@ -1,0 +1,95 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Plain queues, which are most, must not pay for limits that they do not have, so each script has two renderings: with
+// and without the parts for queues with a flow. A queue with a flow has a format of its own, and each rendering refuses
+// the queues of the other one. A process remembers for each queue which rendering it accepted last. So a call costs a
+// second one after the first use of a queue with a flow, and after the flow was set or removed.
+//
+// Scripts that work on several queues are the exception: their rendering for flows takes queues of both kinds.
+
+// maxRenderings is how many times a call is made if each rendering refuses the queue. Three are enough if the flow is set
+// or removed in between.
+const maxRenderings = 3
+
+// do executes a call once, with the rendering of its script that fits the queue.
+func (s *Store) do(ctx context.Context, c *call) (any, error) {
+	for tries := 1; ; tries++ {
+		reply, err := s.doRendering(ctx, c)
+		c.limited = c.script != c.plain
+		if err != nil || tries == maxRenderings || !c.otherRendering(reply) {
+			return reply, err
+		}
+		if c.confirmed != nil {
+			c.confirmed.reply = nil // a refusal
+		}
+	}
+}
+
+// doRendering executes a call once.
+func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
+	c.choose()
+	c.args[1] = c.script.sha
+	if c.confirmed != nil {
+		return s.doDurably(ctx, c)
+	}
+	if c.common != nil && c.script == c.plain {
+		reply, err := s.execute(ctx, c.common.script, c.common.args)
+		if err != nil {
+			return nil, err
+		}
+		common := reply != any(int64(replyUncommon))
+		if c.common.use.tried(common); common {
+			return reply, nil
+		}
+	}
+	c.common = nil
+	if c.script != c.plain && c.flowArgs != nil {
+		return s.execute(ctx, c.script, append(slices.Clone(c.args), c.flowArgs...))
+	}
+	return s.execute(ctx, c.script, c.args)
+}
+
+// choose sets the rendering of the script of a call.
+func (c *call) choose() {
+	c.script = c.plain
+	if c.plain.flow != nil && slices.ContainsFunc(c.queues, func(q *queueKeys) bool { return q.flow.Load() }) {
+		c.script = c.plain.flow()
+	}
+}
+
+// otherRendering reports whether a reply asks for the other rendering, and remembers it for the queue.
+func (c *call) otherRendering(reply any) bool {
+	if c.plain.flow == nil {
+		return false
+	}
+	limited := c.script != c.plain
+	if reply == any(int64(replyNewer)) {
+		c.queues[0].flow.Store(!limited)
+		return true
+	}
+	if i, ok := newerQueue(reply); ok && !limited {
+		c.queues[i].flow.Store(true)
+		return true
+	}
+	return false
+}
+
+// repeatAlone reports whether a call in a pipeline did nothing and has to be made by do.
+func repeatAlone(reply any, err error) bool {
+	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") || err == nil && reply == any(int64(replyNewer))
+}
+
+// newerQueue returns which of the further queues of a call has another format, according to its reply.
+func newerQueue(reply any) (number int64, ok bool) {
+	if list, isList := reply.([]any); isList && len(list) == 2 && list[0] == any(int64(replyNewer)) {
+		return list[1].(int64), true
+	}
+	return 0, false
+}
