@@ -96,12 +96,12 @@ func (q *queue) most(req store.ClaimRequest, forwards bool) int {
 }
 
 // nextStart returns the time in microseconds when a message may start, unless the queue is paused.
-func (q *queue) nextStart() int64 {
+func (q *queue) nextStart(forwards bool) int64 {
 	due := micros(q.due.first().at)
 	switch {
 	case !q.flow.limits() || due == never:
 		return due
-	case q.flow.slots() == 0:
+	case !forwards && q.flow.slots() == 0:
 		return never
 	}
 	return max(due, q.flow.starts.Next(q.flow.Rate, q.micros))

@@ -222,7 +222,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted,
 		members: map[string]*message{},
 	}
-	if c.Limited {
+	if c.Limited && !forwards {
 		l.flow = q.flow.number
 	}
 	most := q.most(req, forwards)
@@ -262,7 +262,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		q.deadlines.add(l.deadline, l.id)
 		c.Deadline = store.Time(l.deadline)
 	}
-	c.More = q.next() <= q.micros || dying == store.MaxBatch || len(c.Dropped) == store.MaxBatch
+	c.More = q.nextFor(forwards) <= q.micros || dying == store.MaxBatch || len(c.Dropped) == store.MaxBatch
 	return c
 }
 
@@ -287,12 +287,15 @@ func (q *queue) deadExcess(now int64) bool {
 
 // next returns the time in microseconds when a claim first has messages to return or leases to end. On a paused queue a
 // claim still ends leases.
-func (q *queue) next() int64 {
+func (q *queue) next() int64 { return q.nextFor(false) }
+
+// nextFor is next of a claim or of one that forwards, which holds no messages.
+func (q *queue) nextFor(forwards bool) int64 {
 	ends := micros(q.deadlines.first().at)
 	if q.paused {
 		return ends
 	}
-	return min(q.nextStart(), ends)
+	return min(q.nextStart(forwards), ends)
 }
 
 func (q *queue) die(now int64, m *message, reason store.DeadReason) {

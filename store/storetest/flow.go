@@ -78,9 +78,9 @@ var flowSettingRules = []rule{
 	}},
 	{"a flow is kept with the queue until it is changed or the queue is deleted", func(e *env) {
 		for _, f := range []store.Flow{
-			concurrency(1), concurrency(store.MaxConcurrency), rate(100, time.Second, 5), {}, rate(1, time.Microsecond, 0),
-			rate(store.MaxRate, store.MaxPeriod, store.MaxRate), rate(3, 7*time.Microsecond, 2),
-			{Concurrency: 7, Rate: store.Rate{N: 1, Per: time.Hour}},
+			concurrency(1), concurrency(store.MaxConcurrency), rate(100, time.Second, 5), {},
+			rate(1, time.Microsecond, 0), rate(store.MaxRate, store.MaxPeriod, store.MaxRate),
+			rate(3, 7*time.Microsecond, 2), {Concurrency: 7, Rate: store.Rate{N: 1, Per: time.Hour}},
 		} {
 			e.limit(f)
 			e.equal("exists", e.stats().Exists, true)

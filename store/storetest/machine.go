@@ -165,6 +165,7 @@ func (m *machine) Check(r *rapid.T) {
 	properties, err := m.h.Peer.Properties(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "properties", properties, m.model.properties)
+	m.checkFlow(r)
 	infos, err := m.h.Peer.Get(m.ctx, m.queue, someIDs)
 	m.ok(r, err)
 	for i, id := range someIDs {
@@ -289,103 +290,6 @@ func (m *machine) drawUnchanged(r *rapid.T, out *store.Outgoing) {
 		m.known[out.ID] = infos[0]
 	}
 	out.OnDuplicate.Unchanged = m.known[out.ID]
-}
-
-func (m *machine) Claim(r *rapid.T) {
-	req := store.ClaimRequest{
-		Max:   rapid.IntRange(1, 5).Draw(r, "max"),
-		Lease: time.Duration(rapid.IntRange(10, 100).Draw(r, "lease ms")) * time.Millisecond,
-
-		Uncounted: rapid.IntRange(0, 3).Draw(r, "uncounted if 0") == 0,
-	}
-	c, err := m.store(r).Claim(m.ctx, m.queue, req)
-	m.ok(r, err)
-	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
-	if len(c.Messages) > req.Max {
-		r.Fatalf("a claim of %d returned %d messages", req.Max, len(c.Messages))
-	}
-	m.takeInOrder(r, c, ids(c.Messages), func(i int, x *modelMessage) {
-		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
-		m.same(r, "claimed", claimLine(c.Messages[i]), claimLine(want))
-		receipt := c.Messages[i].Receipt
-		if receipt.ID != x.ID || receipt.Lease != c.Messages[0].Receipt.Lease {
-			r.Fatalf("message %s has the receipt %s", x.ID, key(receipt))
-		}
-		x.receipt = receipt
-		m.receipts = append(m.receipts, receipt)
-		m.grouped[key(receipt)] = x.Group != ""
-	})
-	if len(c.Messages) == 0 {
-		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
-		return
-	}
-	lease := c.Messages[0].Receipt.Lease
-	if slices.Contains(m.leases, lease) || lease == "" {
-		r.Fatalf("lease %q is not new", lease)
-	}
-	m.leases = append(m.leases, lease)
-	deadline := m.model.now + store.Millis(req.Lease)
-	m.same(r, "deadline", ms(c.Deadline), deadline)
-	m.model.leases[lease] = &modelLease{uncounted: req.Uncounted, deadline: deadline, cancelled: map[string]bool{}}
-}
-
-// takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready
-// messages of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or
-// had expired. It calls took for each one that was taken, with its index.
-func (m *machine) takeInOrder(r *rapid.T, c store.Claim, ids []string, took func(i int, x *modelMessage)) {
-	leases := len(m.model.leases)
-	mustDie := m.model.reap()
-	worked := leases > len(m.model.leases) || len(ids)+len(c.Died)+len(c.Dropped) > 0
-	m.same(r, "dropped", strings.Join(c.Dropped, " "), strings.Join(m.model.dropDead(), " "))
-	died := slices.Clone(c.Died)
-	for _, id := range mustDie {
-		at := slices.Index(died, id)
-		if at < 0 {
-			r.Fatalf("the last lease of %s expired, but Died lacks it", id)
-		}
-		died = slices.Delete(died, at, at+1)
-	}
-	var ready []*modelMessage
-	if !m.model.paused {
-		ready = m.model.in(store.StateReady)
-	}
-	taken, left := 0, false
-	for _, x := range ready {
-		if x.raw != nil || m.model.expired(x) {
-			at := slices.Index(died, x.ID)
-			if at < 0 {
-				left = true
-				break
-			}
-			died = slices.Delete(died, at, at+1)
-			if x.raw != nil {
-				m.model.die(x, store.DeadUnreadable, store.UnreadableText)
-			} else {
-				m.model.die(x, store.DeadExpired, store.ExpiredText)
-			}
-			continue
-		}
-		if taken == len(ids) {
-			left = true
-			break
-		}
-		m.same(r, "id in order", ids[taken], x.ID)
-		took(taken, x)
-		taken++
-	}
-	if taken < len(ids) || len(died) > 0 {
-		r.Fatalf("taken out of order: %v; died without a reason: %v", ids[taken:], died)
-	}
-	if left && !c.More {
-		r.Fatalf("ready messages are left, but More is not set")
-	}
-	if c.More && !worked {
-		r.Fatalf("a call did nothing, but More is set")
-	}
-}
-
-func claimLine(c store.Claimed) string {
-	return fmt.Sprintf("attempt %d: %s", c.Attempt, describe(&store.Info{Message: c.Message, Due: c.Due}))
 }
 
 // Settle settles under any receipts that were ever returned, each at most once in a call.

@@ -27,13 +27,16 @@ func (m *machine) Forward(r *rapid.T) {
 	}
 	c := store.Claim{More: f.More, Died: f.Died, Expired: f.Expired, Dropped: f.Dropped}
 	var want []*modelMessage
-	m.takeInOrder(r, c, f.IDs, func(_ int, x *modelMessage) {
+	worked := m.takeInOrder(r, c, f.IDs, true, func(_ int, x *modelMessage) {
 		want = append(want, x)
 		delete(m.model.messages, x.ID)
 		if x.DedupWindow > 0 {
 			m.model.dedup[x.ID] = m.model.now + store.Millis(x.DedupWindow)
 		}
 	})
+	if f.More && !worked {
+		r.Fatalf("a forward did nothing, but More is set")
+	}
 	if len(want) == 0 {
 		return
 	}

@@ -24,6 +24,7 @@ type model struct {
 	once     map[string]modelOnce
 
 	properties map[string]string
+	flow       modelFlow
 }
 
 type modelMessage struct {
@@ -47,6 +48,8 @@ type modelLease struct {
 	// cancelled holds the messages cancelled since the last Extend, by key. The value is true if a Settle was
 	// refused since then; an engine may then leave the message out of ExtendResult.Lost.
 	cancelled map[string]bool
+	flow      int             // the number of the flow that its messages count for
+	purged    map[string]bool // messages that were purged and still count, by key
 }
 
 func newModel(now int64) *model {
@@ -248,6 +251,9 @@ func (m *model) moments() []int64 {
 	for _, known := range m.once {
 		all = append(all, known.ends)
 	}
+	if m.flow.Rate.N > 0 {
+		all = append(all, (m.flow.earliest()+999)/1000)
+	}
 	all = slices.DeleteFunc(all, func(t int64) bool { return t <= m.now })
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -311,7 +317,7 @@ func (m *model) leave(lease string) {
 			return
 		}
 	}
-	if len(m.leases[lease].cancelled) == 0 {
+	if l := m.leases[lease]; len(l.cancelled)+len(l.purged) == 0 {
 		delete(m.leases, lease)
 	}
 }
@@ -326,11 +332,7 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	}
 	x := m.holds(s.Receipt)
 	if x == nil {
-		if l := m.leases[s.Receipt.Lease]; l != nil {
-			if _, ok := l.cancelled[key(s.Receipt)]; ok && l.deadline > m.now {
-				l.cancelled[key(s.Receipt)] = true
-			}
-		}
+		m.learn(s.Receipt)
 		return store.SettleResult{Err: store.ErrLeaseLost}
 	}
 	defer m.leave(s.Receipt.Lease)
@@ -410,7 +412,9 @@ func (m *model) extend(e store.Extension) (r store.ExtendResult, must, may []str
 			must = append(must, key)
 		}
 	}
+	may = slices.AppendSeq(may, maps.Keys(l.purged))
 	clear(l.cancelled)
+	clear(l.purged)
 	if e.For > 0 {
 		l.deadline = m.now + store.Millis(e.For)
 	}
@@ -479,7 +483,7 @@ func (m *model) purge(sel store.Selection) int {
 		delete(m.messages, x.ID)
 	}
 	if len(sel.IDs) == 0 && sel.State == store.StateNone {
-		clear(m.leases)
+		m.purgeLeases(chosen)
 	}
 	return len(chosen)
 }

@@ -1,0 +1,127 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/laterq/later/store"
+)
+
+func (m *machine) Claim(r *rapid.T) {
+	req := store.ClaimRequest{
+		Max:   rapid.IntRange(1, 5).Draw(r, "max"),
+		Lease: time.Duration(rapid.IntRange(10, 100).Draw(r, "lease ms")) * time.Millisecond,
+
+		Uncounted: rapid.IntRange(0, 3).Draw(r, "uncounted if 0") == 0,
+	}
+	if rapid.Bool().Draw(r, "ahead") {
+		req.Ahead = rapid.IntRange(0, req.Max).Draw(r, "messages ahead")
+	}
+	c, err := m.store(r).Claim(m.ctx, m.queue, req)
+	m.ok(r, err)
+	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
+	m.same(r, "limited", c.Limited, m.model.flow.limits())
+	most := req.Max
+	if m.model.flow.limits() {
+		most -= req.Ahead
+	}
+	if len(c.Messages) > most {
+		r.Fatalf("a claim of %d returned %d messages", most, len(c.Messages))
+	}
+	worked := m.takeInOrder(r, c, ids(c.Messages), false, func(i int, x *modelMessage) {
+		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
+		m.same(r, "claimed", claimLine(c.Messages[i]), claimLine(want))
+		receipt := c.Messages[i].Receipt
+		if receipt.ID != x.ID || receipt.Lease != c.Messages[0].Receipt.Lease {
+			r.Fatalf("message %s has the receipt %s", x.ID, key(receipt))
+		}
+		x.receipt = receipt
+		m.receipts = append(m.receipts, receipt)
+		m.grouped[key(receipt)] = x.Group != ""
+	})
+	if c.More && !worked && most > 0 {
+		r.Fatalf("a claim did nothing, but More is set")
+	}
+	if len(c.Messages) == 0 {
+		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
+		return
+	}
+	lease := c.Messages[0].Receipt.Lease
+	if slices.Contains(m.leases, lease) || lease == "" {
+		r.Fatalf("lease %q is not new", lease)
+	}
+	m.leases = append(m.leases, lease)
+	deadline := m.model.now + store.Millis(req.Lease)
+	m.same(r, "deadline", ms(c.Deadline), deadline)
+	m.model.leases[lease] = &modelLease{uncounted: req.Uncounted, deadline: deadline, flow: m.model.flow.number,
+		cancelled: map[string]bool{}, purged: map[string]bool{}}
+}
+
+// takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready
+// messages of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or
+// had expired. It calls took for each one that was taken, with its index. Limits of the queue may have held back the
+// rest. It reports whether the call did anything.
+func (m *machine) takeInOrder(
+	r *rapid.T, c store.Claim, ids []string, forwards bool, took func(i int, x *modelMessage),
+) (worked bool) {
+	leases := len(m.model.leases)
+	mustDie := m.model.reap()
+	limit := m.model.limit(forwards)
+	if len(ids) > limit {
+		r.Fatalf("%d messages started, and the limits allow %d", len(ids), limit)
+	}
+	m.model.start(len(ids))
+	worked = leases > len(m.model.leases) || len(ids)+len(c.Died)+len(c.Dropped) > 0
+	m.same(r, "dropped", strings.Join(c.Dropped, " "), strings.Join(m.model.dropDead(), " "))
+	died := slices.Clone(c.Died)
+	for _, id := range mustDie {
+		at := slices.Index(died, id)
+		if at < 0 {
+			r.Fatalf("the last lease of %s expired, but Died lacks it", id)
+		}
+		died = slices.Delete(died, at, at+1)
+	}
+	var ready []*modelMessage
+	if !m.model.paused {
+		ready = m.model.in(store.StateReady)
+	}
+	taken, left := 0, false
+	for _, x := range ready {
+		if x.raw != nil || m.model.expired(x) {
+			at := slices.Index(died, x.ID)
+			if at < 0 {
+				left = true
+				break
+			}
+			died = slices.Delete(died, at, at+1)
+			if x.raw != nil {
+				m.model.die(x, store.DeadUnreadable, store.UnreadableText)
+			} else {
+				m.model.die(x, store.DeadExpired, store.ExpiredText)
+			}
+			continue
+		}
+		if taken == len(ids) {
+			left = true
+			break
+		}
+		m.same(r, "id in order", ids[taken], x.ID)
+		took(taken, x)
+		taken++
+	}
+	if taken < len(ids) || len(died) > 0 {
+		r.Fatalf("taken out of order: %v; died without a reason: %v", ids[taken:], died)
+	}
+	if left && !c.More && taken < limit {
+		r.Fatalf("ready messages are left, but More is not set")
+	}
+	return worked
+}
+
+func claimLine(c store.Claimed) string {
+	return fmt.Sprintf("attempt %d: %s", c.Attempt, describe(&store.Info{Message: c.Message, Due: c.Due}))
+}

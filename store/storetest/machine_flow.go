@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/laterq/later/store"
+)
+
+// someRates have intervals of a few milliseconds, as delays and leases have.
+var someRates = []store.Rate{
+	{}, {N: 1, Per: 20 * time.Millisecond}, {N: 2, Per: 30 * time.Millisecond, Burst: 2},
+	{N: 1, Per: 50 * time.Millisecond, Burst: 3}, {N: 3, Per: 30 * time.Millisecond, Burst: 1},
+}
+
+func drawFlow(r *rapid.T, label string) store.Flow {
+	if rapid.IntRange(0, 3).Draw(r, label+" is zero if 0") == 0 {
+		return store.Flow{}
+	}
+	return store.Flow{
+		Concurrency: rapid.IntRange(0, 3).Draw(r, label+" concurrency"),
+		Rate:        rapid.SampledFrom(someRates).Draw(r, label+" rate"),
+	}
+}
+
+// SetFlow limits the queue. Check reads the flow.
+func (m *machine) SetFlow(r *rapid.T) {
+	if unlimited(m.h.Store) {
+		r.Skip("this engine does not limit queues yet")
+	}
+	flow := drawFlow(r, "flow")
+	var former *store.Flow
+	switch rapid.IntRange(0, 3).Draw(r, "former") {
+	case 0:
+		f := drawFlow(r, "former")
+		former = &f
+	case 1:
+		former = &m.model.flow.Flow
+	}
+	err := m.store(r).SetFlow(m.ctx, m.queue, flow, former)
+	if former != nil && m.model.flow.Flow != former.Normal() {
+		m.conflicts(r, err)
+		return
+	}
+	m.ok(r, err)
+	m.model.setFlow(flow)
+}
+
+// checkFlow compares the state of the limits.
+func (m *machine) checkFlow(r *rapid.T) {
+	if unlimited(m.h.Store) {
+		return
+	}
+	f, err := m.h.Store.Flow(m.ctx, m.queue)
+	m.ok(r, err)
+	m.same(r, "flow", flowLine(f), m.model.flowLine())
+}

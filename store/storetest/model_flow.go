@@ -1,0 +1,128 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// modelFlow is the limits of the model's queue. Intervals are whole microseconds here; other rules have fractions.
+type modelFlow struct {
+	store.Flow
+	number int   // counts how often the queue got limits or lost them
+	next   int64 // time of the next start as if all were evenly spaced, in microseconds
+}
+
+func (f *modelFlow) limits() bool { return f.Flow != store.Flow{} }
+
+// interval returns the microseconds between two starts.
+func (f *modelFlow) interval() int64 { return f.Rate.Per.Microseconds() / int64(f.Rate.N) }
+
+// earliest returns when the rate allows a start, in microseconds.
+func (f *modelFlow) earliest() int64 { return f.next - int64(f.Rate.Burst-1)*f.interval() }
+
+// counted returns how many messages count against the concurrency.
+func (m *model) counted() (n int) {
+	for id, l := range m.leases {
+		if !m.counts(l) {
+			continue
+		}
+		for _, x := range m.messages {
+			if x.receipt.Lease == id {
+				n++
+			}
+		}
+		for _, learned := range l.cancelled {
+			if !learned {
+				n++
+			}
+		}
+		n += len(l.purged)
+	}
+	return n
+}
+
+func (m *model) counts(l *modelLease) bool { return m.flow.limits() && l.flow == m.flow.number }
+
+// limit returns how many messages may start now.
+func (m *model) limit(forwards bool) int {
+	n := math.MaxInt
+	if m.flow.Concurrency > 0 && !forwards {
+		n = max(0, m.flow.Concurrency-m.counted())
+	}
+	if m.flow.Rate.N == 0 {
+		return n
+	}
+	allowed, f := 0, m.flow
+	for ; allowed < min(n, store.MaxBatch) && f.earliest() <= m.now*1000; allowed++ {
+		f.next = max(f.next, m.now*1000) + f.interval()
+	}
+	return allowed
+}
+
+// start counts n messages that start.
+func (m *model) start(n int) {
+	if m.flow.Rate.N > 0 && n > 0 {
+		m.flow.next = max(m.flow.next, m.now*1000) + int64(n)*m.flow.interval()
+	}
+}
+
+func (m *model) setFlow(f store.Flow) {
+	was, former := m.flow.limits(), m.flow.Rate
+	m.exists, m.flow.Flow = true, f.Normal()
+	if m.flow.limits() != was {
+		m.flow.number++
+	}
+	if former.N == 0 || f.Rate.N == 0 {
+		m.flow.next = 0
+	} else {
+		m.flow.next = min(m.flow.next, m.now*1000+int64(m.flow.Rate.Burst)*m.flow.interval())
+	}
+}
+
+// purgeLeases drops the leases of messages that are purged, except the ones that still count.
+func (m *model) purgeLeases(purged []*modelMessage) {
+	for id, l := range m.leases {
+		if !m.counts(l) {
+			delete(m.leases, id)
+		}
+	}
+	for _, x := range purged {
+		if l := m.leases[x.receipt.Lease]; l != nil {
+			l.purged[key(x.receipt)] = true
+		}
+	}
+}
+
+// learn says that a Settle of a message was refused.
+func (m *model) learn(r store.Receipt) {
+	l := m.leases[r.Lease]
+	if l == nil || l.deadline <= m.now {
+		return
+	}
+	if _, ok := l.cancelled[key(r)]; ok {
+		l.cancelled[key(r)] = true
+	}
+	delete(l.purged, key(r))
+}
+
+func (m *model) flowLine() string {
+	state := store.FlowState{Flow: m.flow.Flow, Now: time.UnixMilli(m.now)}
+	if m.flow.limits() {
+		state.Leased = m.counted()
+	}
+	if m.flow.Rate.N > 0 {
+		state.Next = time.UnixMicro(max(m.flow.earliest(), m.now*1000))
+	}
+	return flowLine(state)
+}
+
+func flowLine(f store.FlowState) string {
+	next := "-"
+	if !f.Next.IsZero() {
+		next = fmt.Sprint(f.Next.Sub(f.Now).Microseconds())
+	}
+	return fmt.Sprintf("%+v leased=%d next=%s", f.Flow, f.Leased, next)
+}
