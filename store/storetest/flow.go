@@ -125,8 +125,8 @@ var flowSettingRules = []rule{
 		for _, f := range []store.Flow{
 			concurrency(-1), concurrency(store.MaxConcurrency + 1), rate(0, time.Second, 0), rate(0, 0, 1),
 			rate(store.MaxRate+1, time.Hour, 0), rate(10, 9*time.Microsecond, 0), rate(1, 1500*time.Nanosecond, 0),
-			rate(1, store.MaxPeriod+time.Microsecond, 0), rate(1, time.Second, -1), rate(1, time.Second, store.MaxRate+1),
-			rate(1, store.MaxPeriod, 2),
+			rate(1, store.MaxPeriod+time.Microsecond, 0), rate(1, time.Second, -1),
+			rate(1, time.Second, store.MaxRate+1), rate(1, store.MaxPeriod, 2),
 		} {
 			e.refusesFlow(e.queue, f)
 		}

@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +24,22 @@ func RunRequests(
 		s, again := open(t)
 		requestEnv{t, s}.repeatClaim(again)
 	})
+	t.Run("claim of a limited queue", func(t *testing.T) {
+		s, again := open(t)
+		if unlimited(s) {
+			t.Skip("this engine does not limit queues yet")
+		}
+		requestEnv{t, s}.repeatLimitedClaim(again)
+	})
 	for name, call := range requestCalls {
 		if slices.Contains(except, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			s, again := open(t)
+			if strings.Contains(name, "flow") && unlimited(s) {
+				t.Skip("this engine does not limit queues yet")
+			}
 			env := requestEnv{t, s}
 			held := env.prepare()
 			ctx := func(number int64) context.Context {
@@ -161,6 +173,12 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 	"refused retain": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
 		return refused(s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 8}, undoneRetention))
 	},
+	"set flow": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return nil, s.SetFlow(ctx, "q", store.Flow{Concurrency: 8}, nil)
+	},
+	"refused set flow": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return refused(s.SetFlow(ctx, "q", store.Flow{Concurrency: 8}, undoneFlow))
+	},
 	"delete": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
 		return nil, s.Delete(ctx, "q")
 	},
@@ -170,13 +188,16 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 var undoneRequests = map[string]bool{"send": true, "send one": true, "claim": true, "cancel": true, "restore": true,
 	"purge": true, "pause": true, "set properties": true, "retain": true, "delete": true, "refused send": true,
 	"refused ack": true, "refused ack with a follow-up": true, "refused bury": true, "refused set properties": true,
-	"refused retain": true}
+	"refused retain": true, "set flow": true, "refused set flow": true}
 
 // undone is a condition that is met only after undo.
 var undone = &store.Condition{Property: "color", Value: "blue"}
 
 // undoneRetention is the former retention of a call that is refused before undo.
 var undoneRetention = &store.Retention{MaxCount: 9}
+
+// undoneFlow is the former flow of a call that is refused before undo.
+var undoneFlow = &store.Flow{Concurrency: 9}
 
 // refused makes a conflict the result of a call.
 func refused(err error) (any, error) {
@@ -250,6 +271,15 @@ func (e requestEnv) undo() {
 	e.must(e.s.SetPaused(e.t.Context(), "q", false))
 	e.must(e.s.SetProperties(e.t.Context(), "q", map[string]string{"color": "blue"}, nil))
 	e.must(e.s.SetDeadRetention(e.t.Context(), "q", *undoneRetention, nil))
+	if !unlimited(e.s) {
+		e.must(e.s.SetFlow(e.t.Context(), "q", *undoneFlow, nil))
+	}
+}
+
+// unlimited reports whether an engine does not limit queues yet.
+func unlimited(s store.Store) bool {
+	_, err := s.Flow(context.Background(), "q")
+	return errors.Is(err, store.ErrUnsupported)
 }
 
 // everything returns all that the store reports about its queues, except the time.
@@ -262,7 +292,12 @@ func (e requestEnv) everything() (text string) {
 		stats.Now = time.Time{}
 		properties, err := e.s.Properties(ctx, q)
 		e.must(err)
-		text += fmt.Sprintf("%s: %+v %v\n", q, stats, properties)
+		var flow store.FlowState
+		if !unlimited(e.s) {
+			flow, err = e.s.Flow(ctx, q)
+			e.must(err)
+		}
+		text += fmt.Sprintf("%s: %+v %v %v %d\n", q, stats, properties, flow.Flow, flow.Leased)
 		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased,
 			store.StateDead} {
 			page, err := e.s.List(ctx, q, store.ListRequest{State: state, Limit: store.MaxBatch})
@@ -349,6 +384,39 @@ func (e requestEnv) repeatClaim(again func() []store.Store) {
 	if !reflect.DeepEqual(payloads, map[string]string{"failed": "successor 2, attempt 1",
 		"followed": "successor 1, attempt 1", "sent again": "successor 1, attempt 1"}) {
 		e.t.Errorf("claimed next: %v", payloads)
+	}
+}
+
+// repeatLimitedClaim repeats a claim, which counts once against a concurrency and a rate.
+func (e requestEnv) repeatLimitedClaim(again func() []store.Store) {
+	e.t.Helper()
+	ctx := store.WithRequest(e.t.Context(), store.Request{Session: "s:1", Number: 7})
+	flow := store.Flow{Concurrency: 5, Rate: store.Rate{N: 1, Per: time.Hour, Burst: 4}}
+	e.must(e.s.SetFlow(e.t.Context(), "q", flow, nil))
+	e.send("a", "b", "c", "d", "e", "f")
+	lease := store.ClaimRequest{Max: 2, Lease: time.Hour}
+	first, err := e.s.Claim(ctx, "q", lease)
+	if err != nil || len(first.Messages) != 2 || !first.Limited {
+		e.t.Fatal(first, err)
+	}
+	want := withoutClock(first).(store.Claim)
+	last := e
+	for _, s := range again() {
+		last = requestEnv{e.t, s}
+		last.claimsAgain(ctx, lease, want)
+		if state, err := s.Flow(e.t.Context(), "q"); err != nil || state.Leased != 2 || state.Next.After(state.Now) {
+			e.t.Errorf("after the repetition: %+v, %v", state, err)
+		}
+	}
+	settled, err := last.s.Settle(e.t.Context(), "q",
+		[]store.Settlement{{Receipt: first.Messages[0].Receipt, Action: store.Ack}})
+	if err != nil || settled[0].Err != nil {
+		e.t.Fatal(settled, err)
+	}
+	c, err := last.s.Claim(e.t.Context(), "q", store.ClaimRequest{Max: 6, Lease: time.Hour})
+	state, flowErr := last.s.Flow(e.t.Context(), "q")
+	if err != nil || flowErr != nil || len(c.Messages) != 2 || state.Leased != 3 || !state.Next.After(state.Now) {
+		e.t.Errorf("the next claim: %+v, %v; %+v, %v", c, err, state, flowErr)
 	}
 }
 
