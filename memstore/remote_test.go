@@ -109,7 +109,13 @@ func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
 		"pause":            func() error { return far.SetPaused(ctx, "..", true) },
 		"pause of a topic": func() error { return far.SetPaused(ctx, "topic:..", true) },
 		"retention":        func() error { return far.SetDeadRetention(ctx, "..", store.Retention{MaxCount: 1}, nil) },
-		"property":         func() error { return far.SetProperties(ctx, "..", map[string]string{"a": "b"}, nil) },
+		"flow":             func() error { return far.SetFlow(ctx, "..", store.Flow{Concurrency: 1}, nil) },
+		"flow of a topic":  func() error { return far.SetFlow(ctx, "topic:news", store.Flow{}, nil) },
+		"ahead of a claim": func() error {
+			_, err := far.Claim(ctx, "q", store.ClaimRequest{Max: 1, Ahead: 2, Lease: time.Minute})
+			return err
+		},
+		"property": func() error { return far.SetProperties(ctx, "..", map[string]string{"a": "b"}, nil) },
 		"property of the history": func() error {
 			return far.SetProperties(ctx, "topic-history:.", map[string]string{"a": "b"}, nil)
 		},

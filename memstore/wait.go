@@ -73,6 +73,7 @@ func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time)
 	next = never
 	if q := d.queues[name]; q != nil {
 		q.tell(d.clock.Now())
+		q.flow.starts.Start(q.flow.Rate, q.micros, 0) // the clock may have been set back
 		if next = q.next(); next <= q.micros {
 			wakes := true
 			if q.flow.limits() {

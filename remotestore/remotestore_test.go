@@ -333,14 +333,16 @@ func TestAdministrativeChangesAreReportedOnce(t *testing.T) {
 	_, replayed := s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{})
 	_, purged := s.Purge(ctx, "q", store.Selection{State: store.StateReady})
 	err = errors.Join(replayed, purged, s.SetPaused(ctx, "q", true), s.SetPaused(ctx, "q", false),
-		s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}, nil), s.Delete(ctx, "q"))
+		s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}, nil),
+		s.SetFlow(ctx, "q", store.Flow{Concurrency: 1}, nil), s.Delete(ctx, "q"))
 	if err != nil {
 		t.Error(err)
 	}
 	if err := s.SetPaused(ctx, "{", true); !errors.Is(err, store.ErrInvalid) {
 		t.Error(err)
 	}
-	want := "ann replay q 0, ann purge q 2, ann pause q 0, ann resume q 0, ann retain q 0, ann delete q 0"
+	want := "ann replay q 0, ann purge q 2, ann pause q 0, ann resume q 0, ann retain q 0, ann flow q 0, " +
+		"ann delete q 0"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%q, want %s", got, want)
 	}

@@ -32,6 +32,8 @@ type all struct {
 	Bulk       store.Bulk
 	Stats      store.Stats
 	Retention  store.Retention
+	Flow       *store.Flow
+	Limits     store.FlowState
 	Properties map[string]string
 	Forward    store.ForwardRequest
 	Forwarded  store.Forwarded

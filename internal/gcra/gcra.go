@@ -36,8 +36,8 @@ func (s State) May(r store.Rate, now int64, k int) int {
 }
 
 // Start counts k messages that start now, which May has allowed. Every claim calls it and keeps the State, even if k is
-// 0: after the clock was set back, the time may be too far ahead, and Start brings it nearer. If it stayed, Next would
-// move ahead with the clock.
+// 0, and so does every look of a waiter: after the clock was set back, the time may be too far ahead, and Start brings
+// it nearer. If it stayed, Next would move ahead with the clock.
 func (s *State) Start(r store.Rate, now int64, k int) {
 	if r.N == 0 {
 		return

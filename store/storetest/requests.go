@@ -454,11 +454,12 @@ func (e requestEnv) claimsAgain(ctx context.Context, req store.ClaimRequest, wan
 	}
 }
 
-// withoutClock returns a result with comparable times. A repetition may return its own time.
+// withoutClock returns a result with comparable times. A repetition may return its own time, and whether the queue has a
+// flow by then.
 func withoutClock(result any) any {
 	switch r := result.(type) {
 	case store.Claim:
-		r.Now, r.Deadline = time.Time{}, r.Deadline.UTC()
+		r.Now, r.Deadline, r.Limited = time.Time{}, r.Deadline.UTC(), false
 		for i := range r.Messages {
 			r.Messages[i].Due = r.Messages[i].Due.UTC()
 		}
