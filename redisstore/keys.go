@@ -87,9 +87,9 @@ func (t *keyTable) of(queue string) *queueKeys {
 	}
 	keys := &queueKeys{}
 	keys.alone[0] = keys
+	keys.wake = t.key(queue, "wake")
 	for _, name := range keyNames {
-		keys.wake = t.key(queue, name)
-		keys.args = append(keys.args, keys.wake)
+		keys.args = append(keys.args, t.key(queue, name))
 	}
 	for i, script := range commonScripts {
 		for _, name := range script.keys {
