@@ -124,13 +124,19 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		case kindDead:
 			t.removeDead(q, x.entry)
 		case kindLease:
-			t.unhold(q, q.held[x.id])
+			if m := q.held[x.id]; q.isCounted(m.lease) {
+				t.takeLeased(q, m)
+			} else {
+				t.unhold(q, m)
+			}
 		}
 		t.erase(q, x.id, &r, x.group)
 	}
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
 		for _, l := range q.leases {
-			t.endLease(q, l)
+			if !q.isCounted(l) { // else its messages count until their holder has learned of it
+				t.endLease(q, l)
+			}
 		}
 	}
 	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil

@@ -22,6 +22,9 @@ func (e *checker) checkQueue(name string, number uint32) error {
 	prepare := func(t *tx, _ *queue) {
 		q := t.s.queues[name]
 		gone = name != "" && (q == nil || q.number != number)
+		if c.loaded = q != nil && q.damage == nil; c.loaded {
+			c.flow = q.flow
+		}
 	}
 	_, err := read(e.ctx, e.s, "", prepare, func(v *view) (struct{}, error) {
 		if c.view, v.number = v, number; gone {
@@ -59,6 +62,9 @@ type scan struct {
 	stored     meta
 	damage     error              // of the stored counters
 	meta       meta               // the right counters
+	loaded     bool               // the queue is served
+	flow       flow               // its limits in memory
+	leased     int                // messages that count against its concurrency, by the leases
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
@@ -184,6 +190,9 @@ func (c *scan) lease(id string, value []byte) {
 		c.add("leases", id)
 		return
 	}
+	if l.flow != 0 && l.flow == c.stored.flow.id {
+		c.leased += l.left + len(l.cancelled)
+	}
 	for _, m := range l.members {
 		if m == nil {
 			continue
@@ -283,6 +292,11 @@ func (c *scan) compare() {
 	counter("remembered", c.stored.remembered, c.have[kindForget].n)
 	if c.meta.due > 0 { // an empty queue has no earliest due time
 		counter("earliest due time", max(c.stored.head, c.meta.head), c.meta.head)
+	}
+	if c.loaded && (c.flow.Flow != c.stored.flow.Flow || c.flow.id != c.stored.flow.id) {
+		wrong = append(wrong, fmt.Sprintf("the limits are %+v instead of %+v", c.stored.flow.Flow, c.flow.Flow))
+	} else if c.loaded {
+		counter("leased under the limits", int64(c.flow.leased), int64(c.leased))
 	}
 	if len(wrong) > 0 {
 		c.note("counters", int64(len(wrong)), "counters are wrong: "+strings.Join(wrong, ", "))

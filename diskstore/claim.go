@@ -25,7 +25,10 @@ type found struct {
 }
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
-	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
+	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q), Limited: q.isLimited()}
+	if c.Limited {
+		c.Now = time.UnixMicro(t.micros) // when its messages start
+	}
 	var err error
 	if c.Dropped, err = t.dropDead(q); err != nil && len(c.Died) > 0 {
 		c.More = true // the next claim returns the error; this one returns the dead
@@ -34,8 +37,9 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 	if err != nil {
 		return store.Claim{}, err
 	}
+	limit, bounded := t.mayStart(q, req), false
 	if !q.paused && q.due.first.at <= t.now {
-		rest, deliverable, err := t.readReady(q, req.Max)
+		rest, deliverable, held, err := t.readReady(q, limit, limit < req.Max)
 		defer func() { clear(t.ready) }() // so that the payloads can be collected
 		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
 			c.More = true // the next claim returns the error; this one returns the dead
@@ -44,11 +48,13 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		if err != nil {
 			return store.Claim{}, err
 		}
+		bounded = limit < req.Max && !held && rest.at <= t.now
 		t.take(q, &c, deliverable, req)
 		q.due.startAt(rest, true)
 	}
+	t.start(q, len(c.Messages))
 	next, err := t.next(q)
-	c.More = next <= t.now || len(c.Dropped) == store.MaxBatch
+	c.More = next <= t.micros || bounded || len(c.Dropped) == store.MaxBatch
 	q.wake = q.wake || c.More
 	return c, err
 }
@@ -61,11 +67,12 @@ func later(t, u time.Time) time.Time {
 }
 
 // readReady reads the messages that a claim takes or sets aside into t.ready. It returns the first entry behind them,
-// and how many are to be delivered.
-func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err error) {
+// and how many are to be delivered. If limited is true, the limit is that of the queue's flow; then it sets messages
+// aside up to the first one that is held back, and reports whether it has reached that one.
+func (t *tx) readReady(q *queue, limit int, limited bool) (rest entry, deliverable int, held bool, err error) {
 	t.ready = t.ready[:0]
 	if err := t.flush(); err != nil {
-		return entry{}, 0, err
+		return entry{}, 0, false, err
 	}
 	var reader *messageReader
 	defer func() {
@@ -79,7 +86,11 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err er
 	for {
 		// Expired messages make room for others, so more are read until the claim has all that it may handle or read.
 		begin := len(t.ready)
-		next, err := t.readWindow(q, from, min(limit-deliverable, store.MaxBatch-dying, q.window))
+		n := limit - deliverable
+		if limited {
+			n += 1 + dying
+		}
+		next, err := t.readWindow(q, from, min(n, store.MaxBatch-dying, q.window))
 		window := t.ready[begin:]
 		if err == nil && reader == nil && len(window) > 0 {
 			reader, err = t.readMessages(q)
@@ -94,7 +105,7 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err er
 			continue
 		}
 		if err != nil {
-			return entry{}, 0, err
+			return entry{}, 0, false, err
 		}
 		read := 0
 		for i := range window {
@@ -103,11 +114,11 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err er
 			if f.gone || f.death != "" {
 				dying++
 				dyingSize += f.length
-			} else if size += f.length; size > store.MaxBatchBytes && deliverable > 0 {
+			} else if size += f.length; deliverable == limit || size > store.MaxBatchBytes && deliverable > 0 {
 				rest = f.entry
 				clear(window[i:])
 				t.ready = t.ready[:begin+i]
-				return rest, deliverable, nil
+				return rest, deliverable, deliverable == limit, nil
 			} else {
 				deliverable++
 			}
@@ -115,8 +126,9 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err er
 		if read < store.MaxBatchBytes/2 && len(window) == q.window {
 			q.window = min(store.MaxBatch, 2*q.window)
 		}
-		if next.at > t.now || deliverable == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
-			return next, deliverable, nil
+		if next.at > t.now || deliverable == limit && !limited || dying >= store.MaxBatch ||
+			dyingSize >= 2*store.MaxBatchBytes {
+			return next, deliverable, false, nil
 		}
 		from = next
 	}
@@ -214,7 +226,8 @@ func (r *messageReader) readOne(f *found) error {
 
 // take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
 func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), members: make([]*member, 0, deliverable)}
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.id,
+		members: make([]*member, 0, deliverable)}
 	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
 		l.id = store.UncountedLease + l.id
@@ -252,6 +265,7 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 	if l.left = len(l.members); l.left > 0 {
 		q.leases[l.id] = l
 		q.deadlines.Set(entry{l.deadline, l.id})
+		q.countLeased(l, l.left)
 		t.touchLease(q, l)
 		c.Deadline = store.Time(l.deadline)
 	}

@@ -34,6 +34,7 @@ var maxLease = store.Millis(store.MaxLease)
 func (t *tx) readClock() {
 	wall := t.s.clock.Now()
 	now, last := wall.UnixMilli(), t.s.lastNow
+	t.micros = max(wall.UnixMicro(), t.s.lastMicros)
 	switch {
 	case now >= last:
 		t.now, t.soonest = now, store.UnixMillis(wall)
@@ -41,15 +42,16 @@ func (t *tx) readClock() {
 		t.now, t.soonest = last, last
 		return
 	default:
-		t.now, t.soonest = now, store.UnixMillis(wall)
+		t.now, t.soonest, t.micros = now, store.UnixMillis(wall), wall.UnixMicro()
 		for _, q := range t.s.queues {
-			if len(q.leases) > 0 {
+			if len(q.leases) > 0 || q.isLimited() {
 				t.rewind(q, last-now)
+				t.start(q, 0) // brings the time of the next start nearer
 				t.notify(q.name)
 			}
 		}
 	}
-	t.s.lastNow = t.now
+	t.s.lastNow, t.s.lastMicros = t.now, t.micros
 }
 
 // rewind leaves each lease of a queue the time that it had left before the clock went back by some milliseconds, so

@@ -20,7 +20,7 @@ import (
 // Keys begin with the four bytes of a queue's number, so that a queue is one range, and a byte for the kind.
 // Times are six bytes of milliseconds since 1970; all numbers are big endian.
 //
-//	kindMeta        -           → counters, pause, clock   see meta
+//	kindMeta        -           → counters, pause, clock   see meta; limits, see flow.go
 //	kindActivity    -           → counts of events         see events.go; as they were at the last close
 //	kindCount       level, slot → how many are due         see counts.go
 //	kindMessage     id          → due as sent, envelope    every live message, written once
@@ -271,7 +271,8 @@ func expired(now int64, r *record, m *store.Message) bool {
 	return false
 }
 
-// meta is the stored counters and settings of a queue. It is written with every change of the queue.
+// meta is the stored counters and settings of a queue. It is written with every change of the queue. Only a queue with
+// limits has a flow behind the numbers.
 type meta struct {
 	paused     bool
 	maxAge     int64 // of dead messages in ms; 0 means unlimited
@@ -283,7 +284,8 @@ type meta struct {
 	grouped    int64 // number of kindGroup keys
 	head       int64 // no message is due before this millisecond
 	swept      int64 // see queue
-	now        int64 // the engine's clock at the last change
+	now        int64 // the engine's clock at the last change, in microseconds
+	flow       flow  // stored behind the numbers
 }
 
 // addDue counts a scheduled or ready message.
@@ -302,12 +304,13 @@ func appendMeta(b []byte, m meta) []byte {
 	for _, n := range m.numbers() {
 		b = binary.BigEndian.AppendUint64(b, uint64(*n))
 	}
-	return b
+	return appendFlow(b, &m.flow)
 }
 
 func parseMeta(b []byte) (m meta, err error) {
 	numbers := m.numbers()
-	if len(b) != 1+8*len(numbers) {
+	flow := 1 + 8*len(numbers) // where it starts
+	if len(b) < flow {
 		return meta{}, corrupt("counters %x are not of this format", b)
 	}
 	m.paused = b[0] == 1
@@ -316,6 +319,9 @@ func parseMeta(b []byte) (m meta, err error) {
 	}
 	if m.maxAge < 0 || m.maxAge > store.Millis(store.MaxDelay) || m.maxCount < 0 || m.maxCount > store.MaxDeadCount {
 		return meta{}, corrupt("dead messages are limited to %d ms and to %d", m.maxAge, m.maxCount)
+	}
+	if m.flow, err = parseFlow(b[flow:]); err != nil {
+		return meta{}, err
 	}
 	return m, nil
 }
@@ -326,7 +332,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 9
+	formatVersion = 10
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

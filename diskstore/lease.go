@@ -6,12 +6,13 @@ import (
 
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
-// It is stored as its deadline, the number of members, and the members. When a member leaves, its two-byte position is
-// appended (a Pebble merge), with wasCancelled set or not, so that a lease is not written again for each message that
-// is settled.
+// It is stored as its deadline, the number of members (with isLimited if its flow follows), and the members. When a
+// member leaves, its two-byte position is appended (a Pebble merge), with wasCancelled set or not, so that a lease is not
+// written again for each message that is settled. Where it is written again, so are the cancelled members.
 type lease struct {
 	id        string
 	deadline  int64
+	flow      uint64    // id of the queue's flow when it was claimed; 0 for a plain queue
 	members   []*member // by position; nil for one that has left
 	left      int
 	cancelled []string // ids cancelled since the last Extend
@@ -22,7 +23,10 @@ type lease struct {
 	touched bool     // it is in tx.leases
 }
 
-const wasCancelled = 1 << 15
+const (
+	wasCancelled = 1 << 15
+	isLimited    = 1 << 15
+)
 
 // member is a leased message.
 type member struct {
@@ -68,7 +72,13 @@ const (
 
 func appendLease(b []byte, l *lease) []byte {
 	b = appendTime(b, l.deadline)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)))
+	n := len(l.members) + len(l.cancelled)
+	if l.flow == 0 {
+		b = binary.BigEndian.AppendUint16(b, uint16(n))
+	} else {
+		b = binary.BigEndian.AppendUint16(b, uint16(n|isLimited))
+		b = binary.BigEndian.AppendUint64(b, l.flow)
+	}
 	for _, m := range l.members {
 		bits := boolByte(m.record.stored)*memberStored | boolByte(m.follows)*memberFollows
 		if m.group != 0 {
@@ -83,6 +93,13 @@ func appendLease(b []byte, l *lease) []byte {
 			b = appendTime(b, m.group)
 		}
 	}
+	for _, id := range l.cancelled {
+		b = append(b, make([]byte, 1+2+timeLength)...)
+		b = append(append(b, byte(len(id))), id...)
+	}
+	for i := range l.cancelled {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)+i)|wasCancelled)
+	}
 	return b
 }
 
@@ -93,8 +110,14 @@ func parseLease(id string, b []byte) (*lease, error) {
 		return nil, bad
 	}
 	l := &lease{id: id, deadline: readTime(b), stored: true}
-	l.members = make([]*member, binary.BigEndian.Uint16(b[timeLength:]))
-	b = b[timeLength+2:]
+	n := binary.BigEndian.Uint16(b[timeLength:])
+	l.members = make([]*member, n&^isLimited)
+	if b = b[timeLength+2:]; n&isLimited != 0 {
+		if len(b) < 8 {
+			return nil, bad
+		}
+		l.flow, b = binary.BigEndian.Uint64(b), b[8:]
+	}
 	const fixed = 1 + 2 + timeLength + 1
 	for i := range l.members {
 		if len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
@@ -188,12 +211,14 @@ func (t *tx) unhold(q *queue, m *member) {
 	delete(q.held, m.id)
 	l.members[m.position] = nil
 	l.left--
+	q.countLeased(l, -1)
 	l.leaving = append(l.leaving, uint16(m.position))
 	t.touchLease(q, l)
 }
 
 // endLease removes a lease that holds nothing.
 func (t *tx) endLease(q *queue, l *lease) {
+	q.countLeased(l, -len(l.cancelled))
 	l.cancelled = nil
 	delete(q.leases, l.id)
 	q.deadlines.Delete(entry{l.deadline, l.id})

@@ -72,8 +72,9 @@ type Store struct {
 	// The fields below belong to the writer.
 	queues        map[string]*queue
 	lastNumber    uint32
-	numbersReused bool // the numbers of queues came to their end once
-	lastNow       int64
+	numbersReused bool  // the numbers of queues came to their end once
+	lastNow       int64 // the engine's clock at the last call
+	lastMicros    int64 // the same in microseconds
 	requests      requestMemory
 	corrected     []touchedLease // by load
 	room          room

@@ -103,13 +103,14 @@ func TestOpenRefusesOtherFormats(t *testing.T) {
 	}
 	s.Close()
 	for text, want := range map[string]error{
-		"later diskstore 1\n":                     store.ErrUnsupported,
-		"later diskstore 3\npebble format 1\n":    store.ErrUnsupported,
-		"later diskstore 10\npebble format 1\n":   store.ErrUnsupported,
-		"later diskstore 9\npebble format 9999\n": store.ErrUnsupported,
-		"later diskstore 9\n":                     store.ErrCorrupt,
-		"":                                        store.ErrCorrupt,
-		"something else":                          store.ErrCorrupt,
+		"later diskstore 1\n":                      store.ErrUnsupported,
+		"later diskstore 3\npebble format 1\n":     store.ErrUnsupported,
+		"later diskstore 11\npebble format 1\n":    store.ErrUnsupported,
+		"later diskstore 10\npebble format 9999\n": store.ErrUnsupported,
+		"later diskstore 9\npebble format 24\n":    store.ErrUnsupported,
+		"later diskstore 10\n":                     store.ErrCorrupt,
+		"":                                         store.ErrCorrupt,
+		"something else":                           store.ErrCorrupt,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, formatFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

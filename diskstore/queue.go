@@ -23,6 +23,7 @@ type queue struct {
 
 	retention store.Retention // of dead messages, MaxAge in whole milliseconds
 	dropped   int64           // dead messages removed because of it
+	flow      flow
 
 	due    index // scheduled and ready messages
 	dead   index
@@ -62,16 +63,16 @@ func newQueue(name string, number uint32) *queue {
 	}
 }
 
-// meta returns the counters and settings to store at a time.
+// meta returns the counters and settings to store at a time in microseconds.
 func (q *queue) meta(now int64) meta {
 	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
 		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
-		head: q.due.first.at, swept: q.swept, now: now}
+		head: q.due.first.at, swept: q.swept, now: now, flow: q.flow}
 }
 
 // restore sets the counters and settings.
 func (q *queue) restore(m meta) {
-	q.paused, q.swept = m.paused, m.swept
+	q.paused, q.swept, q.flow = m.paused, m.swept, m.flow
 	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
 	q.dropped = m.dropped
 	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.due, m.dead, m.remembered, m.grouped
@@ -196,7 +197,7 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	}
 	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
 	q.due.add(e)
-	if e.at <= t.now {
+	if e.at <= t.now && !q.isLimited() { // else see notify
 		q.wake = true
 	}
 	q.counts[shortSlot(e.at)]++
@@ -279,21 +280,19 @@ func (q *queue) firstDeadline() int64 {
 	return never
 }
 
-// next returns the time from which a claim returns messages or ends leases. A claim ends leases on a paused queue too.
+// next returns the time in microseconds from which a claim returns messages or ends leases. A claim ends leases on a
+// paused queue too, and on one that is full.
 func (t *tx) next(q *queue) (int64, error) {
-	if q.paused {
-		return q.firstDeadline(), nil
+	if q.paused || q.isFull() {
+		return micros(q.firstDeadline()), nil
 	}
 	e, err := t.earliest(q)
-	return min(e.at, q.firstDeadline()), err
+	return min(q.claimable(e.at, t.micros), micros(q.firstDeadline())), err
 }
 
 // soonest returns a lower bound of next without reading anything.
-func (q *queue) soonest() int64 {
-	if q.paused {
-		return q.firstDeadline()
-	}
-	return min(q.due.first.at, q.firstDeadline())
+func (q *queue) soonest(now int64) int64 {
+	return min(q.claimable(q.due.first.at, now), micros(q.firstDeadline()))
 }
 
 // load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
@@ -394,6 +393,10 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 		return err
 	}
 	s.correctLeases(q, m.now)
+	q.flow.state.Start(q.flow.Rate, max(s.clock.Now().UnixMicro(), s.lastMicros), 0) // the clock may have been set back
+	for _, l := range q.leases {
+		q.countLeased(l, l.left+len(l.cancelled))
+	}
 	return nil
 }
 
@@ -433,15 +436,15 @@ func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 	return err
 }
 
-// correctLeases leaves leases the time that they had left when the queue was last changed, if the clock went back since
-// then; see rewind. The deadlines are stored with the next change of the leases: until then each load computes the
-// same.
+// correctLeases leaves leases the time that they had left when the queue was last changed, a time in microseconds, if
+// the clock went back since then; see rewind. The deadlines are stored with the next change of the leases: until then
+// each load computes the same.
 func (s *Store) correctLeases(q *queue, changed int64) {
 	now := s.clock.Now().UnixMilli()
-	back := max(0, changed-now)
+	back := max(0, changed/1000-now)
 	if back <= maxStandstill {
 		back = 0
-		s.lastNow = max(s.lastNow, changed)
+		s.lastNow, s.lastMicros = max(s.lastNow, changed/1000), max(s.lastMicros, changed)
 	}
 	for _, l := range q.leases {
 		if deadline := min(l.deadline-back, max(now, s.lastNow)+maxLease); deadline != l.deadline {

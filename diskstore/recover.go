@@ -274,7 +274,7 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 			}
 			if begin {
 				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
-					swept: q.swept})
+					swept: q.swept, flow: m.flow})
 				t.touch(q)
 			}
 			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {

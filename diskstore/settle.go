@@ -28,6 +28,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		return store.SettleResult{Err: err}
 	}
 	if !t.holds(q, &s.Receipt) {
+		t.learn(q, &s.Receipt)
 		return store.SettleResult{Err: store.ErrLeaseLost}
 	}
 	m := q.held[s.Receipt.ID]
@@ -89,6 +90,7 @@ func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, erro
 		return store.SettleResult{Err: err}, nil
 	}
 	if !t.holds(q, &s.Receipt) {
+		t.learn(q, &s.Receipt)
 		return store.SettleResult{Err: store.ErrLeaseLost}, nil
 	}
 	var added []func()
@@ -140,6 +142,7 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 	for _, id := range l.cancelled {
 		lost = append(lost, store.Receipt{Lease: l.id, ID: id})
 	}
+	q.countLeased(l, -len(lost))
 	l.cancelled = nil
 	if l.left == 0 {
 		t.endLease(q, l)
@@ -263,10 +266,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	state := p.state(t.now)
 	switch state {
 	case store.StateLeased:
-		l := p.held.lease
-		t.unhold(q, p.held)
-		l.leaving[len(l.leaving)-1] |= wasCancelled
-		l.cancelled = append(l.cancelled, id)
+		t.takeLeased(q, p.held)
 	case store.StateDead:
 		t.removeDead(q, entry{p.record.diedAt, id})
 	default:

@@ -11,7 +11,10 @@ import (
 
 // Waiters of a queue stand in line. A message that becomes ready wakes the one in front only; its claim wakes the next
 // one if it leaves something. The one in front also keeps the time for all of them, with an alarm for when the next
-// message falls due or the first lease ends.
+// message falls due or the first lease ends. All times here are in microseconds.
+//
+// A queue with limits wakes one waiter at a time: when its limits allow a start of a ready message, and again when a
+// claim leaves something that may start. Messages that become ready meanwhile wake no other one.
 //
 // A notification is lost only if a woken waiter never claims. Therefore, and because alarms run on the monotonic clock,
 // which does not see that the clock was set or that the machine slept, the one in front checks the clock every few
@@ -29,6 +32,8 @@ type notifier struct {
 	next int64     // when a claim may return something, as of the last call: never too late
 	// woken is when a waiter was last woken; 0 when nothing is ready, or before the first wake-up.
 	woken int64
+	// limited is the time of the last call if the queue has limits, else 0.
+	limited int64
 }
 
 // waiter is one call of Wait.
@@ -69,15 +74,16 @@ func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool,
 	return call(ctx, s, name, how{urgent: true}, func(t *tx, q *queue) (bool, error) {
 		t.quick = true
 		next, err := t.next(q)
-		if err != nil || next <= t.now {
+		ready := next <= t.micros
+		if err != nil || ready && !q.isLimited() {
 			return true, err
 		}
 		s.waitMu.Lock()
 		defer s.waitMu.Unlock()
-		if w.left {
+		b := s.notifiers[name]
+		if w.left || ready && (b == nil || b.isOverdue(t.micros)) { // else another waiter claims first
 			return true, nil
 		}
-		b := s.notifiers[name]
 		if b == nil {
 			b = &notifier{}
 			s.notifiers[name] = b
@@ -98,7 +104,7 @@ func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 		var alarm <-chan time.Time
 		stop := func() {}
 		if at != never {
-			alarm, stop = s.clock.Alarm(time.UnixMilli(at))
+			alarm, stop = s.clock.Alarm(time.UnixMicro(at))
 		}
 		var err error
 		select {
@@ -120,7 +126,7 @@ func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 
 // checkTime returns until when a waiter sleeps, and reports whether it does.
 func (s *Store) checkTime(name string, w *waiter) (until int64, sleep bool) {
-	now := s.clock.Now().UnixMilli()
+	now := s.clock.Now().UnixMicro()
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
 	if w.place == nil {
@@ -129,16 +135,25 @@ func (s *Store) checkTime(name string, w *waiter) (until int64, sleep bool) {
 	b := s.notifiers[name]
 	w.alarm = never
 	if b.line.Front() == w.place && b.next != never {
-		if b.next <= now && (b.woken == 0 || max(now-b.woken, b.woken-now) >= claimsWithin.Milliseconds()) {
+		// If the clock was set back, a claim finds out when a limit allows the next start.
+		wasSet := now < b.limited-micros(maxStandstill)
+		if wasSet || b.next <= now && b.isOverdue(now) {
 			s.wake(b, now)
 			return 0, false
 		}
-		w.alarm = now + (checkEvery*2/3 + rand.N(checkEvery/3)).Milliseconds()
+		w.alarm = now + (checkEvery*2/3 + rand.N(checkEvery/3)).Microseconds()
 		if b.next > now {
 			w.alarm = min(w.alarm, b.next)
+		} else if b.limited != 0 {
+			w.alarm = min(w.alarm, b.woken+claimsWithin.Microseconds())
 		}
 	}
 	return w.alarm, true
+}
+
+// isOverdue reports whether no waiter was woken that may still claim.
+func (b *notifier) isOverdue(now int64) bool {
+	return b.woken == 0 || max(now-b.woken, b.woken-now) >= claimsWithin.Microseconds()
 }
 
 // notify updates the waiters of a queue after a call.
@@ -147,10 +162,13 @@ func (t *tx) notify(name string) {
 	if s.waiters.Load() == 0 {
 		return // whoever is about to wait asks the writer first
 	}
-	next, wake := int64(never), false
+	next, wake, limited := int64(never), false, int64(0)
 	if q := s.queues[name]; q != nil {
-		next, wake = q.soonest(), q.wake
+		next, wake = q.soonest(t.micros), q.wake
 		q.wake = false
+		if q.isLimited() {
+			limited = t.micros
+		}
 	}
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
@@ -158,14 +176,14 @@ func (t *tx) notify(name string) {
 	if b == nil {
 		return
 	}
-	b.next = next
+	b.next, b.limited = next, limited
 	switch {
-	case next > t.now:
+	case next > t.micros:
 		b.woken = 0
 	case wake || b.woken == 0:
-		s.wake(b, t.now)
+		s.wake(b, t.micros)
 	}
-	b.setAlarm(t.now)
+	b.setAlarm(t.micros)
 }
 
 // wake wakes the waiter in front, if there is one. The lock is held.
@@ -195,7 +213,7 @@ func (b *notifier) setAlarm(now int64) {
 	if front == nil || b.next == never {
 		return
 	}
-	latest := now + checkEvery.Milliseconds()
+	latest := now + checkEvery.Microseconds()
 	if b.next > now {
 		latest = min(latest, b.next)
 	}
@@ -214,7 +232,7 @@ func (w *waiter) nudge() {
 
 // leave ends a Wait. A waiter that was woken and does not claim wakes the next.
 func (s *Store) leave(name string, w *waiter, unused bool) {
-	now := s.clock.Now().UnixMilli()
+	now := s.clock.Now().UnixMicro()
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
 	w.left = true

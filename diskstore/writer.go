@@ -38,6 +38,7 @@ type tx struct {
 	value    []byte // scratch
 	now      int64  // the engine's clock in this call, in milliseconds
 	soonest  int64  // its next whole millisecond
+	micros   int64  // the same time in microseconds
 	size     int    // bytes of changes of the group that were written before its end
 	durable  bool   // a call of the group asks for an fsync, whatever syncEvery says
 	quick    bool   // this call returns when it is written
@@ -229,7 +230,7 @@ func (t *tx) gather() error {
 	t.leases = t.leases[:0]
 	for q := range t.touched {
 		t.key = appendKey(t.key[:0], q.number, kindMeta)
-		t.value = appendMeta(t.value[:0], q.meta(t.now))
+		t.value = appendMeta(t.value[:0], q.meta(t.micros))
 		if err := t.batch.Set(t.key, t.value, nil); err != nil {
 			return err
 		}
