@@ -354,3 +354,25 @@ func TestUnknownFormatIsRefusedInBothRenderings(t *testing.T) {
 		}
 	}
 }
+
+// A durable send learns of the flow, too, and a repeated one of a message that exists keeps the format.
+func TestDurableSendToLimitedQueue(t *testing.T) {
+	primary := redistest.Start(t)
+	redistest.StartReplica(t, primary)
+	rdb := primary.Client(t)
+	if err := newStore(t, rdb).SetFlow(t.Context(), "q", store.Flow{Concurrency: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, rdb)
+	for i := range 2 {
+		m := store.Outgoing{Message: store.Message{ID: "a"}, Durable: oneReplica}
+		r, err := s.Send(t.Context(), "q", []store.Outgoing{m})
+		if err != nil || r[0].Err != nil || r[0].Duplicate != (i > 0) {
+			t.Errorf("Send = %+v, %v", r, err)
+		}
+		s = newStore(t, rdb)
+	}
+	if format := metaFormat(t, rdb, "q"); format != "12" {
+		t.Errorf("format %s", format)
+	}
+}

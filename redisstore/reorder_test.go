@@ -46,7 +46,7 @@ func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstC
 	if err := s.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, script := range s.scripts { // a delayed call does not send its script
+	for _, script := range renderings(s.scripts) { // a delayed call does not send its script
 		if err := s.rdb.ScriptLoad(t.Context(), script.body).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,9 @@ func (o otherClient) state() string {
 	if err != nil {
 		o.Fatal(err)
 	}
-	text := fmt.Sprintf("paused %t, %+v, %q\n", st.Paused, st.DeadRetention, properties)
+	limits := o.s.rdb.HMGet(o.Context(), o.s.keys.key(o.queue, "meta"), "format", "flow_leased", "flow_next_us",
+		"flow_rem")
+	text := fmt.Sprintf("paused %t, %+v, %q, limits %v\n", st.Paused, st.DeadRetention, properties, limits.Val())
 	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
 		page, err := o.s.List(o.Context(), o.queue, store.ListRequest{State: state, Limit: 100})
 		if err != nil {
@@ -499,11 +501,19 @@ func (o otherClient) open(value string) {
 // before the last attempt.
 func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, left func() string)) {
 	rdb := redistest.Shared(t).Client(t)
-	for i, c := range mutations() {
-		t.Run(c.name, func(t *testing.T) {
+	all := mutations()
+	for i := range 2 * len(all) {
+		c, flow := all[i%len(all)], i >= len(all)
+		t.Run(fmt.Sprintf("%s, flow %v", c.name, flow), func(t *testing.T) {
 			o := otherClient{t, newStore(t, rdb), fmt.Sprintf("%s-%d", strings.SplitN(t.Name(), "/", 2)[0], i)}
+			if flow {
+				if err := o.s.SetFlow(t.Context(), o.queue, wideFlow, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
 			c.before(o)
 			s, left := bad(o, c)
+			s.keys.of(o.queue).flow.Store(flow) // the first call that it makes is the one to repeat
 			if answer, err := c.call(o, s); err != nil || answer != c.answer {
 				t.Errorf("reply = %s, %v; want %s", answer, err, c.answer)
 			}
