@@ -107,26 +107,21 @@ func (q *queue) nextStart(forwards bool) int64 {
 	return max(due, q.flow.starts.Next(q.flow.Rate, q.micros))
 }
 
-// work returns how many calls of Wait may return now, up to store.MaxBatch: one for each message that may start, or one
-// that ends leases.
+// work returns how many messages may start now, up to store.MaxBatch.
 func (q *queue) work() int {
-	n := 0
-	if micros(q.deadlines.first().at) <= q.micros {
-		n = 1
-	}
 	if q.paused {
-		return n
+		return 0
 	}
 	ready := min(q.due.before(q.micros/1000+1), store.MaxBatch, q.flow.slots())
-	return max(n, q.flow.starts.May(q.flow.Rate, q.micros, ready))
+	return q.flow.starts.May(q.flow.Rate, q.micros, ready)
 }
 
 // promise is how long a waiter that was woken may take to claim. After that another one is woken, because the first has
 // gone. It is real time, as timers of the process are, and does not move with the store's clock.
 const promise = 100 * time.Millisecond
 
-// wakes reports whether one more waiter has something to claim, and promises that to it. Otherwise it returns when the
-// first promise ends.
+// wakes reports whether one more waiter has something to claim, and promises that to it: one waiter for each message
+// that may start, or one that ends leases. Otherwise it returns when the first promise ends.
 func (f *flow) wakes(work int) (wakes bool, again time.Time) {
 	f.dropPromises()
 	if len(f.promises) >= work && len(f.promises) > 0 {

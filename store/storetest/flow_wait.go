@@ -172,7 +172,7 @@ var flowWaitRules = []rule{
 	}},
 	{"a waiter that leaves passes the slot on", func(e *env) {
 		e.limit(concurrency(1))
-		for i := range 50 {
+		for i := range 20 {
 			e.send(message("held"), message("m"))
 			c := e.claimOne("held", held)
 			leaving, leave := context.WithCancel(e.Context())
