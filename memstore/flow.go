@@ -75,7 +75,7 @@ func (f *flow) free(l *lease, n int) {
 	}
 }
 
-// slots returns how many messages may be leased besides those that are.
+// slots returns how many more messages may be leased.
 func (f *flow) slots() int {
 	if f.Concurrency == 0 {
 		return math.MaxInt

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,11 +15,7 @@ var flowRules = slices.Concat(flowSettingRules, concurrencyLimitRules, learningR
 // limit sets the flow of the queue.
 func (e *env) limit(f store.Flow) {
 	e.Helper()
-	err := e.Peer.SetFlow(e.Context(), e.queue, f, nil)
-	if errors.Is(err, store.ErrUnsupported) {
-		e.Skip("this engine does not limit queues yet")
-	}
-	e.ok(err)
+	e.ok(e.Peer.SetFlow(e.Context(), e.queue, f, nil))
 }
 
 func (e *env) flow() store.FlowState {
@@ -62,8 +57,6 @@ func rate(n int, per time.Duration, burst int) store.Flow {
 
 var flowSettingRules = []rule{
 	{"a queue has the zero flow until it is set", func(e *env) {
-		e.limit(store.Flow{}) // skips the rule
-		e.ok(e.Peer.Delete(e.Context(), e.queue))
 		f := e.flow()
 		e.at("now", f.Now, e.now())
 		f.Now = time.Time{}
@@ -97,8 +90,6 @@ var flowSettingRules = []rule{
 		e.equal("exists", e.stats().Exists, false)
 	}},
 	{"a flow replaces only the former one that the caller names", func(e *env) {
-		e.limit(store.Flow{})
-		e.ok(e.Peer.Delete(e.Context(), e.queue))
 		former := store.Flow{Concurrency: 5, Rate: store.Rate{N: 10, Per: time.Second}}
 		replace := func(f, former store.Flow) error { return e.Store.SetFlow(e.Context(), e.queue, f, &former) }
 		e.is(replace(store.Flow{}, former), store.ErrConflict)
@@ -120,8 +111,6 @@ var flowSettingRules = []rule{
 		e.equal("flow", e.flow().Flow, store.Flow{})
 	}},
 	{"a flow that is not allowed is refused with its error", func(e *env) {
-		e.limit(store.Flow{})
-		e.ok(e.Peer.Delete(e.Context(), e.queue))
 		for _, f := range []store.Flow{
 			concurrency(-1), concurrency(store.MaxConcurrency + 1), rate(0, time.Second, 0), rate(0, 0, 1),
 			rate(store.MaxRate+1, time.Hour, 0), rate(10, 9*time.Microsecond, 0), rate(1, 1500*time.Nanosecond, 0),

@@ -26,9 +26,6 @@ func drawFlow(r *rapid.T, label string) store.Flow {
 
 // SetFlow limits the queue. Check reads the flow.
 func (m *machine) SetFlow(r *rapid.T) {
-	if unlimited(m.h.Store) {
-		r.Skip("this engine does not limit queues yet")
-	}
 	flow := drawFlow(r, "flow")
 	var former *store.Flow
 	switch rapid.IntRange(0, 3).Draw(r, "former") {
@@ -49,9 +46,6 @@ func (m *machine) SetFlow(r *rapid.T) {
 
 // checkFlow compares the state of the limits.
 func (m *machine) checkFlow(r *rapid.T) {
-	if unlimited(m.h.Store) {
-		return
-	}
 	f, err := m.h.Store.Flow(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "flow", flowLine(f), m.model.flowLine())

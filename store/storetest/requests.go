@@ -2,11 +2,9 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,9 +24,6 @@ func RunRequests(
 	})
 	t.Run("claim of a limited queue", func(t *testing.T) {
 		s, again := open(t)
-		if unlimited(s) {
-			t.Skip("this engine does not limit queues yet")
-		}
 		requestEnv{t, s}.repeatLimitedClaim(again)
 	})
 	for name, call := range requestCalls {
@@ -37,9 +32,6 @@ func RunRequests(
 		}
 		t.Run(name, func(t *testing.T) {
 			s, again := open(t)
-			if strings.Contains(name, "flow") && unlimited(s) {
-				t.Skip("this engine does not limit queues yet")
-			}
 			env := requestEnv{t, s}
 			held := env.prepare()
 			ctx := func(number int64) context.Context {
@@ -271,15 +263,7 @@ func (e requestEnv) undo() {
 	e.must(e.s.SetPaused(e.t.Context(), "q", false))
 	e.must(e.s.SetProperties(e.t.Context(), "q", map[string]string{"color": "blue"}, nil))
 	e.must(e.s.SetDeadRetention(e.t.Context(), "q", *undoneRetention, nil))
-	if !unlimited(e.s) {
-		e.must(e.s.SetFlow(e.t.Context(), "q", *undoneFlow, nil))
-	}
-}
-
-// unlimited reports whether an engine does not limit queues yet.
-func unlimited(s store.Store) bool {
-	_, err := s.Flow(context.Background(), "q")
-	return errors.Is(err, store.ErrUnsupported)
+	e.must(e.s.SetFlow(e.t.Context(), "q", *undoneFlow, nil))
 }
 
 // everything returns all that the store reports about its queues, except the time.
@@ -292,11 +276,8 @@ func (e requestEnv) everything() (text string) {
 		stats.Now = time.Time{}
 		properties, err := e.s.Properties(ctx, q)
 		e.must(err)
-		var flow store.FlowState
-		if !unlimited(e.s) {
-			flow, err = e.s.Flow(ctx, q)
-			e.must(err)
-		}
+		flow, err := e.s.Flow(ctx, q)
+		e.must(err)
 		text += fmt.Sprintf("%s: %+v %v %v %d\n", q, stats, properties, flow.Flow, flow.Leased)
 		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased,
 			store.StateDead} {

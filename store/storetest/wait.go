@@ -322,11 +322,9 @@ var closeRules = []rule{
 		e.is(err, store.ErrClosed)
 		e.is(s.SetPaused(ctx, q, true), store.ErrClosed)
 		e.is(s.SetDeadRetention(ctx, q, store.Retention{}, nil), store.ErrClosed)
-		if !unlimited(e.Peer) {
-			e.is(s.SetFlow(ctx, q, store.Flow{}, nil), store.ErrClosed)
-			_, err = s.Flow(ctx, q)
-			e.is(err, store.ErrClosed)
-		}
+		e.is(s.SetFlow(ctx, q, store.Flow{}, nil), store.ErrClosed)
+		_, err = s.Flow(ctx, q)
+		e.is(err, store.ErrClosed)
 		e.is(s.SetProperties(ctx, q, map[string]string{"a": "1"}, nil), store.ErrClosed)
 		_, err = s.Properties(ctx, q)
 		e.is(err, store.ErrClosed)
