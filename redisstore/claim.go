@@ -49,7 +49,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)
 	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
-	c.flowArgs = []any{req.Ahead}
+	c.flowArg = req.Ahead
 	if repeated == "0" {
 		s.addCommon(c, queue, claimFew, store.Millis(req.Lease), lease, waiting.channel, req.Max)
 	}

@@ -130,6 +130,20 @@ func TestNotificationsObeyTheRate(t *testing.T) {
 	o.notifies("send", "3.334s", func() { o.send("b") })
 	o.claim(1)
 	o.notifies("further send", "", func() { o.send("c") })
+	o.notifies("a process that leaves", "3.334s", func() {
+		o.promises("later:wake:other", o.now().Add(time.Second))
+		c := o.s.newCall("leave", o.queue, 1)
+		c.add("later:wake:other")
+		_, err := o.s.run(t.Context(), o.queue, c)
+		o.ok(err)
+	})
+	look := o.s.newCall("look", o.queue, 1)
+	look.add(o.idle.channel)
+	o.promises(o.idle.channel, o.now().Add(time.Hour))
+	if reply, err := o.s.run(t.Context(), o.queue, look); err != nil ||
+		reply.([]any)[1] != o.now().Add(3334*time.Millisecond).UnixMilli() {
+		t.Errorf("look = %v, %v", reply, err)
+	}
 	o.notifies("slower rate", "3.334s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 5 * time.Second}}) })
 	o.notifies("faster rate", "2s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 2 * time.Second}}) })
 	o.notifies("no limit", "0s", func() { o.set(store.Flow{}) })
@@ -137,6 +151,13 @@ func TestNotificationsObeyTheRate(t *testing.T) {
 	if len(c.Messages) != 2 || c.Limited {
 		t.Errorf("claimed %+v", c)
 	}
+}
+
+// promises lists a process that has promised to claim at a time.
+func (o *observed) promises(channel string, at time.Time) {
+	o.Helper()
+	promise := redis.Z{Score: float64(at.UnixMilli()), Member: channel}
+	o.ok(o.rdb.ZAdd(o.Context(), o.s.keys.of(o.queue).wake, promise).Err())
 }
 
 // micros returns the µs of the clock that exceed a whole ms.

@@ -50,8 +50,8 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 		}
 	}
 	c.common = nil
-	if c.script != c.plain && c.flowArgs != nil {
-		return s.execute(ctx, c.script, append(slices.Clone(c.args), c.flowArgs...))
+	if c.script != c.plain && c.flowArg != nil {
+		return s.execute(ctx, c.script, append(slices.Clone(c.args), c.flowArg))
 	}
 	return s.execute(ctx, c.script, c.args)
 }

@@ -222,8 +222,8 @@ end
   return ids, values, from == 0 and following, redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), died, dropped, limits
 end
 
--- hold_back returns how many of n messages that find_ready found are claimed, and which of the messages that inspect_all
--- found die: those before the first one that a limit holds back.
+-- hold_back returns how many of n messages that find_ready found are claimed or die. It leaves in dead, which
+-- inspect_all returned, the messages before the first one that a limit holds back.
 local function hold_back(limits, n, dead)
   local dies, alive = {}, 0
   for _, d in ipairs(dead or {}) do dies[d[1] ] = true end

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --- Reads the limits of a queue.
--- Reply  {now in us, concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
---        that count, time of the next allowed start in us or 0}; NEWER
+-- Reply  {now in us, concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased
+--        messages that count, time of the next allowed start in us or 0}; NEWER
 --@include keys
 --@include clock
 --@include limits

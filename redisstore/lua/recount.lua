@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --- Compares the number of messages that count against the concurrency of a queue with its leases.
 -- ARGV   1 "1" to repair
--- Reply  {number in META, number in the leases}; BUSY if the leases have more than MAX_LEASE_BYTES, which is too much for
---        one call; NEWER
+-- Reply  {number in META, number in the leases}; BUSY if the leases have more than MAX_LEASE_BYTES, which is too much
+--        for one call; NEWER
 -- Safe   META, DUE, BUCKET_STARTS and WAKE were read before they are written.
 --@include keys
 --@include any_format
