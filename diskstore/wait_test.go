@@ -152,13 +152,21 @@ func TestOneMessageWakesOneOfManyWaiters(t *testing.T) {
 
 // The clock stands still, so that its regular checks wake no waiter, and a waiter that leaves does not claim later.
 func TestNoWakeUpIsLostWithAWaiterThatLeaves(t *testing.T) {
+	for name, f := range map[string]store.Flow{"plain queue": {}, "limited queue": {Concurrency: 1}} {
+		t.Run(name, func(t *testing.T) { leaveAndStay(t, f) })
+	}
+}
+
+func leaveAndStay(t *testing.T, f store.Flow) {
 	const leaving, rounds = 3, 500
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
+	limit(t, s, f)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	var all sync.WaitGroup
-	got := make(chan string, 1)
+	got := make(chan store.Receipt, 1)
+	var last store.Receipt // of the message that is leased
 	begin := func(ctx context.Context) {
 		before := s.waiters.Load()
 		all.Go(func() {
@@ -170,7 +178,7 @@ func TestNoWakeUpIsLostWithAWaiterThatLeaves(t *testing.T) {
 				t.Error(err)
 			}
 			for _, m := range c.Messages {
-				got <- m.ID
+				got <- m.Receipt
 			}
 		})
 		for s.waiters.Load() == before {
@@ -194,12 +202,15 @@ func TestNoWakeUpIsLostWithAWaiterThatLeaves(t *testing.T) {
 				stop()
 			}
 		})
-		m := store.Outgoing{Message: store.Message{ID: strconv.Itoa(i)}}
-		if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
-			t.Fatal(err)
+		send(t, s, strconv.Itoa(i))
+		if i > 0 {
+			ack := store.Settlement{Receipt: last, Action: store.Ack}
+			if _, err := s.Settle(t.Context(), "q", []store.Settlement{ack}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		select {
-		case <-got:
+		case last = <-got:
 		case <-ctx.Done():
 			t.Fatalf("message %d is ready, and who waits is not told", i)
 		}
