@@ -48,8 +48,9 @@ type modelLease struct {
 	// cancelled holds the messages cancelled since the last Extend, by key. The value is true if a Settle was
 	// refused since then; an engine may then leave the message out of ExtendResult.Lost.
 	cancelled map[string]bool
-	flow      int             // the number of the flow that its messages count for
-	purged    map[string]bool // messages that were purged and still count, by key
+	// purged is the same for purged messages that counted. An engine may always leave them out.
+	purged map[string]bool
+	flow   int // the number of the flow for which its messages count
 }
 
 func newModel(now int64) *model {

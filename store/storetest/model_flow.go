@@ -39,7 +39,11 @@ func (m *model) counted() (n int) {
 				n++
 			}
 		}
-		n += len(l.purged)
+		for _, learned := range l.purged {
+			if !learned {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -91,7 +95,7 @@ func (m *model) purgeLeases(purged []*modelMessage) {
 	}
 	for _, x := range purged {
 		if l := m.leases[x.receipt.Lease]; l != nil {
-			l.purged[key(x.receipt)] = true
+			l.purged[key(x.receipt)] = false
 		}
 	}
 }
@@ -102,10 +106,11 @@ func (m *model) learn(r store.Receipt) {
 	if l == nil || l.deadline <= m.now {
 		return
 	}
-	if _, ok := l.cancelled[key(r)]; ok {
-		l.cancelled[key(r)] = true
+	for _, lost := range []map[string]bool{l.cancelled, l.purged} {
+		if _, ok := lost[key(r)]; ok {
+			lost[key(r)] = true
+		}
 	}
-	delete(l.purged, key(r))
 }
 
 func (m *model) flowLine() string {
