@@ -209,6 +209,7 @@ func (t *tx) stats(q *queue) (store.Stats, error) {
 		Leased:    int64(len(q.held)),
 		Dead:      q.dead.n,
 		Paused:    q.paused,
+		Flow:      t.flowState(q),
 		Exists:    q.number != 0,
 		Now:       store.Time(t.now),
 

@@ -182,13 +182,14 @@ func (f *flow) set(to store.Flow, now int64) {
 	f.Flow = to
 }
 
-// Flow implements store.Store.
-func (s *Store) Flow(ctx context.Context, name string) (store.FlowState, error) {
-	return call(ctx, s, name, how{urgent: true}, func(t *tx, q *queue) (store.FlowState, error) {
-		state := store.FlowState{Flow: q.flow.Flow, Leased: q.flow.leased, Now: time.UnixMicro(t.micros)}
-		if q.flow.Rate.N > 0 {
-			state.Next = time.UnixMicro(q.flow.state.Next(q.flow.Rate, t.micros))
-		}
-		return state, nil
-	})
+// flowState returns the limits of a queue with their state.
+func (t *tx) flowState(q *queue) (state store.FlowState) {
+	if !q.flow.Limited() {
+		return state
+	}
+	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.leased, Now: time.UnixMicro(t.micros)}
+	if q.flow.Rate.N > 0 {
+		state.Next = time.UnixMicro(q.flow.state.Next(q.flow.Rate, t.micros))
+	}
+	return state
 }

@@ -25,11 +25,11 @@ func limit(t testing.TB, s *Store, f store.Flow) {
 
 func flowOf(t testing.TB, s *Store) store.FlowState {
 	t.Helper()
-	f, err := s.Flow(t.Context(), "q")
+	stats, err := s.Stats(t.Context(), "q")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return stats.Flow
 }
 
 // claimUpTo claims up to n messages.

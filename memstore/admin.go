@@ -212,6 +212,7 @@ func (q *queue) stats(now int64) store.Stats {
 
 		DeadRetention: q.retention,
 		Dropped:       q.dropped,
+		Flow:          q.flowState(),
 	}
 	if e := q.due.first(); e.at != never {
 		s.NextDue = store.Time(e.at)

@@ -28,18 +28,16 @@ func (s *Store) SetFlow(ctx context.Context, queueName string, f store.Flow, for
 	return cmp.Or(err, refused)
 }
 
-// Flow implements store.Store.
-func (s *Store) Flow(ctx context.Context, queueName string) (store.FlowState, error) {
-	return view(ctx, s, queueName, func(q *queue, _ int64) store.FlowState {
-		state := store.FlowState{Flow: q.flow.Flow, Now: time.UnixMicro(q.micros)}
-		if q.flow.limits() {
-			state.Leased = q.flow.counted
-		}
-		if q.flow.Rate.N != 0 {
-			state.Next = time.UnixMicro(q.flow.starts.Next(q.flow.Rate, q.micros))
-		}
+// flowState returns the limits with their state.
+func (q *queue) flowState() (state store.FlowState) {
+	if !q.flow.limits() {
 		return state
-	})
+	}
+	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.counted, Now: time.UnixMicro(q.micros)}
+	if q.flow.Rate.N != 0 {
+		state.Next = time.UnixMicro(q.flow.starts.Next(q.flow.Rate, q.micros))
+	}
+	return state
 }
 
 // flow is the limits of a queue and their state.

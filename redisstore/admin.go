@@ -376,6 +376,9 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	}
 	st.DeadRetention = store.Retention{MaxAge: time.Duration(text(9)) * time.Millisecond, MaxCount: text(10)}
 	st.Dropped = text(11)
+	if len(r) > 14 {
+		st.Flow = flowOf(r[14].([]any), st.Now)
+	}
 	return st, nil
 }
 

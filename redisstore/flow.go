@@ -34,19 +34,14 @@ func (c *call) addFlow(f store.Flow) {
 	c.add(f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst)
 }
 
-// Flow implements store.Store.
-func (s *Store) Flow(ctx context.Context, queue string) (store.FlowState, error) {
-	reply, err := s.run(ctx, queue, s.newCall("flow", queue, 0))
-	if err != nil {
-		return store.FlowState{}, err
-	}
-	r := reply.([]any)
+// flowOf returns the limits and their state as stats.lua returns them.
+func flowOf(r []any, now time.Time) store.FlowState {
 	n := func(i int) int { return int(r[i].(int64)) }
-	state := store.FlowState{Leased: n(5), Now: time.UnixMicro(r[0].(int64))}
-	state.Concurrency = n(1)
-	state.Rate = store.Rate{N: n(2), Per: time.Duration(n(3)) * time.Microsecond, Burst: n(4)}
+	state := store.FlowState{Leased: n(4), Now: now}
+	state.Concurrency = n(0)
+	state.Rate = store.Rate{N: n(1), Per: time.Duration(n(2)) * time.Microsecond, Burst: n(3)}
 	if state.Rate.N > 0 {
-		state.Next = time.UnixMicro(r[6].(int64))
+		state.Next = time.UnixMicro(r[5].(int64))
 	}
-	return state, nil
+	return state
 }

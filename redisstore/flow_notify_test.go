@@ -57,7 +57,7 @@ func (o *observed) hears(mark string) (all []string) {
 // now returns the time of the queue's clock in ms.
 func (o *observed) now() time.Time {
 	o.Helper()
-	f, err := o.s.Flow(o.Context(), o.queue)
+	f, err := o.s.Stats(o.Context(), o.queue)
 	o.ok(err)
 	return f.Now.Truncate(time.Millisecond)
 }
@@ -163,7 +163,7 @@ func (o *observed) promises(channel string, at time.Time) {
 // micros returns the µs of the clock that exceed a whole ms.
 func (o *observed) micros() int {
 	o.Helper()
-	f, err := o.s.Flow(o.Context(), o.queue)
+	f, err := o.s.Stats(o.Context(), o.queue)
 	o.ok(err)
 	return f.Now.Nanosecond() / 1000 % 1000
 }

@@ -78,11 +78,18 @@ func (q *limitedQueue) settle(r store.Receipt, a store.Action) error {
 	return results[0].Err
 }
 
+// flow returns the limits and their state.
+func (q *limitedQueue) flow() store.FlowState {
+	q.Helper()
+	stats, err := q.s.Stats(q.Context(), q.queue)
+	q.ok(err)
+	return stats.Flow
+}
+
 // leased checks how many messages count, in the limits and in the leases.
 func (q *limitedQueue) leased(want int) {
 	q.Helper()
-	f, err := q.s.Flow(q.Context(), q.queue)
-	q.ok(err)
+	f := q.flow()
 	c := q.s.newCall("recount", q.queue, 1)
 	c.add("0")
 	reply, err := q.s.run(q.Context(), q.queue, c)
@@ -219,9 +226,7 @@ func TestRepeatedClaimIsChargedOnce(t *testing.T) {
 	q.send("a", "b", "c", "d")
 	ctx := store.WithRequest(t.Context(), store.Request{Session: "s:1", Number: 7})
 	next := func() time.Time {
-		f, err := q.s.Flow(t.Context(), q.queue)
-		q.ok(err)
-		return f.Next
+		return q.flow().Next
 	}
 	var states []time.Time
 	for range 3 {
@@ -271,8 +276,7 @@ func TestRatesAreExact(t *testing.T) {
 		for range 15 {
 			interval := r.Per / time.Duration(r.N)
 			q.advance([]time.Duration{0, time.Microsecond, interval, interval + 1000, 3 * interval, -5 * interval}[rnd.IntN(6)])
-			f, err := q.s.Flow(t.Context(), q.queue)
-			q.ok(err)
+			f := q.flow()
 			if want := state.Next(r, f.Now.UnixMicro()); f.Next.UnixMicro() != want {
 				t.Fatalf("rate %v: next start at %d, want %d; now %d", r, f.Next.UnixMicro(), want, f.Now.UnixMicro())
 			}

@@ -127,7 +127,7 @@ type scripts map[string]*script
 var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
 
 // forEveryQueue are scripts with a single rendering, with the parts for flows, which work on queues of every format.
-var forEveryQueue = map[string]bool{"flow": true, "set_flow": true, "recount": true}
+var forEveryQueue = map[string]bool{"set_flow": true, "recount": true}
 
 // serverTime is how scripts read the clock.
 const serverTime = "redis.call('TIME')"

@@ -153,8 +153,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
-	"flow": true, "set_flow": true,
-	"send_one": true, "claim_few": true, "ack_few": true}
+	"set_flow": true, "send_one": true, "claim_few": true, "ack_few": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.

@@ -56,6 +56,14 @@ type FlowState struct {
 	Now time.Time
 }
 
+// Limited reports whether there is a limit.
+func (f Flow) Limited() bool { return f != Flow{} }
+
+// HoldsBack reports whether the limits let no message start now.
+func (s FlowState) HoldsBack() bool {
+	return s.Concurrency > 0 && s.Leased >= s.Concurrency || s.Next.After(s.Now)
+}
+
 // Normal returns f as engines keep it: the burst of a rate is 1 instead of 0.
 func (f Flow) Normal() Flow {
 	if f.Rate.N != 0 && f.Rate.Burst == 0 {

@@ -207,9 +207,6 @@ type Store interface {
 	// it to Burst of its intervals from now if that is earlier.
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
 
-	// Flow returns the queue's flow and the state of its limits. A queue that does not exist has the zero Flow.
-	Flow(ctx context.Context, queue string) (FlowState, error)
-
 	// SetProperties sets properties of the queue, which are named texts that the queue keeps for the code that uses
 	// it. An empty value removes a property. All are set and removed in one atomic step, which creates the queue if
 	// necessary; a call that only removes does not create it. Nothing but SetProperties and Delete changes
@@ -497,6 +494,8 @@ type Stats struct {
 	// removed.
 	DeadRetention Retention
 	Dropped       int64
+	// Flow is the flow of the queue, with the present state of its limits. It is zero for a plain queue.
+	Flow FlowState
 	// Exists reports whether the queue has had a message, a pause, a retention, a flow or a property since it was
 	// last deleted.
 	Exists bool

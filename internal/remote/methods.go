@@ -108,10 +108,6 @@ func (c *Client) SetFlow(ctx context.Context, queue string, f store.Flow, former
 	return err
 }
 
-func (c *Client) Flow(ctx context.Context, queue string) (store.FlowState, error) {
-	return invoke(ctx, c, opFlow, &queueArgs{queue})
-}
-
 func (c *Client) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {

@@ -146,7 +146,6 @@ var (
 	opHistogram = withQueue("histogram", reads, store.Store.Histogram, checkHistogram)
 
 	opStats      = ofQueue("stats", store.Store.Stats)
-	opFlow       = ofQueue("flow", store.Store.Flow)
 	opProperties = ofQueue("properties", store.Store.Properties)
 	opActivity   = ofQueue("activity", store.Store.Activity)
 
@@ -373,7 +372,7 @@ var endpoints = func() map[string]endpoint {
 	for _, e := range []endpoint{
 		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList,
 		opRestore, opRemove,
-		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opFlow, opSetProperties,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opSetProperties,
 		opProperties, opQueues,
 		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
 		opDeliver, opBackup,

@@ -18,7 +18,10 @@ local function read_limits(now_us)
   local since, concurrency, leased, n, per, burst, us, rem = unpack(redis.call('HMGET', META, 'flow_since',
     'flow_concurrency', 'flow_leased', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_next_us', 'flow_rem'))
   local limits = { since = since, leased = tonumber(leased or '') or 0, free = math.huge, now_us = now_us }
-  if concurrency then limits.free = math.max(0, tonumber(concurrency) - limits.leased) end
+  if concurrency then
+    limits.concurrency = tonumber(concurrency)
+    limits.free = math.max(0, limits.concurrency - limits.leased)
+  end
   if not n then return limits end
   limits.n, limits.per, limits.burst = tonumber(n), tonumber(per), tonumber(burst)
   us, rem = tonumber(us or '') or 0, tonumber(rem or '') or 0

@@ -4,10 +4,17 @@
 --        dead, earliest time in DUE or -1, maximum age and number of dead messages and how many were dropped, each as
 --        text or "", the counts of due packed messages that were read, and {start, text} of each
 --        bucket that may have the earliest message}; NEWER
+--@flow
+--        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages that
+--        count, time of the next allowed start in us}
+--@end
 --@include keys
 --@include format
 --@include clock
 --@include read_counts
+--@flow
+--@include limits
+--@end
 local now, now_us = read_clock()
 local format, paused, packed, max_age, max_count, dropped = unpack(redis.call('HMGET', META, 'format', 'paused',
   'packed_messages', 'dead_max_age_ms', 'dead_max_count', 'dead_dropped'))
@@ -37,5 +44,14 @@ if packed > 0 then
     due_counts = counts.reply
   end
 end
+--@plain
 return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }
+--@end
+--@flow
+local limits = read_limits(now_us)
+return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
+  redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets,
+  { limits.concurrency or 0, limits.n or 0, limits.per or 0, limits.burst or 0, limits.leased,
+    limits.n and start_us(limits, 1) or 0 } }
+--@end

@@ -162,10 +162,10 @@ func (m *machine) Check(r *rapid.T) {
 	s, err := m.h.Store.Stats(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "stats", statsLine(s), statsLine(m.model.stats()))
+	m.same(r, "flow", flowLine(s.Flow), m.model.flowLine())
 	properties, err := m.h.Peer.Properties(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "properties", properties, m.model.properties)
-	m.checkFlow(r)
 	infos, err := m.h.Peer.Get(m.ctx, m.queue, someIDs)
 	m.ok(r, err)
 	for i, id := range someIDs {

@@ -43,10 +43,3 @@ func (m *machine) SetFlow(r *rapid.T) {
 	m.ok(r, err)
 	m.model.setFlow(flow)
 }
-
-// checkFlow compares the state of the limits.
-func (m *machine) checkFlow(r *rapid.T) {
-	f, err := m.h.Store.Flow(m.ctx, m.queue)
-	m.ok(r, err)
-	m.same(r, "flow", flowLine(f), m.model.flowLine())
-}

@@ -323,8 +323,6 @@ var closeRules = []rule{
 		e.is(s.SetPaused(ctx, q, true), store.ErrClosed)
 		e.is(s.SetDeadRetention(ctx, q, store.Retention{}, nil), store.ErrClosed)
 		e.is(s.SetFlow(ctx, q, store.Flow{}, nil), store.ErrClosed)
-		_, err = s.Flow(ctx, q)
-		e.is(err, store.ErrClosed)
 		e.is(s.SetProperties(ctx, q, map[string]string{"a": "1"}, nil), store.ErrClosed)
 		_, err = s.Properties(ctx, q)
 		e.is(err, store.ErrClosed)
