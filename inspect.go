@@ -139,6 +139,7 @@ const (
 	WhyScheduled = inspect.Scheduled // it is not due yet
 	WhyPaused    = inspect.Paused    // it is due, and its queue is paused
 	WhyNoWorker  = inspect.NoWorker  // it is due, and no worker of its queue is live
+	WhyLimited   = inspect.Limited   // it is due, and a limit of its queue holds it back; see Queue.SetFlow
 	WhyWaiting   = inspect.Waiting   // it is due, and no worker has claimed it yet
 	WhyLeased    = inspect.Leased    // a worker holds it
 	WhyFollows   = inspect.Follows   // it follows a message that a worker holds; see Follow
@@ -155,7 +156,7 @@ type Explanation struct {
 	Due       time.Time // when it falls due, or last fell due
 	Attempts  int       // failed attempts
 	Paused    bool      // its queue is paused
-	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting.
+	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting and WhyLimited.
 	Before int64
 	// Workers is the number of live workers that may claim the message, and Running the number of these that are
 	// neither paused nor draining. Programs that use ReceiveFor count as workers; programs that use Receive do not.
@@ -172,6 +173,7 @@ type Explanation struct {
 	LeaseDeadline time.Time
 	DeadReason    DeadReason // for WhyDead
 	DiedAt        time.Time
+	Flow          FlowState // the limits of the queue, for WhyLimited
 	// Now is the store's clock.
 	Now time.Time
 }

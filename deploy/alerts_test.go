@@ -145,6 +145,18 @@ func TestAlertsFireInTheirSituations(t *testing.T) {
 			want: []string{"LaterMessagesOverdue mail"},
 			late: true,
 		},
+		"a limit that lets too few start": {
+			before: func(p *process) { p.send("mail", time.Hour); p.work("mail", nil) },
+			after: func(p *process) {
+				if err := p.client.Queue("mail").SetFlow(p.t.Context(), later.Flow{Concurrency: 1}); err != nil {
+					p.t.Fatal(err)
+				}
+				p.send("mail", time.Hour)
+				p.send("mail", time.Hour)
+				p.receive("mail")
+			},
+			want: []string{"LaterLimitHoldsBack mail"},
+		},
 		"a paused queue": {
 			after: func(p *process) {
 				p.send("mail", time.Hour)

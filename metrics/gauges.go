@@ -33,7 +33,10 @@ var (
 		"How long ago the message fell due that has waited longest to be claimed, or 0.", "queue")
 	givenBackDesc = desc("later_given_back_messages", "Messages that workers have given back for another "+
 		"version of the program, because they do not know their kind or cannot decode their payload.", "queue")
-	pausedDesc  = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
+	pausedDesc   = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
+	heldBackDesc = desc("later_queue_held_back",
+		"Whether ready messages wait because the limits of the queue let none start: 1 or 0. Only queues with limits.",
+		"queue")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
 		"reason")
@@ -68,7 +71,7 @@ func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, leftOutDesc, readingDesc,
+		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, heldBackDesc, leftOutDesc, readingDesc,
 	} {
 		to <- d
 	}
@@ -100,6 +103,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			set(givenBackDesc, float64(s.givenBack[q.name]), q.name)
 		}
 		set(pausedDesc, truth(q.stats.Paused), q.name)
+		if q.stats.Flow.Limited() {
+			set(heldBackDesc, truth(q.stats.Ready > 0 && q.stats.Flow.HoldsBack()), q.name)
+		}
 	}
 }
 

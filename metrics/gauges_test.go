@@ -52,6 +52,17 @@ func TestGaugesAreTheStateOfTheQueues(t *testing.T) {
 		if err := c.Queue("stopped").Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		for name, n := range map[string]int{"limited": 2, "held": 1} { // one message is in flight
+			limited := c.Queue(name)
+			if err := limited.SetFlow(t.Context(), later.Flow{Concurrency: n}); err != nil {
+				t.Fatal(err)
+			}
+			send(t, limited)
+			send(t, limited)
+			if _, err := limited.Receive(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if _, err := testutil.GatherAndLint(registryOf(m, c)); err != nil {
 			t.Fatal(err)
 		}
@@ -71,6 +82,8 @@ func TestGaugesAreTheStateOfTheQueues(t *testing.T) {
 			`later_queue_messages{queue="stopped",state="ready"}`:   0,
 			`later_queue_due_messages{queue="stopped",within="1d"}`: 0,
 			`later_oldest_due_age_seconds{queue="stopped"}`:         0,
+			`later_queue_held_back{queue="limited"}`:                0,
+			`later_queue_held_back{queue="held"}`:                   1,
 			`later_queues_left_out{reason="limit"}`:                 0,
 			`later_queues_left_out{reason="error"}`:                 0,
 			`later_lateness_seconds{queue="mail"}`:                  2,

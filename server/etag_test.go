@@ -83,7 +83,7 @@ func TestEveryChangeChecksOrRefusesPreconditions(t *testing.T) {
 				fails(http.StatusBadRequest, "invalid", "header."+name, want)
 		}
 	})
-	if checked != 8 || refused < 60 {
+	if checked != 10 || refused < 60 {
 		t.Errorf("%d are checked and %d refused", checked, refused)
 	}
 }
@@ -196,6 +196,7 @@ func TestWhatIsPutIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 		"/v1/topics/orders":                    {`{}`, `{"history_count": 5}`, `{"drop_unsubscribed": true}`},
 		"/v1/topics/orders/subscriptions/mail": {`{}`, `{"where": "a=b"}`, `{"where": "c"}`},
 		"/v1/queues/mail/dead-retention":       {`{}`, `{"max_age": "1h"}`, `{"max_count": 3}`},
+		"/v1/queues/mail/flow":                 {`{}`, `{"concurrency": 3}`, `{"rate": {"n": 1, "per": "1s"}}`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			a := newAPI(t)

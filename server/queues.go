@@ -35,6 +35,11 @@ func registerQueues(s *Server) {
 		"Get the limits of dead messages", fails(http.StatusNotFound)), s.retention)
 	route(s, access.Operate, on("PUT "+one+"/dead-retention", tag, "setDeadRetention",
 		"Limit the dead messages of a queue", fails(http.StatusPreconditionFailed)), s.setRetention)
+	route(s, access.Look, on("GET "+one+"/flow", tag, "getFlow", "Get the limits of a queue",
+		fails(http.StatusNotFound)), s.flow)
+	route(s, access.Operate, on("PUT "+one+"/flow", tag, "setFlow",
+		"Limit how fast messages of a queue start", fails(http.StatusPreconditionFailed),
+		says("An empty object removes all limits.")), s.setFlow)
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayQueue", "Make dead messages live again",
 		fails(http.StatusNotFound), says("Without in and at they are due at once.")), s.replayQueue)
 	route(s, access.Operate, on("POST "+one+"/purge", tag, "purgeQueue", "Remove messages in some states",

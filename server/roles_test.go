@@ -50,6 +50,7 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/dead-errors
 		GET /v1/queues/{queue}/dead-retention
 		GET /v1/queues/{queue}/export
+		GET /v1/queues/{queue}/flow
 		GET /v1/queues/{queue}/horizon
 		GET /v1/queues/{queue}/messages
 		GET /v1/schedules
@@ -94,6 +95,7 @@ var routeRights = []struct {
 		POST /v1/operations/{operation}/undo
 		POST /v1/queues/{queue}/bulk
 		PUT /v1/queues/{queue}/dead-retention
+		PUT /v1/queues/{queue}/flow
 		DELETE /v1/queues/{queue}/groups/{group}
 		PATCH /v1/queues/{queue}/groups/{group}
 		POST /v1/queues/{queue}/messages/{id}/replay

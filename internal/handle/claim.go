@@ -65,7 +65,7 @@ func (q *Queue) claim(ctx context.Context, reserved *slots.Reservation) (more bo
 	asked := time.Now()
 	buffer := w.claimBuffers.Get().(*[]store.Claimed)
 	defer w.claimBuffers.Put(buffer)
-	req := store.ClaimRequest{Max: reserved.Max, Lease: q.Lease, Buffer: *buffer}
+	req := store.ClaimRequest{Max: reserved.Max, Ahead: reserved.Buffer, Lease: q.Lease, Buffer: *buffer}
 	call := q.watch.Begin(reserved.Ahead, asked.Sub(w.Begun))
 	claim, err := w.Store.Claim(calling, q.Name, req)
 	call.End()
@@ -78,9 +78,13 @@ func (q *Queue) claim(ctx context.Context, reserved *slots.Reservation) (more bo
 	defer clear(claim.Messages) // let the garbage collector free the messages
 	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
 	// free slot this worker must not consume a wake-up that another process could use.
-	short := !claim.More && len(claim.Messages) < reserved.Max
+	want := reserved.Max
+	if claim.Limited {
+		want -= reserved.Buffer
+	}
+	short := !claim.More && len(claim.Messages) < want
 	q.FoundDead(claim)
-	for _, t := range w.scheduler.Deliver(ctx, q.slots, reserved, q.receive(claim, asked), short) {
+	for _, t := range w.scheduler.Deliver(ctx, q.slots, reserved, q.receive(claim, asked), short, claim.Limited) {
 		t.(*Task).release(nil)
 	}
 	if short {

@@ -20,6 +20,7 @@ const (
 	Scheduled Why = "scheduled"
 	Paused    Why = "paused"
 	NoWorker  Why = "no_worker"
+	Limited   Why = "limited"
 	Waiting   Why = "waiting"
 	Leased    Why = "leased"
 	Follows   Why = "follows"
@@ -43,6 +44,7 @@ type Explanation struct {
 	LeaseDeadline    time.Time
 	DeadReason       store.DeadReason
 	DiedAt           time.Time
+	Flow             store.FlowState
 	Now              time.Time
 }
 
@@ -72,7 +74,10 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 		f := &info.Failures[0]
 		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
 	}
-	if first := time.UnixMilli(1); e.Reason == Waiting && e.Due.After(first) {
+	if e.Reason == Waiting && stats.Flow.HoldsBack() {
+		e.Reason, e.Flow = Limited, stats.Flow
+	}
+	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
 		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
 		if err != nil {
 			return nil, err
@@ -123,6 +128,22 @@ func (e *Explanation) why(info *store.Info) Why {
 	return Waiting
 }
 
+// limitText returns which limit holds the message back.
+func (e *Explanation) limitText(in *time.Location) string {
+	f := e.Flow
+	text := fmt.Sprintf("its queue may start %v, the next message %s", f.Rate, relativeTime(f.Next, f.Now, in))
+	if f.Concurrency > 0 && f.Leased >= f.Concurrency {
+		text = fmt.Sprintf("its queue has %d of %d messages in flight", f.Leased, f.Concurrency)
+	}
+	switch {
+	case e.Before == 1:
+		text += ", and 1 message waits before it"
+	case e.Before > 1:
+		text += fmt.Sprintf(", and %d messages wait before it", e.Before)
+	}
+	return text
+}
+
 var deadTexts = map[store.DeadReason]string{
 	store.DeadFailed:       "its last attempt failed",
 	store.DeadLeaseExpired: "the worker of its last attempt died or stalled",
@@ -170,6 +191,9 @@ func (e Explanation) Text(in *time.Location) string {
 			shortDuration(e.Now.Sub(e.HeldSince)))
 	case Dead:
 		return "died " + relativeTime(e.DiedAt, e.Now, in) + ": " + deadTexts[e.DeadReason]
+	}
+	if e.Reason == Limited {
+		return e.limitText(in)
 	}
 	switch {
 	case e.Running == 0:

@@ -29,6 +29,7 @@ const (
 type Reservation struct {
 	Max     int  // messages to claim, 1 to store.MaxBatch
 	Ahead   bool // it was returned by ReserveAhead
+	Buffer  int  // messages of Max that would wait in the buffer
 	slots   int  // for the first of them; 0 once the scheduler has taken them back
 	room    int  // in the buffer, or in the batch that is forming
 	begun   time.Time
@@ -106,6 +107,9 @@ func (s *Scheduler) tryReserve(q *Queue) *Reservation {
 	slotted := n * q.BatchSize
 	room = min(room, store.MaxBatch-slotted)
 	q.claim = Reservation{Max: slotted + room, slots: n, room: room, begun: time.Now()}
+	if q.Together == nil {
+		q.claim.Buffer = room
+	}
 	q.coming += room
 	s.watch(q)
 	s.wakeIfLow(q) // there may be room for another claim
@@ -140,7 +144,7 @@ func (s *Scheduler) ReserveAhead(ctx context.Context, q *Queue) *Reservation {
 			n := min(q.room(), store.MaxBatch)
 			q.coming += n
 			s.mu.Unlock()
-			return &Reservation{Max: n, Ahead: true, room: n}
+			return &Reservation{Max: n, Ahead: true, Buffer: n, room: n}
 		}
 		q.ahead.asleep = true
 		s.mu.Unlock()
@@ -241,12 +245,14 @@ func (s *Scheduler) Fail(q *Queue, r *Reservation) {
 }
 
 // Deliver uses the Reservation of a claim: it starts its first tasks and buffers the rest. short means that
-// the claim found fewer messages than it asked for. When ctx has ended, Deliver returns the tasks instead.
+// the claim found fewer messages than it asked for, and limited that the queue has a flow, so nothing is prefetched.
+// When ctx has ended, Deliver returns the tasks instead.
 func (s *Scheduler) Deliver(
-	ctx context.Context, q *Queue, r *Reservation, tasks []Task, short bool,
+	ctx context.Context, q *Queue, r *Reservation, tasks []Task, short, limited bool,
 ) (unwanted []Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	q.limited = limited
 	s.returned(q, r, true)
 	if ctx.Err() != nil { // otherwise stop, which comes later, finds what is buffered here
 		s.putBack(q, r.slots)

@@ -53,6 +53,7 @@ type Queue struct {
 	claim         Reservation   // of the fetcher's claim in flight
 	suspect       bool          // the last claim failed; see claim.go
 	backlog       bool          // the last claim reported that it left messages behind
+	limited       bool          // the last claim reported that the queue has a flow
 	coming        int           // room reserved in the buffer by claims in flight
 	buffer        fifo
 	handlerTime   time.Duration // moving average; 0 before the first
@@ -120,7 +121,7 @@ func (q *Queue) room() int {
 	if q.forming != nil {
 		return q.missing()
 	}
-	if q.handlerTime == 0 || q.suspect {
+	if q.handlerTime == 0 || q.suspect || q.limited {
 		return 0
 	}
 	target := max(0, min(int(prefetchWindow*time.Duration(q.held)/q.handlerTime), q.MaxPrefetch))

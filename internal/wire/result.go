@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
@@ -160,6 +161,7 @@ type Stats struct {
 	Paused    bool   `json:"paused"`
 	Now       string `json:"now"`
 	Retention
+	Flow *FlowState `json:"flow,omitempty"`
 }
 
 // Retention is the limits of a queue's dead messages, if it has some, and the number of messages that were dropped
@@ -187,8 +189,60 @@ func NewStats(queue string, s store.Stats) Stats {
 	return Stats{
 		Queue: queue, Scheduled: s.Scheduled, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
 		NextDue: FormatTime(s.NextDue), Paused: s.Paused, Now: FormatTime(s.Now),
-		Retention: NewRetention(s),
+		Retention: NewRetention(s), Flow: NewFlowState(s.Flow),
 	}
+}
+
+// Flow is the limits of a queue.
+type Flow struct {
+	Concurrency int   `json:"concurrency,omitempty" minimum:"0" maximum:"1000000" doc:"So many messages in flight at once. Default: no limit"`
+	Rate        *Rate `json:"rate,omitempty" doc:"How many messages may start in a span of time. Default: no limit"`
+}
+
+// Rate is a limit of starts in a span of time.
+type Rate struct {
+	N     int      `json:"n" minimum:"1" maximum:"1000000" doc:"So many messages"`
+	Per   Duration `json:"per" doc:"In so long, such as 1s: at least a microsecond for each message"`
+	Burst int      `json:"burst,omitempty" minimum:"0" maximum:"1000000" doc:"So many may start at once. Default: 1"`
+}
+
+// NewFlow returns the JSON of the limits of a queue.
+func NewFlow(f store.Flow) Flow {
+	w := Flow{Concurrency: f.Concurrency}
+	if f.Rate != (store.Rate{}) {
+		w.Rate = &Rate{f.Rate.N, Duration(f.Rate.Per), f.Rate.Burst}
+	}
+	return w
+}
+
+// Flow returns the limits.
+func (f Flow) Flow() store.Flow {
+	of := store.Flow{Concurrency: f.Concurrency}
+	if f.Rate != nil {
+		of.Rate = store.Rate{N: f.Rate.N, Per: time.Duration(f.Rate.Per), Burst: f.Rate.Burst}
+	}
+	return of
+}
+
+// FlowState is the limits of a queue, with how many messages count as in flight and when the next one may start.
+type FlowState struct {
+	Flow
+	Leased int    `json:"leased"`
+	Next   string `json:"next,omitempty"`
+}
+
+// NewFlowState returns the JSON of a flow with its state, nil for a plain queue.
+func NewFlowState(s store.FlowState) *FlowState {
+	if !s.Limited() {
+		return nil
+	}
+	return &FlowState{NewFlow(s.Flow), s.Leased, FormatTime(s.Next)}
+}
+
+// Limited is a queue with its limits, if it has some.
+type Limited struct {
+	Queue string     `json:"queue"`
+	Flow  *FlowState `json:"flow,omitempty"`
 }
 
 // Explanation is the reason why a message has not been handled yet, as a word and as a sentence, with the facts behind
@@ -196,7 +250,7 @@ func NewStats(queue string, s store.Stats) Stats {
 type Explanation struct {
 	Queue         string           `json:"queue"`
 	ID            string           `json:"id"`
-	Reason        string           `json:"reason" enum:"scheduled,paused,no_worker,waiting,leased,follows,given_back,dead"`
+	Reason        string           `json:"reason" enum:"scheduled,paused,no_worker,limited,waiting,leased,follows,given_back,dead"`
 	Text          string           `json:"text"`
 	Due           string           `json:"due,omitempty"`
 	Attempts      int              `json:"attempts"`
@@ -211,6 +265,7 @@ type Explanation struct {
 	LeaseDeadline string           `json:"lease_deadline,omitempty"`
 	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
 	DiedAt        string           `json:"died_at,omitempty"`
+	Flow          *FlowState       `json:"flow,omitempty"`
 	Now           string           `json:"now"`
 }
 

@@ -71,7 +71,7 @@ func TestWireNames(t *testing.T) {
 		wireMessage{}, Info{}, message.Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{},
 		CancelledGroup{},
 		Stats{}, Queue{}, Paused{}, Deleted{}, SentSeries{}, SeriesMessage{}, MovedSeries{}, CancelledSeries{}, Run{},
-		Retained{}, Retention{}, DeadErrors{}, Explanation{},
+		Retained{}, Retention{}, Flow{}, FlowState{}, Rate{}, Limited{}, DeadErrors{}, Explanation{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},
 	} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {

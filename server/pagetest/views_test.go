@@ -40,6 +40,33 @@ func TestQueuesArePausedAndResumed(t *testing.T) {
 	b.await("document.querySelectorAll('.rows td.id').length === 1")
 }
 
+func TestLimitsOfAQueueAreSetAndRemoved(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 3)
+	b := s.open("/")
+	b.click(".queues button", "Limits… orders")
+	b.write("20", "dialog input[name=concurrency]")
+	b.write("10", "dialog input[name=n]")
+	b.write("2", "dialog input[name=burst]")
+	b.click("dialog button.primary", "Save")
+	b.see(".queues li", "limited: 0 of 20 in flight · 10 per s · 2 at once")
+	want := later.Flow{Concurrency: 20, Rate: later.Rate{N: 10, Per: time.Second, Burst: 2}}
+	if state, err := s.client.Queue("orders").Flow(t.Context()); err != nil || state.Flow != want {
+		t.Errorf("flow %+v, %v, want %+v", state.Flow, err, want)
+	}
+	b.click(".queues button", "Limits… orders")
+	b.write("0", "dialog input[name=concurrency]")
+	b.write("5", "dialog input[name=n]")
+	b.write("soon", "dialog input[name=per]")
+	b.click("dialog button.primary", "Save")
+	b.allow("status of 400")
+	b.see("dialog", "no duration")
+	b.write("0", "dialog input[name=n]")
+	b.click("dialog button.primary", "Save")
+	b.gone(".queues", "limited")
+}
+
 func TestManyQueuesAreFoundByName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

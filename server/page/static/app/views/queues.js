@@ -5,6 +5,7 @@ import { html, useState } from '../html.js';
 import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
+import { flowText, setFlow } from './flow.js';
 
 const most = 200; // queues in the list: more would keep the browser busy with each overview
 
@@ -76,9 +77,11 @@ function Queue({ q, current }) {
     ${q.oldest_due ? html`<p class="late">overdue since <${Time} at=${q.oldest_due} /></p>` :
       q.next_due && html`<p class="faint">next <${Time} at=${q.next_due} /></p>`}
     ${rates && html`<p class="faint">${rates}</p>`}
+    ${q.flow && html`<p class="faint">limited: ${flowText(q.flow)}</p>`}
     ${may('operate') && html`<button class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>
       ${q.paused ? 'Resume' : 'Pause…'}
-      <span class="hidden"> ${q.queue}</span></button>`}
+      <span class="hidden"> ${q.queue}</span></button> <button class="quiet" onClick=${() => setFlow(q)}>
+      Limits…<span class="hidden"> ${q.queue}</span></button>`}
   </li>`;
 }
 

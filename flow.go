@@ -1,0 +1,67 @@
+package later
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/laterq/later/internal/version"
+	"github.com/laterq/later/store"
+)
+
+// Flow limits how fast the messages of a queue may start, on all machines together; see Queue.SetFlow.
+type Flow = store.Flow
+
+// Rate is a limit of starts in a span of time; see Flow.
+type Rate = store.Rate
+
+// FlowState is a Flow with the state that its limits have now; see Queue.Flow.
+type FlowState = store.FlowState
+
+// SetFlow limits how many messages of the queue may be in flight at once and how many may start in a span of time, by
+// all workers and receivers together. It replaces both limits and creates the queue if necessary. The zero Flow removes
+// them.
+//
+//	err := q.SetFlow(ctx, later.Flow{Concurrency: 20, Rate: later.Rate{N: 100, Per: time.Second}})
+//
+// The limits are kept in the store, and every process obeys them from its next claim on. A message that is held back
+// stays ready. A worker that is held back sleeps until the next message may start, and a handler is called once for each
+// delivery. Workers do not prefetch from a queue with limits. Messages that were leased before the queue had limits do
+// not count. It returns an ErrInvalid for a flow that is not allowed and for queues of Later's own.
+func (q *Queue) SetFlow(ctx context.Context, f Flow) error { return q.SetFlowIf(ctx, f, nil) }
+
+// SetFlowIf is SetFlow on a condition: allow is called with the Version of the Flow that would be replaced, or "" if
+// the queue does not exist. If it returns false, SetFlowIf returns ErrConflict and changes nothing. If the flow is
+// replaced between the call of allow and the change, allow is called again. An allow of nil allows it always.
+func (q *Queue) SetFlowIf(ctx context.Context, f Flow, allow func(version string) bool) error {
+	if err := cmp.Or(store.CheckFlow(q.name, f), q.old); err != nil {
+		return err
+	}
+	if err := q.begin(); err != nil {
+		return err
+	}
+	defer q.client.calls.Done()
+	return version.Replace("flow of queue", q.name, func() error {
+		if allow == nil {
+			return q.client.store.SetFlow(ctx, q.name, f, nil)
+		}
+		stats, err := q.client.store.Stats(ctx, q.name)
+		if err != nil {
+			return err
+		}
+		current := ""
+		if stats.Exists {
+			current = stats.Flow.Version()
+		}
+		if !allow(current) {
+			return version.ErrOther
+		}
+		return q.client.store.SetFlow(ctx, q.name, f, &stats.Flow.Flow)
+	})
+}
+
+// Flow returns the limits of the queue, with how many messages count as in flight and when the next one may start. A
+// queue without limits and one that does not exist have the zero Flow. Stats has the same.
+func (q *Queue) Flow(ctx context.Context) (FlowState, error) {
+	stats, err := q.Stats(ctx)
+	return stats.Flow, err
+}

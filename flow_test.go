@@ -1,0 +1,247 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// claimCounter counts the claims of a store.
+type claimCounter struct {
+	store.Store
+	mu     sync.Mutex
+	claims int
+	most   int // messages that one asked for, apart from those that no handler was free for
+}
+
+func (c *claimCounter) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	c.mu.Lock()
+	c.claims++
+	c.most = max(c.most, req.Max-req.Ahead)
+	c.mu.Unlock()
+	return c.Store.Claim(ctx, queue, req)
+}
+
+// starts are the handler calls of workers.
+type starts struct {
+	mu           sync.Mutex
+	at           []time.Duration
+	running, top int
+}
+
+func (s *starts) begin(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = append(s.at, time.Since(since))
+	s.running++
+	s.top = max(s.top, s.running)
+}
+
+func (s *starts) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+// A hundred idle workers start the messages of a rate at exactly the times that it allows, each once, with at most two
+// claims for each message and one for each worker at its start.
+func TestWorkersStartAtTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &claimCounter{Store: memstore.New()}
+		c := newClientOn(t, s)
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Rate: Rate{N: 10, Per: time.Second, Burst: 3}}); err != nil {
+			t.Fatal(err)
+		}
+		const workers, messages = 100, 40
+		var got starts
+		begin := time.Now()
+		for range workers {
+			w := NewWorker(c, WorkerConfig{Concurrency: 4, Unlisted: true})
+			w.Handle("mail", func(context.Context, *Message) error { got.begin(begin); return nil })
+			go w.Run(t.Context())
+		}
+		synctest.Wait()
+		before := s.claims
+		out := make([]Outgoing, messages)
+		if _, err := q.SendBatch(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if len(got.at) != messages {
+			t.Fatalf("%d handler calls for %d messages", len(got.at), messages)
+		}
+		slices.Sort(got.at)
+		for i, at := range got.at {
+			if want := time.Duration(max(0, i-2)) * 100 * time.Millisecond; at < want || at > want+2*time.Millisecond {
+				t.Errorf("message %d started after %v, want %v", i, at, want)
+			}
+		}
+		if claims := s.claims - before; claims > 2*messages+workers {
+			t.Errorf("%d claims for %d messages and %d workers", claims, messages, workers)
+		}
+	})
+}
+
+// Workers of one queue together run as many handlers as its concurrency allows, claim no message without a free handler,
+// and follow a change while they run.
+func TestWorkersKeepTheConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &claimCounter{Store: memstore.New()}
+		c := newClientOn(t, s)
+		q := c.Queue("q")
+		var got starts
+		run := func() {
+			w := NewWorker(c, WorkerConfig{Concurrency: 8, Unlisted: true})
+			w.Handle("q", func(context.Context, *Message) error {
+				got.begin(time.Now())
+				time.Sleep(10 * time.Millisecond)
+				got.end()
+				return nil
+			})
+			go w.Run(t.Context())
+		}
+		handle := func(n int, took time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			got.top, got.at = 0, nil
+			if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				stats, err := q.Stats(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if stats.Ready+stats.Leased == 0 {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if d := time.Since(begin); d > took {
+				t.Errorf("%d messages took %v, want at most %v", n, d, took)
+			}
+		}
+		set := func(f Flow) {
+			t.Helper()
+			if err := q.SetFlow(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(Flow{Concurrency: 3})
+		run()
+		run()
+		handle(60, 250*time.Millisecond)
+		if got.top != 3 || len(got.at) != 60 {
+			t.Errorf("%d handlers at once, %d calls, want 3 and 60", got.top, len(got.at))
+		}
+		if s.most > 8 {
+			t.Errorf("a claim asked for %d messages with 8 handlers", s.most)
+		}
+		set(Flow{Concurrency: 10})
+		handle(60, 100*time.Millisecond)
+		if got.top != 10 {
+			t.Errorf("%d handlers at once, want 10", got.top)
+		}
+		set(Flow{})
+		handle(64, 50*time.Millisecond)
+		if got.top != 16 {
+			t.Errorf("%d handlers at once without a limit, want 16", got.top)
+		}
+	})
+}
+
+func TestFlowIsSetOnACondition(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	state, err := q.Flow(t.Context())
+	if err != nil || state.Flow != (Flow{}) {
+		t.Errorf("flow of a queue that does not exist = %+v, %v", state, err)
+	}
+	var versions []string
+	allow := func(ok bool) func(string) bool {
+		return func(version string) bool { versions = append(versions, version); return ok }
+	}
+	first, second := Flow{Concurrency: 1}, Flow{Rate: Rate{N: 1, Per: time.Second}}
+	if err := q.SetFlowIf(t.Context(), first, allow(false)); !errors.Is(err, ErrConflict) {
+		t.Errorf("refused change = %v", err)
+	}
+	if err := q.SetFlowIf(t.Context(), first, allow(true)); err != nil {
+		t.Error(err)
+	}
+	if err := q.SetFlowIf(t.Context(), second, allow(true)); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"", "", first.Version()}; !slices.Equal(versions, want) {
+		t.Errorf("versions %q, want %q", versions, want)
+	}
+	if state, err = q.Flow(t.Context()); err != nil || state.Flow != second.Normal() {
+		t.Errorf("flow = %+v, %v", state, err)
+	}
+}
+
+func TestFlowsAreChecked(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	for _, f := range []Flow{
+		{Concurrency: -1}, {Concurrency: 1_000_001}, {Rate: Rate{N: 1}}, {Rate: Rate{Per: time.Second}},
+		{Rate: Rate{N: 1_000_001, Per: time.Hour}}, {Rate: Rate{N: 2_000, Per: time.Millisecond}},
+	} {
+		if err := c.Queue("q").SetFlow(t.Context(), f); !errors.Is(err, ErrInvalid) {
+			t.Errorf("SetFlow(%+v) = %v", f, err)
+		}
+	}
+	if err := c.Queue("topic:a").SetFlow(t.Context(), Flow{Concurrency: 1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("limit of a topic's queue = %v", err)
+	}
+	if names, err := c.Queues(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("refused calls created %v, %v", names, err)
+	}
+}
+
+// Explain says which limit a message waits for.
+func TestExplainNamesTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("q")
+		hold := make(chan struct{})
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
+		go w.Run(t.Context())
+		defer close(hold)
+		explain := func(f Flow) Explanation {
+			t.Helper()
+			if err := q.SetFlow(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{"a", "b", "c"} {
+				if _, err := q.Send(t.Context(), nil, WithID(id)); err != nil && !errors.Is(err, ErrDuplicate) {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			e, err := q.Explain(t.Context(), "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		e := explain(Flow{Concurrency: 1})
+		if want := "its queue has 1 of 1 messages in flight, and 1 message waits before it"; e.Reason != WhyLimited ||
+			e.Text(time.UTC) != want {
+			t.Errorf("explanation %q: %q, want %q", e.Reason, e.Text(time.UTC), want)
+		}
+		e = explain(Flow{Concurrency: 5, Rate: Rate{N: 1, Per: time.Minute}})
+		if got := e.Text(time.UTC); e.Reason != WhyLimited ||
+			!strings.HasPrefix(got, "its queue may start 1/1m, the next message in ") {
+			t.Errorf("explanation %q: %q", e.Reason, got)
+		}
+	})
+}
