@@ -78,9 +78,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Died:     stringsOf(died),
 		Expired:  stringsOf(expired),
 		Dropped:  stringsOf(dropped),
-		Limited:  c.limited,
+		Limited:  c.limited(),
 	}
-	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
+	s.waker.claimed(waiting, claimReply{now: claim.Now, next: c.nextTime(r[1]), more: claim.More,
 		busy: r[2].(int64) == 2, removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,9 +36,9 @@ func (o *observed) notifies(what, want string, action func()) {
 	action()
 	var heard []string
 	for _, text := range o.hears("end") {
-		ms, err := strconv.ParseInt(strings.Fields(text)[0], 10, 64)
+		ms, err := strconv.ParseFloat(strings.Fields(text)[0], 64)
 		o.ok(err)
-		heard = append(heard, time.UnixMilli(ms).Sub(o.now()).String())
+		heard = append(heard, time.UnixMicro(int64(math.Round(1000*ms))).Sub(o.now()).String())
 	}
 	if got := strings.Join(heard, ", "); got != want {
 		o.Errorf("%s: notified to claim after %q, want %q", what, got, want)
@@ -121,16 +122,16 @@ func (o *observed) leaseOf(id string) string {
 	return ""
 }
 
-// A rate postpones every notification to the time of the next start, in ms rounded up.
+// A rate postpones every notification to the time of the next start, in µs rounded up.
 func TestNotificationsObeyTheRate(t *testing.T) {
 	o := observe(t, "notified starts", store.Flow{Rate: store.Rate{N: 3, Per: 10 * time.Second}})
 	o.advance(-time.Duration(o.micros()) * time.Microsecond) // a whole ms
 	o.notifies("send", "0s", func() { o.send("a") })
 	o.claim(1, "a")
-	o.notifies("send", "3.334s", func() { o.send("b") })
+	o.notifies("send", "3.333334s", func() { o.send("b") })
 	o.claim(1)
 	o.notifies("further send", "", func() { o.send("c") })
-	o.notifies("a process that leaves", "3.334s", func() {
+	o.notifies("a process that leaves", "3.333334s", func() {
 		o.promises("later:wake:other", o.now().Add(time.Second))
 		c := o.s.newCall("leave", o.queue, 1)
 		c.add("later:wake:other")
@@ -141,10 +142,10 @@ func TestNotificationsObeyTheRate(t *testing.T) {
 	look.add(o.idle.channel)
 	o.promises(o.idle.channel, o.now().Add(time.Hour))
 	if reply, err := o.s.run(t.Context(), o.queue, look); err != nil ||
-		reply.([]any)[1] != o.now().Add(3334*time.Millisecond).UnixMilli() {
+		reply.([]any)[1] != o.now().Add(3333334*time.Microsecond).UnixMicro() {
 		t.Errorf("look = %v, %v", reply, err)
 	}
-	o.notifies("slower rate", "3.334s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 5 * time.Second}}) })
+	o.notifies("slower rate", "3.333334s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 5 * time.Second}}) })
 	o.notifies("faster rate", "2s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 2 * time.Second}}) })
 	o.notifies("no limit", "0s", func() { o.set(store.Flow{}) })
 	c := claim(t, o.s, o.queue, 5, time.Minute)

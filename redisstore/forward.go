@@ -106,7 +106,7 @@ func (s *Store) Forward(ctx context.Context, queue string, req store.ForwardRequ
 	if len(r) > 7 {
 		f.Dropped = texts(r[7])
 	}
-	s.waker.claimed(waiting, claimReply{now: f.Now, next: r[1].(int64), more: f.More,
+	s.waker.claimed(waiting, claimReply{now: f.Now, next: c.nextTime(r[1]), more: f.More,
 		busy: r[2].(int64) == 2, removed: f.Count > 0})
 	return f, nil
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,7 +23,6 @@ const maxRenderings = 3
 func (s *Store) do(ctx context.Context, c *call) (any, error) {
 	for tries := 1; ; tries++ {
 		reply, err := s.doRendering(ctx, c)
-		c.limited = c.script != c.plain
 		if err != nil || tries == maxRenderings || !c.otherRendering(reply) {
 			return reply, err
 		}
@@ -39,7 +39,7 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 	if c.confirmed != nil {
 		return s.doDurably(ctx, c)
 	}
-	if c.common != nil && c.script == c.plain {
+	if c.common != nil && !c.limited() {
 		reply, err := s.execute(ctx, c.common.script, c.common.args)
 		if err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 		}
 	}
 	c.common = nil
-	if c.script != c.plain && c.flowArg != nil {
+	if c.limited() && c.flowArg != nil {
 		return s.execute(ctx, c.script, append(slices.Clone(c.args), c.flowArg))
 	}
 	return s.execute(ctx, c.script, c.args)
@@ -69,7 +69,7 @@ func (c *call) otherRendering(reply any) bool {
 	if c.plain.flow == nil {
 		return false
 	}
-	limited := c.script != c.plain
+	limited := c.limited()
 	if reply == any(int64(replyNewer)) {
 		c.queues[0].flow.Store(!limited)
 		return true
@@ -79,6 +79,22 @@ func (c *call) otherRendering(reply any) bool {
 		return true
 	}
 	return false
+}
+
+// limited reports whether the last reply is of the rendering for queues with a flow.
+func (c *call) limited() bool { return c.script != c.plain }
+
+// nextTime returns when a process has to claim again according to a reply, which has µs for a queue with a flow, and ms
+// for a plain one. It is zero if the process need not.
+func (c *call) nextTime(reply any) time.Time {
+	switch n := reply.(int64); {
+	case n < 0:
+		return time.Time{}
+	case c.limited():
+		return time.UnixMicro(n)
+	default:
+		return time.UnixMilli(n)
+	}
 }
 
 // repeatAlone reports whether a call in a pipeline did nothing and has to be made by do.

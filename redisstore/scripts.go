@@ -168,7 +168,6 @@ type call struct {
 	script   *script      // the rendering that do calls first
 	plain    *script      // its rendering for plain queues, or the only one
 	queues   []*queueKeys // those that it works on; several in a script with one rendering for both kinds of queues
-	limited  bool         // the last reply is of the rendering for queues with a flow
 	flowArg  any          // an argument that only that rendering takes, after all others; nil for none
 	common   *commonCall  // executed instead, unless it replies replyUncommon; nil for none
 	args     []any

@@ -258,7 +258,7 @@ func (w *waker) claiming(ctx context.Context, queue string) claimStart {
 // claimReply is the part about waiting in the reply to a claim.
 type claimReply struct {
 	now     time.Time // server's clock
-	next    int64     // ms, when this process has to claim again; -1 if it need not
+	next    time.Time // when this process has to claim again; zero if it need not
 	more    bool      // more messages were left behind
 	busy    bool      // nothing is left to do now, and this process does not wait
 	removed bool      // this process was removed from the list
@@ -289,10 +289,8 @@ func (w *waker) claimed(start claimStart, r claimReply) {
 			q.listing = notListed
 		}
 		q.next = time.Time{}
-	case r.next < 0:
-		w.expect(q, start, current, time.Time{})
 	default:
-		w.expect(q, start, current, time.UnixMilli(r.next))
+		w.expect(q, start, current, r.next)
 	}
 	w.settle(q)
 }

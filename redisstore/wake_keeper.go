@@ -175,11 +175,7 @@ func (v *wakeServer) sent(k keeping, reply any, began time.Time) {
 	default:
 		q.deaths = k.deaths
 		v.clock.read(began, time.Now(), time.UnixMicro(r[0].(int64)))
-		next := time.Time{}
-		if ms := r[1].(int64); ms >= 0 {
-			next = time.UnixMilli(ms)
-		}
-		v.w.expect(q, k.start, current, next)
+		v.w.expect(q, k.start, current, k.nextTime(r[1]))
 	}
 }
 

@@ -245,7 +245,8 @@ func (v *wakeServer) relist() {
 	}
 }
 
-// heard handles a message: empty if it is this process's own, or else a time in ms and the key that lists it.
+// heard handles a message: empty if it is this process's own, or else a time in ms, with three more digits if it is not
+// whole, and the key that lists it.
 func (v *wakeServer) heard(payload string) {
 	if payload == "" {
 		v.pinged.Add(1)
@@ -253,7 +254,11 @@ func (v *wakeServer) heard(payload string) {
 	}
 	w := v.w
 	due, key, _ := strings.Cut(payload, " ")
-	ms, err := strconv.ParseInt(due, 10, 64)
+	ms, fraction, exact := strings.Cut(due, ".")
+	if !exact {
+		fraction = "000"
+	}
+	us, err := strconv.ParseInt(ms+fraction, 10, 64)
 	name, found := strings.CutPrefix(key, w.s.keys.prefix+"{")
 	name, whole := strings.CutSuffix(name, "}:wake")
 	if err != nil || !found || !whole {
@@ -268,5 +273,5 @@ func (v *wakeServer) heard(payload string) {
 	if q == nil {
 		q = w.queue(name, v.at)
 	}
-	w.hear(q, time.UnixMilli(ms))
+	w.hear(q, time.UnixMicro(us))
 }

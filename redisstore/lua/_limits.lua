@@ -51,12 +51,18 @@ local function starts_allowed(limits, max)
   return k
 end
 
--- may_start returns when a message that is due at a time in ms may start; nil if that depends on a slot.
+-- may_start returns when a message that is due at a time in ms may start, in ms with a fraction: if each start were
+-- rounded to ms, a rate of many starts a second would not be reached. It returns nil if that depends on a slot.
 local function may_start(limits, at)
   if limits.free <= 0 then return nil end
   local us = limits.n and start_us(limits, 1) or limits.now_us
   if us <= limits.now_us then return at end
-  return math.max(at, math.ceil(us / 1000))
+  return math.max(at, us / 1000)
+end
+
+-- to_us returns a time in ms with a fraction, such as may_start returns, in whole us. It leaves -1 as it is.
+local function to_us(ms)
+  return ms < 0 and ms or math.floor(ms * 1000 + 0.5)
 end
 
 -- charge records n starts. held is true if they are leased, so that they take slots.

@@ -243,7 +243,7 @@ end
 
 -- end_claim charges the limits for n starts and makes sure that a process claims when the next message may start: the
 -- caller if it has room for it, and otherwise one that waits. deadline is that of the new lease, or nil. It returns the
--- time in ms when the caller has to claim again, or -1, and whether more is left to do now: 0; 1; or 2 if nothing is,
+-- time in us when the caller has to claim again, or -1, and whether more is left to do now: 0; 1; or 2 if nothing is,
 -- but the caller does not wait.
 local function end_claim(limits, n, deadline, any_died, process, first_waiting, now)
   charge(limits, n, not limits.forwards)
@@ -255,12 +255,12 @@ local function end_claim(limits, n, deadline, any_died, process, first_waiting, 
   more = more or n == limits.asked and n > 0 and may_start(limits, now) == now
   local coming = earliest_of(start, limits.expiry, deadline)
   if not more and n < limits.asked then
-    return enlist(process, first_waiting, coming, now, limits.now_us), 0
+    return to_us(enlist(process, first_waiting, coming, now, limits.now_us)), 0
   end
   if first_waiting[1] and n == limits.asked then
     redis.call('ZREM', WAKE, process)
     if coming then notify_event(coming, now) end
   end
-  return coming or -1, more and 1 or 2
+  return to_us(coming or -1), more and 1 or 2
 end
 --@end

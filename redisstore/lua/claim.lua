@@ -7,7 +7,12 @@
 --@flow
 --        8 for how many of the messages no handler is free
 --@end
+--@plain
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
+--@end
+--@flow
+-- Reply  {now in us, time in us when the process has to claim again or -1, more, deadline or 0, lease text,
+--@end
 --        values of MESSAGES, records: position and record alternating, ids that died, ids of them that had expired,
 --        ids that were dropped or none, 1 if another attempt of this call made the lease or else nothing}; NEWER
 -- Safe   every key is read before the first write. A repeated call finds its lease and returns the same. Only a
