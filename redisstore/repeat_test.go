@@ -106,7 +106,7 @@ func (o otherClient) state() string {
 	if err != nil {
 		o.Fatal(err)
 	}
-	limits := o.s.rdb.HMGet(o.Context(), o.s.keys.key(o.queue, "meta"), "format", "flow_leased", "flow_next_us",
+	limits := o.s.rdb.HMGet(o.Context(), o.s.keys.key(o.queue, "meta"), "flow_since", "flow_leased", "flow_next_us",
 		"flow_rem")
 	text := fmt.Sprintf("paused %t, %+v, %q, limits %v\n", st.Paused, st.DeadRetention, properties, limits.Val())
 	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
