@@ -84,7 +84,6 @@ func keySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 <
 func nextID() (ms, count, slot uint64) {
 	now := uint64(time.Now().UnixMilli()) // without the lock, which all senders share
 	ids.Lock()
-	defer ids.Unlock()
 	if now > ids.last {
 		ids.last = now
 		drawID()
@@ -92,7 +91,9 @@ func nextID() (ms, count, slot uint64) {
 		ids.last++
 		drawID()
 	}
-	return ids.last, ids.count, ids.slot
+	ms, count, slot = ids.last, ids.count, ids.slot
+	ids.Unlock()
+	return ms, count, slot
 }
 
 // drawID sets the random parts of the ids of a millisecond. The caller holds the lock.

@@ -56,6 +56,21 @@ func TestEnvelopeOfDefaultMessageCostsOneByte(t *testing.T) {
 	}
 }
 
+// The bytes are those that stores have.
+func TestBytesOfGroupsAndKeys(t *testing.T) {
+	for want, m := range map[string]store.Message{
+		"\x40\x01\x00\x01gx":                        {Group: "g"},
+		"\x40\x02\x00\x01g\x01h\x01vx":              {Group: "g", Headers: map[string]string{"h": "v"}},
+		"\x40\x01\x01\x01\x01kx":                    {Key: "k"},
+		"\x40\x03\x00\x01g\x01\x01\x01k\x01h\x01vx": {Group: "g", Key: "k", Headers: map[string]string{"h": "v"}},
+	} {
+		m.Payload = []byte("x")
+		if got := string(Append(nil, &m)); got != want {
+			t.Errorf("envelope of %+v is %q, want %q", m, got, want)
+		}
+	}
+}
+
 func TestEnvelopesOfEqualMessagesWithChosenIDsDiffer(t *testing.T) {
 	m := store.Message{ID: "order-1", Payload: []byte("x"), SentAt: time.UnixMilli(1)}
 	first := Append(nil, &m)
