@@ -105,6 +105,26 @@ func ExampleContextWithMessage() {
 	// Output: order-1001 1
 }
 
+func ExampleKey() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	mail := client.Queue("mail")
+
+	if _, err := mail.Send(ctx, []byte("welcome"), later.Key("customer-7")); err != nil {
+		log.Fatal(err)
+	}
+	deliveries, err := mail.Receive(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(deliveries[0].Key)
+	// Output: customer-7
+}
+
 // A program that may start before its store waits for it, and its readiness probe asks the store.
 func ExampleWaitForStore() {
 	ctx := context.Background()

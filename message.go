@@ -32,6 +32,8 @@ type Message struct {
 	Timeout time.Duration
 	// Group is the group that the sender put the message in, or "".
 	Group string
+	// Key is the key of the message, which says whom or which thing it is about, or "".
+	Key string
 }
 
 // newMessage returns the message of a claim made at now on the store's clock.
@@ -82,6 +84,8 @@ type Outgoing struct {
 	DedupWindow time.Duration
 	// Group is the group of the queue that the message is in, up to store.MaxGroup bytes; see Group. Default: none.
 	Group string
+	// Key says whom or which thing the message is about, up to store.MaxKey bytes; see the option Key. Default: none.
+	Key string
 	// OnDuplicate is the effect of the send if the queue has a live message with the ID; see the option OnDuplicate.
 	// Default: Keep.
 	OnDuplicate DuplicateMode
@@ -108,6 +112,7 @@ func (o *Outgoing) Message() store.Message {
 		ExpireAt:    o.ExpireAt,
 		DedupWindow: o.DedupWindow,
 		Group:       o.Group,
+		Key:         o.Key,
 	}
 }
 
@@ -123,6 +128,7 @@ func OutgoingOf(m store.Message) Outgoing {
 		ExpireAt:    m.ExpireAt,
 		DedupWindow: m.DedupWindow,
 		Group:       m.Group,
+		Key:         m.Key,
 	}
 }
 
@@ -148,6 +154,9 @@ func (o *Outgoing) fill(d *Outgoing) {
 	}
 	if o.Group == "" {
 		o.Group = d.Group
+	}
+	if o.Key == "" {
+		o.Key = d.Key
 	}
 	if o.Durability.kind == durabilityDefault {
 		o.Durability = d.Durability
@@ -179,15 +188,15 @@ type SendResult struct {
 // Check returns the ErrInvalid or ErrTooLarge that Send would return for the message, or nil. It serves code that keeps
 // messages elsewhere before they are sent.
 func (o *Outgoing) Check() error {
-	_, err := o.prepare()
+	_, err := o.prepare(new(store.IDs))
 	return err
 }
 
-// prepare checks the message and returns the one that the store keeps. It generates an id when there is none.
-func (o *Outgoing) prepare() (store.Outgoing, error) {
+// prepare checks the message and returns the one that the store keeps. It makes an id when there is none.
+func (o *Outgoing) prepare(ids *store.IDs) (store.Outgoing, error) {
 	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {
-		out.ID = store.NewID()
+		out.ID = ids.New(o.Key)
 		if o.DedupWindow > 0 {
 			return out, store.Field("dedup_window", store.Invalid("dedup window is %v and there is no id: give the id "+
 				"that repeated sends share, or leave the window out", o.DedupWindow))

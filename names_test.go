@@ -25,6 +25,7 @@ func TestNothingNewIsNamedByDots(t *testing.T) {
 				"message":       errOf(q.SendMessage(ctx, Outgoing{ID: name})),
 				"batch":         errOf(q.SendBatch(ctx, []Outgoing{{ID: name}})),
 				"group":         errOf(q.Send(ctx, nil, Group(name))),
+				"key":           errOf(q.Send(ctx, nil, Key(name))),
 				"queue":         errOf(dots.Send(ctx, nil)),
 				"queue message": errOf(dots.SendMessage(ctx, Outgoing{})),
 				"queue batch":   errOf(dots.SendBatch(ctx, []Outgoing{{}})),

@@ -111,6 +111,14 @@ func setOnce[T comparable](name string, value T, refused error, field func(*Outg
 	})
 }
 
+// Key sets the key of the message, which says whom or which thing it is about, such as a customer or an order. A key
+// has 1 to store.MaxKey bytes of UTF-8 without control characters and slashes, and is not . or ... Messages of any
+// queue can have the same key, and it goes along when a message is replayed, forwarded, copied or distributed by a
+// topic. The generated ids of a key end alike; see store.IDs. Messages without a key cost nothing more.
+func Key(key string) SendOption {
+	return setOnce("key", key, store.CheckKey(key), func(o *Outgoing) *string { return &o.Key })
+}
+
 // MaxAttempts sets the number of failed attempts after which the message is dead. It is 1 to
 // store.MaxAttempts. Default: store.DefaultMaxAttempts.
 func MaxAttempts(n int) SendOption {

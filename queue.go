@@ -198,7 +198,7 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 		return store.Invalid("edit of %q changes its id, queue, mode for duplicates, durability or once: send another "+
 			"message", id)
 	}
-	m, err := o.prepare()
+	m, err := o.prepare(new(store.IDs))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import "github.com/laterq/later/internal/schedule"
 // message of its own. Schedules.Put stores it.
 //
 // Name identifies it in the store, up to MaxScheduleName bytes. Queue is the queue that receives the messages, and When
-// says when. Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group and DedupWindow (24 hours by default, and no
+// says when. Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group, Key and DedupWindow (24 hours by default, and no
 // less) apply to each message, like the fields of an Outgoing. Missed, MissedWithin and MissedMax say what becomes of
 // runs that are late by more than a minute because no worker was there, and Unfinished what becomes of a run while the
 // one before is unfinished. Set names the schedules that are applied together; see Schedules.Apply.

@@ -39,7 +39,7 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	chosen := false
 	if len(opts) == 0 && q.defaults == nil && len(q.client.sendMiddleware) == 0 {
 		plain := Outgoing{Payload: payload}
-		m, err = plain.prepare()
+		m, err = plain.prepare(new(store.IDs))
 	} else {
 		m, chosen, err = q.prepareWith(ctx, payload, opts)
 	}
@@ -59,7 +59,7 @@ func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error)
 	if q.defaults != nil || len(q.client.sendMiddleware) > 0 {
 		return q.sendCompleted(ctx, o)
 	}
-	m, err := o.prepare()
+	m, err := o.prepare(new(store.IDs))
 	if err != nil {
 		return SendResult{}, err
 	}
@@ -68,7 +68,7 @@ func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error)
 
 // sendCompleted is separate because a message that middleware changes does not stay on the stack.
 func (q *Queue) sendCompleted(ctx context.Context, o Outgoing) (SendResult, error) {
-	m, err := q.complete(ctx, &o)
+	m, err := q.complete(ctx, &o, new(store.IDs))
 	if err != nil {
 		return SendResult{}, err
 	}
@@ -90,7 +90,7 @@ func (q *Queue) prepareWith(
 	if err := o.apply(payload, opts); err != nil {
 		return m, false, err
 	}
-	m, err = q.complete(ctx, o)
+	m, err = q.complete(ctx, o, new(store.IDs))
 	return m, o.ID != "", err
 }
 
@@ -131,9 +131,10 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	defer q.client.calls.Done()
 	prepared := make([]store.Outgoing, len(msgs))
 	results := make([]SendResult, len(msgs))
+	var ids store.IDs
 	for i := range msgs {
 		o := msgs[i]
-		m, err := q.complete(ctx, &o)
+		m, err := q.complete(ctx, &o, &ids)
 		if err != nil {
 			return nil, fmt.Errorf("message %d of the batch: %w", i, err)
 		}
@@ -243,7 +244,7 @@ func (q *Queue) conclude(
 		sent.Duplicate = true
 		q.duplicate(ctx, m)
 	default:
-		m.ID = store.NewID()
+		m.ID = new(store.IDs).New(m.Key)
 		return sent, true
 	}
 	return sent, false
@@ -343,7 +344,7 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	}
 	check := *d
 	check.ID = "any" // each send has its own
-	_, err := check.prepare()
+	_, err := check.prepare(new(store.IDs))
 	return d, err
 }
 
@@ -383,7 +384,7 @@ func (m sendMiddleware) applyClient(o *options) error {
 }
 
 // complete fills in the defaults, calls the middleware, and returns the message that the store keeps. It may change o.
-func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, error) {
+func (q *Queue) complete(ctx context.Context, o *Outgoing, ids *store.IDs) (store.Outgoing, error) {
 	windowGiven := o.DedupWindow != 0
 	if q.defaults != nil {
 		o.fill(q.defaults)
@@ -413,7 +414,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 		return store.Outgoing{}, store.Field("headers", store.Invalid("header %q is Later's own: give it another "+
 			"name", topic.MissedHeader))
 	}
-	m, err := o.prepare()
+	m, err := o.prepare(ids)
 	if run {
 		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
 	}

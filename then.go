@@ -93,7 +93,7 @@ func (f *FollowUps) add(queue string, o Outgoing) error {
 	if o.ID == "" {
 		checked.ID = "derived later" // so that a dedup window is allowed
 	}
-	m, err := checked.prepare()
+	m, err := checked.prepare(new(store.IDs))
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.F
 		if o.ID == "" {
 			o.ID = followUpID(m, i)
 		}
-		out, err := c.Queue(f.msgs[i].queue).complete(ctx, &o)
+		out, err := c.Queue(f.msgs[i].queue).complete(ctx, &o, new(store.IDs))
 		if err == nil && out.OnDuplicate.Collapses() {
 			err = errFollowUpCollapses // set by a middleware
 		}

@@ -166,7 +166,7 @@ func (r *run) sendScheduled(ctx context.Context) {
 	s := schedule.Sender{Batch: qw.claims(schedule.Lease, "queue:queues of schedules")}
 	s.Complete = func(ctx context.Context, queue string, m store.Outgoing) (store.Outgoing, error) {
 		o := outgoingRun(m)
-		return r.client.Queue(queue).complete(ctx, &o)
+		return r.client.Queue(queue).complete(ctx, &o, new(store.IDs))
 	}
 	s.Sent = func(queue, schedule, id string) {
 		r.client.Queue(queue).occurred(Event{Kind: EventSent, ID: id, Context: r.Handling, Schedule: schedule}, 1)

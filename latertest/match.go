@@ -61,6 +61,11 @@ func Header(key, value string) Match {
 	}}
 }
 
+// Key matches messages with a key. "" matches messages without one.
+func Key(key string) Match {
+	return Match{"key", fmt.Sprintf("%q", key), func(i *later.Info, _ time.Time) bool { return i.Key == key }}
+}
+
 // In matches messages that fall due d from now on the store's clock, to the millisecond. It is for a clock that stands
 // still, like the clock of a Harness. A d below zero matches messages that fell due before.
 func In(d time.Duration) Match {

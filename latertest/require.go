@@ -174,6 +174,9 @@ func describeMessage(info *later.Info, now time.Time) string {
 			fmt.Fprintf(&text, ", header %q: %q", key, cut(info.Headers[key]))
 		}
 	}
+	if info.Key != "" {
+		fmt.Fprintf(&text, ", key %q", info.Key)
+	}
 	fmt.Fprintf(&text, ", payload %q", cut(string(info.Payload)))
 	if info.Attempts > 0 {
 		fmt.Fprintf(&text, ", failed attempts %d: %q", info.Attempts, cut(info.LastError))

@@ -19,7 +19,7 @@ func TestRequireScheduledReturnsTheMessageThatMatches(t *testing.T) {
 	lt := latertest.NewAt(t, start)
 	q := lt.Client().Queue("orders")
 	send(t, q, `{"order": 7, "total": 10}`, later.WithID("a"), later.In(time.Hour), later.Kind("order.cancel"),
-		later.Header("customer", "ann"))
+		later.Header("customer", "ann"), later.Key("ann"))
 	send(t, q, `{"order": 8}`, later.WithID("b"), later.Kind("order.cancel"))
 	for name, want := range map[string][]latertest.Match{
 		"id":       {latertest.ID("a")},
@@ -27,6 +27,7 @@ func TestRequireScheduledReturnsTheMessageThatMatches(t *testing.T) {
 		"bytes":    {latertest.Payload([]byte(`{"order": 7, "total": 10}`))},
 		"JSON":     {latertest.JSON(map[string]int{"total": 10, "order": 7})},
 		"header":   {latertest.Header("customer", "ann")},
+		"key":      {latertest.Key("ann")},
 		"in":       {latertest.In(time.Hour)},
 		"at":       {latertest.At(start.Add(time.Hour - time.Microsecond))},
 		"before":   {latertest.Before(start.Add(2 * time.Hour)), latertest.In(time.Hour)},
@@ -54,13 +55,14 @@ func TestFailuresListWhatIsScheduled(t *testing.T) {
 	q := lt.Client().Queue("orders")
 	wantFailure(t, func(tb latertest.TB) { latertest.RequireScheduled(tb, q) },
 		`queue "orders" has no scheduled message.`)
-	send(t, q, "order 7", later.WithID("seven"), later.In(30*time.Minute), later.Kind("cancel"), later.Header("a", "b"))
+	send(t, q, "order 7", later.WithID("seven"), later.In(30*time.Minute), later.Kind("cancel"), later.Header("a", "b"),
+		later.Key("k"))
 	send(t, q, "order 8", later.WithID("eight"))
 	want := []latertest.Match{latertest.Payload("order 7"), latertest.In(time.Hour), latertest.Kind("cancel")}
 	wantFailure(t, func(tb latertest.TB) { latertest.RequireScheduled(tb, q, want...) },
 		`queue "orders" has no scheduled message with payload "order 7", due in 1h0m0s, kind "cancel".`,
 		`At 2030-01-02T03:04:05Z queue "orders" has 1 scheduled, 1 ready, 0 leased and 0 dead messages:
-  scheduled "seven", due in 30m0s (2030-01-02T03:34:05Z), kind "cancel", header "a": "b", `+
+  scheduled "seven", due in 30m0s (2030-01-02T03:34:05Z), kind "cancel", header "a": "b", key "k", `+
 			`payload "order 7" (different: due)
   ready "eight", due in 0s (2030-01-02T03:04:05Z), payload "order 8" (different: payload, due, kind)`)
 	wantFailure(t, func(tb latertest.TB) { latertest.RequireScheduled(tb, q) },

@@ -22,7 +22,8 @@ func mixed(t *testing.T, c *later.Client, queue string, scheduled int) {
 	for _, d := range []string{"dead", "leased"} {
 		for n := range 2 {
 			mustSend(t, q, d, later.WithID(fmt.Sprint(d, n)), later.Header("k", "v"),
-				later.MaxAttempts(5), later.Timeout(time.Minute), later.DedupWindow(time.Hour), later.Group("g"))
+				later.MaxAttempts(5), later.Timeout(time.Minute), later.DedupWindow(time.Hour), later.Group("g"),
+				later.Key("k"))
 		}
 		for _, m := range mustReceive(t, q, 2, later.Lease(time.Hour)) {
 			if d == "dead" {

@@ -55,6 +55,9 @@ func newRow(queue string, m later.Outgoing, now time.Time) (r row, id string, er
 	}
 	if m.ID == "" {
 		m.ID = store.NewID()
+		if m.Key != "" { // the slot of the key in place of random bits would make collisions likelier; see store.NewID
+			m.ID = m.Key + "/" + m.ID
+		}
 	}
 	stored := m.Message()
 	text := jsontext.Append(nil, rowMessage{m.ID, message.NewTime(due), message.NewContent(&stored)})

@@ -93,7 +93,9 @@ func sendAll(t *testing.T, s *Store, queue string) (payloads []string, entries [
 		{ID: "everything", Payload: []byte("x" + binary), SentAt: at, MaxAttempts: 300, ExpireAt: at.AddDate(50, 0, 0),
 			Timeout: time.Hour, DedupWindow: time.Hour,
 			Headers: map[string]string{"empty": "", "k": strings.Repeat("v", 300),
-				"binary": "\x00\x01"}, Group: "g"},
+				"binary": "\x00\x01"}, Group: "g", Key: "k"},
+		{ID: "key", Payload: []byte("k"), Key: "k"},
+		{ID: "key and header", Payload: []byte("k"), Key: "k", Headers: map[string]string{"a": "b"}},
 		{ID: "long", Payload: []byte(strings.Repeat("long", 10_000)), Headers: map[string]string{"a": "b"}},
 		{ID: "relative", Payload: []byte("r"), ExpireAfter: 50 * 365 * 24 * time.Hour},
 	} {

@@ -49,7 +49,7 @@ func promptly(ctx context.Context, f func(ctx context.Context) error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

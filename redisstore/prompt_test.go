@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -206,4 +207,70 @@ func TestCloseEndsAPromptSend(t *testing.T) {
 		t.Errorf("send during Close = %v, want an unknown outcome", err)
 	}
 	server.Thaw(t)
+}
+
+// A prompt send whose context ends while the first call of a store checks the server returns, and Close ends the check.
+func TestPromptSendReturnsDuringTheFirstCheck(t *testing.T) {
+	server := redistest.Start(t)
+	opt := *server.Options()
+	dialed := make(chan struct{}, 1)
+	opt.ReadTimeout, opt.WriteTimeout = -1, -1
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		select {
+		case dialed <- struct{}{}:
+		default:
+		}
+		return conn, err
+	}
+	rdb := redis.NewClient(&opt)
+	t.Cleanup(func() { rdb.Close() })
+	s := newStore(t, rdb)
+	server.Freeze(t)
+	gone := errors.New("gone")
+	for range 2 { // the second one waits for the check of the first
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sent := make(chan error)
+		go func() {
+			_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "a"}}})
+			sent <- err
+		}()
+		if len(dialed) == 0 {
+			<-dialed
+			dialed <- struct{}{}
+		}
+		cancel(gone)
+		if err := <-sent; !errors.Is(err, gone) {
+			t.Errorf("send = %v, want %v", err, gone)
+		}
+	}
+	s.Close() // TestMain looks for goroutines that remain
+	server.Thaw(t)
+}
+
+// Behind Sentinels go-redis alone knows the primary, so prompt sends use its connections and survive a failover.
+func TestPromptSendFollowsThePrimary(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { opened.Close() })
+	s := opened.(*Store)
+	s.retryFor = time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	send := func(id string) {
+		t.Helper()
+		if _, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: id}}}); err != nil {
+			t.Fatalf("send of %s = %v", id, err)
+		}
+	}
+	send("before")
+	if n := len(s.lines.idle); n > 0 {
+		t.Errorf("%d connections of prompt sends to the present primary, want none", n)
+	}
+	sentinel.Primary.Kill()
+	sentinel.WaitForPrimary(t, sentinel.Replica)
+	send("after")
 }

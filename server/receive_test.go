@@ -16,10 +16,10 @@ const receivePath = "/v1/queues/mail/receive"
 
 func TestReceiveHoldsMessagesUntilTheyAreSettled(t *testing.T) {
 	a := newAPI(t)
-	a.do(http.MethodPost, mail, `{"payload": "hello", "id": "a", "group": "g", "timeout": "5s", "headers": {"kind": "x"}}`).
+	a.do(http.MethodPost, mail, `{"payload": "hello", "id": "a", "group": "g", "key": "k", "timeout": "5s", "headers": {"kind": "x"}}`).
 		is(http.StatusCreated)
 	got := list(a.do(http.MethodPost, receivePath, `{"max": 5, "lease": "1m"}`).is(http.StatusOK), "messages")
-	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" ||
+	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" || got[0]["key"] != "k" ||
 		got[0]["timeout"] != "5s" {
 		t.Fatalf("%v", got)
 	}

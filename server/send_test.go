@@ -31,10 +31,10 @@ func TestSendTakesEveryOption(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail, `{"payload_base64": "/wA=", "id": "a", "at": "2100-01-01T00:00:00.5Z",
 		"headers": {"kind": "x"}, "max_attempts": 3, "timeout": "10s", "expire_after": "1d", "dedup_window": "2h",
-		"group": "g"}`).is(http.StatusCreated)
+		"group": "g", "key": "k"}`).is(http.StatusCreated)
 	want := `{"id":"a","queue":"mail","state":"scheduled","due":"2100-01-01T00:00:00.500Z",` +
 		`"payload_base64":"/wA=","headers":{"kind":"x"},"max_attempts":3,"timeout":"10s",` +
-		`"group":"g","expire_after":"24h0m0s","dedup_window":"2h0m0s","attempts":0,"delivered":false`
+		`"group":"g","key":"k","expire_after":"24h0m0s","dedup_window":"2h0m0s","attempts":0,"delivered":false`
 	if got := a.do(http.MethodGet, mail+"/a", nil).body; !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

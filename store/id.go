@@ -3,20 +3,23 @@ package store
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"hash/crc32"
 	"sync"
 	"time"
 )
 
 // An id has 14 characters of a 64-letter alphabet in ASCII order. The first 42 bits are the sender's clock in
-// milliseconds (enough until 2109); the other 42 bits start at random and count up within a millisecond. Ids sort by
-// time, and ids of one process sort in the order of their making. Fourteen bytes fit Redis's second-smallest
-// allocation; with 16 or more each message would take 32 bytes more (docs/redis-layout.md).
+// milliseconds (enough until 2109). The next 30 bits start at random and count up within a millisecond. The last 12
+// bits are the slot. Ids sort by time, and ids of one process sort in the order of their making, whatever their slots.
+// Fourteen bytes fit Redis's second-smallest allocation; with 16 or more each message would take 32 bytes more
+// (docs/redis-layout.md).
 const (
 	idLength   = 14
 	idAlphabet = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-)
 
-const idBits = 42
+	countBits = 30
+	slotBits  = 12
+)
 
 var idValue = func() (v [256]int8) {
 	for i := range v {
@@ -31,29 +34,39 @@ var idValue = func() (v [256]int8) {
 var ids struct {
 	sync.Mutex
 	last   uint64 // the time of the last id, in ms since 1970
-	tail   uint64
+	count  uint64
+	slot   uint64 // of ids without a slot of their own, in this millisecond
 	random [512]byte
 	used   int
 }
 
-// NewID returns a new id that sorts by time.
+// IDs makes the ids of the messages of one call. The id of a message with a key has the slot of its key. The
+// ids of all others have the same slot. The zero IDs is ready for use; it is for one goroutine.
+type IDs struct {
+	slot    uint64
+	hasSlot bool
+}
+
+// NewID returns a new id that sorts by time, for a message without a key. Ids that a process makes in the same
+// millisecond have the same slot.
 //
 // Two ids of one process never collide. Two ids made in the same millisecond by different processes collide with a
-// probability of 2^-42; Send then makes a new one.
-func NewID() string {
-	ms := uint64(time.Now().UnixMilli()) // without the lock, which all senders share
-	ids.Lock()
-	if ms > ids.last {
-		ids.last, ids.tail = ms, randomTail()
-	} else {
-		ids.tail++
-		if ids.tail == 1<<idBits {
-			ids.last++
-			ids.tail = randomTail()
-		}
+// probability of 2^-42, or of 2^-30 if their messages have the same key or keys of the same slot; see IDs. Send then
+// makes a new one. An outbox cannot notice a collision, so it makes longer ids for messages with keys.
+func NewID() string { return new(IDs).New("") }
+
+// New returns a new id that sorts by time, for a message with a key, or without one if key is "". See NewID.
+func (i *IDs) New(key string) string {
+	ms, count, slot := nextID()
+	switch {
+	case key != "":
+		slot = uint64(keySlot(key))
+	case i.hasSlot:
+		slot = i.slot
+	default:
+		i.slot, i.hasSlot = slot, true
 	}
-	ms, tail := ids.last, ids.tail
-	ids.Unlock()
+	tail := count<<slotBits | slot
 	var b [idLength]byte
 	for i := idLength/2 - 1; i >= 0; i-- {
 		b[i] = idAlphabet[ms&63]
@@ -63,19 +76,38 @@ func NewID() string {
 	return string(b[:])
 }
 
-// randomTail returns the random bits of an id. The top bit is 0, so that counting up within a millisecond does not
-// overflow. The caller holds the lock.
-func randomTail() uint64 {
+// keySlot returns the slot of a key, 0 to 4095: the last 12 bits of its CRC-32 (IEEE 802.3). The hash never changes,
+// because ids have the slot.
+func keySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 << slotBits)) }
+
+// nextID returns the parts of a new id.
+func nextID() (ms, count, slot uint64) {
+	now := uint64(time.Now().UnixMilli()) // without the lock, which all senders share
+	ids.Lock()
+	if now > ids.last {
+		ids.last = now
+		drawID()
+	} else if ids.count++; ids.count == 1<<countBits {
+		ids.last++
+		drawID()
+	}
+	ms, count, slot = ids.last, ids.count, ids.slot
+	ids.Unlock()
+	return ms, count, slot
+}
+
+// drawID sets the random parts of the ids of a millisecond. The caller holds the lock.
+func drawID() {
 	if ids.used == 0 || ids.used+8 > len(ids.random) {
 		rand.Read(ids.random[:]) // never fails: crypto/rand crashes the program instead
 		ids.used = 0
 	}
-	tail := binary.LittleEndian.Uint64(ids.random[ids.used:])
+	bits := binary.LittleEndian.Uint64(ids.random[ids.used:])
 	ids.used += 8
-	return tail & (1<<(idBits-1) - 1)
+	ids.count, ids.slot = bits>>slotBits%(1<<countBits), bits%(1<<slotBits)
 }
 
-// IDTime returns the time in an id made by NewID. It returns false for any other id.
+// IDTime returns the time in an id made by NewID or IDs. It returns false for any other id.
 func IDTime(id string) (time.Time, bool) {
 	if len(id) != idLength {
 		return time.Time{}, false

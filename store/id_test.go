@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"fmt"
+	"hash/crc32"
 	"runtime"
 	"slices"
 	"strings"
@@ -33,6 +35,76 @@ func TestNewIDsAreSortedAndUniqueInAProcess(t *testing.T) {
 				t.Fatalf("id %s was made twice", id)
 			}
 			seen[id] = true
+		}
+	}
+}
+
+// slotOf returns the slot of an id: its last two characters, of 6 bits each.
+func slotOf(id string) int {
+	const alphabet = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	return strings.IndexByte(alphabet, id[12])<<6 | strings.IndexByte(alphabet, id[13])
+}
+
+func TestIDsOfACallHaveTheSlotOfTheirKeyOrOneSlot(t *testing.T) {
+	slots := map[int]bool{}
+	for range 100 {
+		var ids store.IDs
+		var made []string
+		for i := range 100 {
+			key := ""
+			if i%3 == 2 {
+				key = fmt.Sprint("customer-", i)
+			}
+			id := ids.New(key)
+			if want := int(crc32.ChecksumIEEE([]byte(key)) % 4096); key != "" && slotOf(id) != want {
+				t.Errorf("the slot of id %s is %d; that of its key %q is %d", id, slotOf(id), key, want)
+			}
+			if key == "" && len(made) > 0 && slotOf(id) != slotOf(made[0]) {
+				t.Errorf("ids %s and %s of one call have two slots", made[0], id)
+			}
+			made = append(made, id)
+		}
+		if !slices.IsSorted(made) || len(slices.Compact(made)) != len(made) || len(made[0]) != 14 {
+			t.Errorf("ids are not in the order of their making, not unique or too long: %q", made)
+		}
+		slots[slotOf(made[0])] = true
+		for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; { // ids of a millisecond have the same slot
+			runtime.Gosched()
+		}
+	}
+	if len(slots) < 80 { // 100 draws of 4,096 hardly ever have fewer than 90 different ones
+		t.Errorf("100 calls have %d slots", len(slots))
+	}
+}
+
+func TestIDsOfManyCallsAreUniqueAndSorted(t *testing.T) {
+	seen, last := map[string]bool{}, ""
+	for i := range 20_000 {
+		var ids store.IDs
+		for _, key := range []string{"", "a", "b", "a"} {
+			id := ids.New(key)
+			if seen[id] || id <= last {
+				t.Fatalf("id %s, number %d, was made before or sorts before %s", id, i, last)
+			}
+			seen[id], last = true, id
+		}
+	}
+}
+
+// The slots of keys are in ids, so they must never change.
+func TestSlotsOfKeysAreStableAndEven(t *testing.T) {
+	for key, want := range map[string]int{"123456789": 0x926, "customer-7": 2376, "größe": 2441} {
+		if got := slotOf(new(store.IDs).New(key)); got != want {
+			t.Errorf("slot of %q is %d, want %d", key, got, want)
+		}
+	}
+	for _, form := range []string{"%d", "customer-%d", "%08x-order", "tenant:%d:eu"} {
+		var slots [4096]int
+		for i := range 40 * len(slots) {
+			slots[slotOf(new(store.IDs).New(fmt.Sprintf(form, i)))]++
+		}
+		if least, most := slices.Min(slots[:]), slices.Max(slots[:]); least < 10 || most > 90 {
+			t.Errorf("of 40 keys %q a slot, one slot has %d and one %d", form, least, most)
 		}
 	}
 }

@@ -14,6 +14,7 @@ const (
 	MaxQueueName   = 128                        // bytes of a queue name
 	MaxID          = 128                        // bytes of an id
 	MaxGroup       = 128                        // bytes of the name of a group
+	MaxKey         = 64                         // bytes of the key of a message
 	MaxPayload     = 1 << 20                    // bytes of a payload
 	MaxHeaders     = 64                         // headers of a message
 	MaxHeaderBytes = 16 << 10                   // bytes of all names and values of a message's headers
@@ -118,6 +119,29 @@ func CheckGroup(group string) error {
 		return Field("group", Invalid("group is empty: it must have 1 to %d bytes", MaxGroup))
 	}
 	return Field("group", checkText("group", group, MaxGroup))
+}
+
+// CheckKey returns an ErrInvalid unless key can be the key of a message: 1 to MaxKey bytes of UTF-8 without control
+// characters and slashes, and not . or ..
+func CheckKey(key string) error {
+	if key == "" {
+		return Field("key", Invalid("key is empty: it must have 1 to %d bytes; leave it out for none", MaxKey))
+	}
+	return Field("key", checkKey(key))
+}
+
+// checkKey accepts the empty key of messages without one.
+func checkKey(key string) error {
+	if len(key) > MaxKey {
+		return Invalid("key is %d bytes long: the limit is %d; give a shorter one, such as its hash", len(key), MaxKey)
+	}
+	if strings.Contains(key, "/") {
+		return Invalid("key %q holds a slash: leave it out, or write another character, such as :", key)
+	}
+	if err := checkText("key", key, MaxKey); err != nil {
+		return err
+	}
+	return CheckNew("key", key)
 }
 
 func checkText(field, s string, limit int) error {

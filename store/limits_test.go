@@ -38,10 +38,11 @@ func TestNamesHaveLimits(t *testing.T) {
 		field string
 		check func(string) error
 		limit int
-	}{{"queue name", store.CheckQueue, store.MaxQueueName}, {"id", store.CheckID, store.MaxID}}
+	}{{"queue name", store.CheckQueue, store.MaxQueueName}, {"id", store.CheckID, store.MaxID},
+		{"key", store.CheckKey, store.MaxKey}}
 	for _, c := range checks {
 		limit := fmt.Sprint(c.limit)
-		for _, good := range []string{"a", " ", "a:b/c", "größe", "日本", strings.Repeat("x", c.limit)} {
+		for _, good := range []string{"a", " ", "a:b", "größe", "日本", strings.Repeat("x", c.limit)} {
 			checkError(t, c.field+" "+good, c.check(good), nil)
 		}
 		checkError(t, "empty", c.check(""), store.ErrInvalid, c.field, limit)
@@ -51,6 +52,12 @@ func TestNamesHaveLimits(t *testing.T) {
 			checkError(t, fmt.Sprintf("%q", bad), c.check(bad), store.ErrInvalid, c.field, "control character")
 		}
 		checkError(t, "not UTF-8", c.check("a\xff"), store.ErrInvalid, c.field, "UTF-8")
+	}
+	checkError(t, "slash", store.CheckID("a/b"), nil)
+	checkError(t, "slash", store.CheckQueue("a/b"), nil)
+	checkError(t, "slash", store.CheckKey("a/b"), store.ErrInvalid, "key", "slash", "leave it out")
+	for _, bad := range []string{".", ".."} {
+		checkError(t, bad, store.CheckKey(bad), store.ErrInvalid, "key", strconv.Quote(bad), "URLs")
 	}
 	for _, bad := range []string{"{", "}", "a{b}c"} {
 		checkError(t, bad, store.CheckQueue(bad), store.ErrInvalid, "queue name", "brace")

@@ -25,6 +25,10 @@ type Message struct {
 	DedupWindow time.Duration
 	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
 	Group string
+	// Key says whom or which thing the message is about, such as a customer: 1 to MaxKey bytes of UTF-8 without
+	// control characters and slashes, and not . or ..; "" means none. Messages of any queue can have the same key.
+	// Engines store it and do not act on it; an id made by IDs has its slot.
+	Key string
 	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
 	// chose the id itself; an id made by NewID carries its time.
 	SentAt time.Time
@@ -51,6 +55,9 @@ func (m *Message) check() error {
 		return err
 	}
 	if err := Field("group", checkText("group", m.Group, MaxGroup)); err != nil {
+		return err
+	}
+	if err := Field("key", checkKey(m.Key)); err != nil {
 		return err
 	}
 	if m.MaxAttempts < 0 || m.MaxAttempts > MaxAttempts {
@@ -122,5 +129,6 @@ func (m *Message) same(o *Message) bool {
 	return m.ID == o.ID && bytes.Equal(m.Payload, o.Payload) && maps.Equal(m.Headers, o.Headers) &&
 		m.MaxAttempts == o.MaxAttempts && Millis(m.Timeout) == Millis(o.Timeout) &&
 		Millis(m.ExpireAfter) == Millis(o.ExpireAfter) && sameTime(m.ExpireAt, o.ExpireAt) &&
-		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && sameTime(m.SentAt, o.SentAt)
+		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && m.Key == o.Key &&
+		sameTime(m.SentAt, o.SentAt)
 }

@@ -59,8 +59,8 @@ func (i *Info) checkContent() error {
 	if err := CheckID(i.ID); err != nil {
 		return err
 	}
-	if len(i.Payload) > 0 || len(i.Headers) > 0 || i.Group != "" {
-		return Invalid("raw bytes are given with a payload, headers or a group: an unreadable message has " +
+	if len(i.Payload) > 0 || len(i.Headers) > 0 || i.Group != "" || i.Key != "" {
+		return Invalid("raw bytes are given with a payload, headers, a group or a key: an unreadable message has " +
 			"only raw bytes")
 	}
 	if len(i.Raw) > MaxBatchBytes {

@@ -13,20 +13,21 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	c := newCLI(t)
 	if got := c.ok("send", "q", "two\nlines", "--id", "a", "--in", "2d", "--header", "k=v=w", "--kind", "a.b",
 		"--max-attempts", "5", "--timeout", "10s", "--expire-after", "1h", "--dedup-window", "1d",
-		"--group", "g 1"); got != "a\n" {
+		"--group", "g 1", "--key", "customer 7"); got != "a\n" {
 		t.Errorf("send printed %q, want the id", got)
 	}
 	contains(t, c.ok("get", "q", "a"), "id              a\n",
 		"state           scheduled\nwhy             due ",
 		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n",
-		"expire after    1h\n", "dedup window    1d\n", "group           g 1\n", "header          k=v=w\n",
+		"expire after    1h\n", "dedup window    1d\n", "group           g 1\n",
+		"key             customer 7\n", "header          k=v=w\n",
 		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
 		"id": "a", "queue": "q", "state": "scheduled", "payload_text": "two\nlines", "max_attempts": 5.0,
 		"attempts":  0.0,
 		"delivered": false, "timeout": "10s", "expire_after": "1h0m0s", "dedup_window": "24h0m0s",
-		"group": "g 1",
+		"group": "g 1", "key": "customer 7",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)

@@ -7,13 +7,13 @@ import "testing"
 func TestEditChangesOnlyWhatIsGiven(t *testing.T) {
 	inStores(t, func(t *testing.T, c *cli) {
 		c.ok("send", "orders", "one", "--id", "a", "--in", "1h", "--header", "kind=x", "--header", "trace=1", "--group",
-			"g")
+			"g", "--key", "k")
 		before := object(t, c.ok("get", "orders", "a", "--json"))
 		if got := c.ok("edit", "orders", "a", "two"); got != "edited a\n" {
 			t.Errorf("edit printed %q", got)
 		}
 		got := object(t, c.ok("get", "orders", "a", "--json"))
-		if got["payload_text"] != "two" || got["due"] != before["due"] || got["group"] != "g" ||
+		if got["payload_text"] != "two" || got["due"] != before["due"] || got["group"] != "g" || got["key"] != "k" ||
 			len(got["headers"].(map[string]any)) != 2 {
 			t.Errorf("%v", got)
 		}

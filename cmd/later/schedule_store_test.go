@@ -13,7 +13,7 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 	c := newCLI(t)
 	put := []string{"schedule", "put", "nightly", "--queue", "reports", "--cron", "0 2 * * *", "--tz", "Europe/Berlin",
 		"hello", "--header", "k=v", "--jitter", "1m", "--missed", "all", "--missed-max", "7", "--unfinished", "allow",
-		"--max-attempts", "3", "--timeout", "10m", "--group", "g", "--exclude", "2040-12-25"}
+		"--max-attempts", "3", "--timeout", "10m", "--group", "g", "--key", "k", "--exclude", "2040-12-25"}
 	contains(t, c.ok(put...), "created nightly: next run ")
 	contains(t, c.ok(put...), "unchanged nightly: next run ")
 	contains(t, c.ok("schedule", "put", "hb", "--queue", "pings", "--every", "30s"), "created hb: next run ", "in 30s")
@@ -23,7 +23,7 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 	}
 	contains(t, c.ok("schedule", "get", "nightly"), "rule            0 2 * * * (Europe/Berlin)", "next run ",
 		"0 sent, 0 missed, 0 skipped, 0 triggered", "if missed       all, within 7d", "exclude         2040-12-25",
-		"header          k=v", "group           g", "\nhello\n")
+		"header          k=v", "group           g", "key             k", "\nhello\n")
 	got := object(t, c.ok("schedule", "get", "nightly", "--json"))
 	if got["name"] != "nightly" || got["cron"] != "0 2 * * *" || got["missed_max"] != 7.0 ||
 		got["missed_runs"] != 0.0 ||

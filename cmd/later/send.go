@@ -69,6 +69,7 @@ the error names their lines.`,
   later send reports - --at 18:00 --header kind=daily < report.json
   later send orders '{"order":17}' --id order-17 --kind order.cancel --in 2d12h --max-attempts 5
   later send orders 'remind' --group customer-9 --in 3d
+  later send mail 'welcome' --key customer-7
   later send index 'doc 7' --id doc-7 --on-duplicate debounce --wait 2s --max-wait 30s
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,

@@ -155,7 +155,8 @@ const headerVariable = "LATER_HEADER_"
 // the worker's secret for its store. A command has the rights of its own configuration, not the worker's.
 func isWorkers(entry string) bool {
 	switch name, value, _ := strings.Cut(entry, "="); name {
-	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_TOKEN":
+	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_KEY",
+		"LATER_TOKEN":
 		return true
 	case "LATER_STORE":
 		return store.RedactURL(value) != value
@@ -172,6 +173,9 @@ func variables(msg *later.Message) []string {
 		"LATER_ATTEMPT=" + strconv.Itoa(msg.Attempt),
 		"LATER_MAX_ATTEMPTS=" + strconv.Itoa(msg.MaxAttempts),
 		"LATER_DUE=" + wire.FormatTime(msg.Due),
+	}
+	if msg.Key != "" {
+		vars = append(vars, "LATER_KEY="+msg.Key)
 	}
 	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
 		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // not allowed in an environment

@@ -13,8 +13,8 @@
 //	                                    sorted by name
 //	...   payload
 //
-// The group of a message is its first header, with an empty name, which no other header has. Messages without a group
-// take no byte for it.
+// The group and the key of a message are its first headers, in this order, with names that no other header has: the
+// group's is empty, and the key's a control character. Messages without them take no byte for them.
 //
 // Flag 128 is never set: a first byte of 128 or more marks a later format. The Lua scripts of redisstore read the
 // flags, the attempts and the expiries, so these come first and have fixed widths.
@@ -42,6 +42,9 @@ const (
 	flagHeaders
 	flagLater
 )
+
+// keyName is the name of the header with the key. The Lua scripts of redisstore know it, too.
+const keyName = "\x01"
 
 // ErrUnreadable is returned for bytes that are not an envelope of this format.
 var ErrUnreadable = errors.New("envelope is unreadable")
@@ -77,13 +80,21 @@ func Append(b []byte, m *store.Message) []byte {
 		b = append48(b, m.SentAt.UnixMilli())
 		b = binary.BigEndian.AppendUint16(b, uint16(rand.Uint32()))
 	}
-	if len(m.Headers) > 0 || m.Group != "" {
+	if len(m.Headers) > 0 || m.Group != "" || m.Key != "" {
 		flags |= flagHeaders
+		n := len(m.Headers)
 		if m.Group != "" {
-			b = binary.AppendUvarint(b, uint64(len(m.Headers)+1))
+			n++
+		}
+		if m.Key != "" {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(n))
+		if m.Group != "" {
 			b = appendText(appendText(b, ""), m.Group)
-		} else {
-			b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		}
+		if m.Key != "" {
+			b = appendText(appendText(b, keyName), m.Key)
 		}
 		for _, name := range HeaderNames(m) {
 			b = appendText(b, name)
@@ -107,7 +118,7 @@ func HasGroup(s string) bool { return s != "" && s[0] >= flagHeaders && s[0] < f
 
 // Size returns an upper bound for the length of the envelope.
 func Size(m *store.Message) int {
-	n := 1 + 32 + len(m.Payload) + len(m.Group) + 3
+	n := 1 + 32 + len(m.Payload) + len(m.Group) + 3 + len(m.Key) + 3
 	for name, value := range m.Headers {
 		n += len(name) + len(value) + 6
 	}
@@ -144,7 +155,7 @@ func Decode(s string, m *store.Message) error {
 		m.SentAt = t
 	}
 	if flags&flagHeaders != 0 {
-		m.Headers, m.Group = r.headers()
+		r.headers(m)
 	}
 	if r.bad {
 		return ErrUnreadable
@@ -202,30 +213,35 @@ func (r *reader) uvarint() uint64 {
 	}
 }
 
-// headers reads the headers, and the group if the first header has an empty name.
-func (r *reader) headers() (headers map[string]string, group string) {
+// headers reads the headers into m, and the group and the key before them.
+func (r *reader) headers(m *store.Message) {
 	n := r.uvarint()
-	if n > store.MaxHeaders+1 {
+	if n > store.MaxHeaders+2 {
 		r.bad = true
-		return nil, ""
+		return
 	}
+	var headers map[string]string
 	for i := range n {
 		name := r.take(r.uvarint())
 		value := r.take(r.uvarint())
-		if r.bad || name == "" && i > 0 {
+		switch {
+		case r.bad:
+			return
+		case name == "" && i == 0:
+			m.Group = value
+		case name == keyName && len(headers) == 0 && m.Key == "":
+			m.Key = value
+		case name == "" || name == keyName:
 			r.bad = true
-			return nil, ""
+			return
+		default:
+			if headers == nil {
+				headers = make(map[string]string, n-i)
+			}
+			headers[name] = value
 		}
-		if name == "" {
-			group = value
-			continue
-		}
-		if headers == nil {
-			headers = make(map[string]string, n-i)
-		}
-		headers[name] = value
 	}
-	return headers, group
+	m.Headers = headers
 }
 
 func append48(b []byte, v int64) []byte {

@@ -21,8 +21,11 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		"expiry":   {ID: "a", Payload: []byte("x"), ExpireAfter: store.MaxDelay, SentAt: at},
 		"all": {ID: "a", Payload: bytes.Repeat([]byte{0xff}, 1000), MaxAttempts: 1, ExpireAt: at,
 			Timeout: store.MaxLease, DedupWindow: time.Hour, SentAt: at,
-			Headers: map[string]string{"k": strings.Repeat("v", 300), "é": ""}, Group: "order-42"},
-		"group":  {ID: "a", Payload: []byte("x"), SentAt: at, Group: strings.Repeat("g", store.MaxGroup)},
+			Headers: map[string]string{"k": strings.Repeat("v", 300), "é": ""}, Group: "order-42", Key: "customer-7"},
+		"group": {ID: "a", Payload: []byte("x"), SentAt: at, Group: strings.Repeat("g", store.MaxGroup)},
+		"key":   {ID: "a", Payload: []byte("x"), SentAt: at, Key: strings.Repeat("k", store.MaxKey)},
+		"key and header": {ID: "a", Payload: []byte("x"), SentAt: at, Key: "customer-7",
+			Headers: map[string]string{"!": "v"}},
 		"header": {ID: "a", Payload: []byte("x"), SentAt: at, Headers: map[string]string{"k": "v"}},
 	}
 	for name, want := range messages {
@@ -53,6 +56,21 @@ func TestEnvelopeOfDefaultMessageCostsOneByte(t *testing.T) {
 	}
 }
 
+// The bytes are those that stores have.
+func TestBytesOfGroupsAndKeys(t *testing.T) {
+	for want, m := range map[string]store.Message{
+		"\x40\x01\x00\x01gx":                        {Group: "g"},
+		"\x40\x02\x00\x01g\x01h\x01vx":              {Group: "g", Headers: map[string]string{"h": "v"}},
+		"\x40\x01\x01\x01\x01kx":                    {Key: "k"},
+		"\x40\x03\x00\x01g\x01\x01\x01k\x01h\x01vx": {Group: "g", Key: "k", Headers: map[string]string{"h": "v"}},
+	} {
+		m.Payload = []byte("x")
+		if got := string(Append(nil, &m)); got != want {
+			t.Errorf("envelope of %+v is %q, want %q", m, got, want)
+		}
+	}
+}
+
 func TestEnvelopesOfEqualMessagesWithChosenIDsDiffer(t *testing.T) {
 	m := store.Message{ID: "order-1", Payload: []byte("x"), SentAt: time.UnixMilli(1)}
 	first := Append(nil, &m)
@@ -67,6 +85,8 @@ func TestEnvelopesOfEqualMessagesWithChosenIDsDiffer(t *testing.T) {
 func TestEnvelopeUnreadable(t *testing.T) {
 	for _, s := range []string{
 		"", "\x80", "\x01\x00", "\x02\xff\xff\xff\xff\xff\xff", "\x40\xff\xff\xff\xff\xff\xff", "\x40\x01\x05ab",
+		// A group or key that is not first, or twice.
+		"\x40\x02\x01k\x01v\x00\x01g", "\x40\x02\x01k\x01v\x01\x01\x01c", "\x40\x02\x01\x01\x01c\x01\x01\x01c",
 	} {
 		if err := Decode(s, &store.Message{}); err != ErrUnreadable {
 			t.Errorf("Decode(%q) returned %v", s, err)
@@ -91,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if m.ExpireAfter == 0 || m.ExpireAt.IsZero() { // a valid message never has both
 			if string(again.Payload) != string(m.Payload) || len(again.Headers) != len(m.Headers) ||
-				again.Group != m.Group || again.MaxAttempts != m.MaxAttempts {
+				again.Group != m.Group || again.Key != m.Key || again.MaxAttempts != m.MaxAttempts {
 				t.Fatalf("read %+v, again %+v", m, again)
 			}
 		}

@@ -22,13 +22,14 @@ type Message struct {
 	SentAt      time.Time
 	Timeout     time.Duration
 	Group       string
+	Key         string
 }
 
 // MessageOf returns the message of a claim of a queue made at now on the store's clock.
 func MessageOf(queue string, c *store.Claimed, now time.Time) (m Message) {
 	m = Message{
 		ID: c.ID, Queue: queue, Payload: c.Payload, Headers: c.Headers, Due: c.Due, Attempt: c.Attempt,
-		Lateness: max(0, now.Sub(c.Due)), Timeout: c.Timeout, Group: c.Group,
+		Lateness: max(0, now.Sub(c.Due)), Timeout: c.Timeout, Group: c.Group, Key: c.Key,
 	}
 	m.MaxAttempts, m.SentAt = Resolve(&c.Message)
 	return m

@@ -199,7 +199,7 @@ func (x *Distributor) rest(p *plan, queues []string) (store.FollowUp, bool) {
 		panic(err) // a list of texts
 	}
 	rest := store.FollowUp{Queue: x.Topic.Queue, Message: store.Outgoing{Message: p.copied.Message}}
-	rest.Message.ID = store.NewID()
+	rest.Message.ID = new(store.IDs).New(p.copied.Key)
 	rest.Message.Headers = map[string]string{MissedHeader: string(text)}
 	maps.Copy(rest.Message.Headers, p.copied.Headers)
 	return rest, rest.Check() == nil && store.Linked(x.Store, x.Topic.Queue, x.Topic.Queue)

@@ -36,13 +36,15 @@ local function read_envelope(value)
     end
   end
   local headers, count = {}, uvarint()
-  if not count or count > MAX_HEADERS + 1 then return end
+  if not count or count > MAX_HEADERS + 2 then return end
   for i = 1, 2 * count do
     local length = uvarint()
     if not length or from + length > #value + 1 then return end
     headers[i] = string.sub(value, from, from + length - 1)
     from = from + length
   end
-  if headers[1] == '' then headers = { unpack(headers, 3) } end -- the group
+  local first = headers[1] == '' and 3 or 1 -- after the group
+  if headers[first] == '\1' then first = first + 2 end -- after the key
+  if first > 1 then headers = { unpack(headers, first) } end
   return at, from, flags, window, headers
 end

@@ -92,7 +92,7 @@ var session = []step{
 	{request: "GET /v1/queues/mail/series/s", status: http.StatusOK},
 	{request: "PATCH /v1/queues/mail/series/s", body: `{"until": "2100-02-01T00:00:00Z"}`, status: http.StatusOK},
 	{request: "DELETE /v1/queues/mail/series/s", status: http.StatusOK},
-	{request: "POST " + mail, body: `{"payload": "x", "group": "g", "in": "1h"}`, status: http.StatusCreated},
+	{request: "POST " + mail, body: `{"payload": "x", "group": "g", "key": "k", "in": "1h"}`, status: http.StatusCreated},
 	{request: "PATCH /v1/queues/mail/groups/g", body: `{"in": "2h"}`, status: http.StatusOK},
 	{request: "GET " + mail + "?group=g", status: http.StatusOK},
 	{request: "DELETE /v1/queues/mail/groups/g", status: http.StatusOK},

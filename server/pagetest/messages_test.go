@@ -57,12 +57,13 @@ func TestMessageTellsAllAboutItself(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
 	s.send("orders", `{"order":4711,"items":["lamp",{"name":"tea","gift":true}]}`, later.WithID("order-4711"),
-		later.In(26*time.Hour), later.Header("customer", "ada"), later.MaxAttempts(3))
+		later.In(26*time.Hour), later.Header("customer", "ada"), later.MaxAttempts(3), later.Key("customer-7"))
 	b := s.open("/")
 	b.click(".rows td.id a", "order-4711")
 	b.awaitURL("message=order-4711")
 	b.see(".panel .why", "due")
-	if facts := b.see(".panel dl.facts"); !strings.Contains(facts, "UTC") || !strings.Contains(facts, "of 3") {
+	if facts := b.see(".panel dl.facts"); !strings.Contains(facts, "UTC") || !strings.Contains(facts, "of 3") ||
+		!strings.Contains(facts, "customer-7") {
 		t.Error(facts)
 	}
 	b.see(".panel", "customer")

@@ -141,6 +141,7 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 			Timeout:     drawDelay(r, "timeout"),
 			DedupWindow: drawDelay(r, "dedup window"),
 			Group:       rapid.SampledFrom(append([]string{"", ""}, someGroups...)).Draw(r, "group"),
+			Key:         rapid.SampledFrom([]string{"", "", "k", "l"}).Draw(r, "key"),
 		},
 		Due: m.drawDue(r),
 	}

@@ -21,7 +21,7 @@ var sendRules = []rule{
 			ID: "every field", Payload: payload,
 			Headers:     map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
 			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour,
-			DedupWindow: 48 * time.Hour, SentAt: sentAt,
+			DedupWindow: 48 * time.Hour, SentAt: sentAt, Group: "order-42", Key: "customer-7",
 		}}
 		absolute := store.Outgoing{Message: store.Message{ID: "absolute", ExpireAt: e.now().Add(time.Hour)}}
 		e.send(full, absolute)
@@ -44,7 +44,8 @@ var sendRules = []rule{
 			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)),
 			Headers:     headers,
 			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay,
-			DedupWindow: store.MaxDelay,
+			DedupWindow: store.MaxDelay, Group: strings.Repeat("g", store.MaxGroup),
+			Key: strings.Repeat("k", store.MaxKey),
 		}}
 		e.ok(m.Check())
 		e.send(m)

@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"by id", idRules},
 		{"list", listRules},
 		{"groups", groupRules},
+		{"keys", keyRules},
 		{"dead", deadRules},
 		{"purge", purgeRules},
 		{"retention", retentionRules},
@@ -477,9 +478,9 @@ func describe(i *store.Info) string {
 		return "none"
 	}
 	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v group=%q"+
-		" sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
+		" key=%q sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
 		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.DedupWindow, i.Group, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows, i.LastError, i.DeadReason,
+		ms(i.ExpireAt), i.DedupWindow, i.Group, i.Key, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows, i.LastError, i.DeadReason,
 		ms(i.DiedAt), i.Delivered, i.Raw, describeFailures(i.Failures))
 }
 

@@ -53,6 +53,7 @@ func drawMessage(t *rapid.T) store.Message {
 		m.DedupWindow = drawDuration(t, store.MaxDelay, "dedup window")
 		m.SentAt = drawTime(t, "sent at")
 		m.Group = rapid.SampledFrom([]string{"", "order-42", "größe"}).Draw(t, "group")
+		m.Key = rapid.SampledFrom([]string{"", "customer-7", "größe"}).Draw(t, "key")
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "expiry") {
 	case 2:
