@@ -21,31 +21,20 @@ import (
 	"github.com/laterq/later/recurrence"
 )
 
-// Each start of a handler waits for a tick, so they are at least the interval apart.
-func rateLimit(interval time.Duration, next later.HandlerFunc) later.HandlerFunc {
-	ticks := time.NewTicker(interval)
-	return func(ctx context.Context, m *later.Message) error {
-		select {
-		case <-ticks.C:
-			return next(ctx, m)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 func Example_cookbookRateLimit() {
 	client, run := cookbook("sms")
-	start := time.Now()
+	ctx, start := context.Background(), time.Now()
 
-	worker := later.NewWorker(client, later.WorkerConfig{
-		Queues: map[string]later.QueueConfig{"sms": {Concurrency: 4}}, // at most 4 handlers at a time, in this process
+	err := client.Queue("sms").SetFlow(ctx, later.Flow{
+		Rate:        later.Rate{N: 100, Per: time.Second}, // 100 a second, by all processes together
+		Concurrency: 4,                                    // and at most 4 in flight
 	})
-	worker.Handle("sms", rateLimit(10*time.Millisecond, sendSMS)) // at most 100 a second, in this process
 
+	worker := later.NewWorker(client, later.WorkerConfig{})
+	worker.Handle("sms", sendSMS)
 	run(worker, 5)
-	fmt.Println(time.Since(start) >= 50*time.Millisecond)
-	// Output: true
+	fmt.Println(err, time.Since(start) >= 40*time.Millisecond)
+	// Output: <nil> true
 }
 
 func Example_cookbookSpread() {

@@ -151,24 +151,3 @@ func (r Rate) String() string {
 	}
 	return text
 }
-
-// ParseRate returns the rate that String returned.
-func ParseRate(text string) (Rate, error) {
-	if text == "" {
-		return Rate{}, nil
-	}
-	rate, burst, hasBurst := strings.Cut(text, " burst ")
-	n, per, _ := strings.Cut(rate, "/")
-	r, err := Rate{}, error(nil)
-	if r.N, err = strconv.Atoi(n); err == nil {
-		r.Per, err = time.ParseDuration(per)
-	}
-	if err == nil && hasBurst {
-		r.Burst, err = strconv.Atoi(burst)
-	}
-	if err != nil || r == (Rate{}) {
-		return Rate{}, Field("rate", Invalid("rate %q has no number of messages and period: give one like 100/1s or "+
-			"100/1s burst 10", text))
-	}
-	return r, Field("rate", r.Check())
-}

@@ -70,7 +70,7 @@ func TestFlowsAreAllowedUpToTheirLimits(t *testing.T) {
 	}
 }
 
-func TestRatesAsTextAreReadBack(t *testing.T) {
+func TestRatesAreTexts(t *testing.T) {
 	for text, r := range map[string]store.Rate{
 		"": {}, "100/1s": {N: 100, Per: time.Second}, "1/1h": {N: 1, Per: time.Hour, Burst: 1},
 		"5/1m": {N: 5, Per: time.Minute}, "5/1m30s": {N: 5, Per: 90 * time.Second},
@@ -78,21 +78,9 @@ func TestRatesAsTextAreReadBack(t *testing.T) {
 		"1/8784h": {N: 1, Per: store.MaxPeriod}, "5/10m": {N: 5, Per: 10 * time.Minute},
 		"5/10h": {N: 5, Per: 10 * time.Hour},
 	} {
-		got, err := store.ParseRate(text)
-		if r.Burst == 1 {
-			r.Burst = 0
+		if got := r.String(); got != text {
+			t.Errorf("%+v is %q, want %q", r, got, text)
 		}
-		if err != nil || got != r || r.String() != text {
-			t.Errorf("%q: %+v, %v; printed as %q", text, got, err, r)
-		}
-	}
-	for text, want := range map[string]string{
-		"100": "give one like 100/1s", "100/": "give one like", "/1s": "give one like", "100/1s burst": "give one like",
-		"100/1s burst x": "give one like", "0/0s": "give one like", "x/1s": "give one like",
-		"0/1s": "rate is 0 messages", "1/0s": "period of the rate is 0s", "1/1s burst -1": "burst of the rate is -1",
-	} {
-		_, err := store.ParseRate(text)
-		checkError(t, text, err, store.ErrInvalid, want)
 	}
 }
 

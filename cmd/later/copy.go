@@ -26,8 +26,8 @@ func (m *Main) copyCommand() *cobra.Command {
 		`Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
 includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
 unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
-both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions, and ids
-within their dedup window are not copied.
+both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions and limits of
+queues, and ids within their dedup window, are not copied.
 
 Copy only reads the source. It skips a message with an id that exists in the target, so you can repeat a copy that was
 stopped. But messages that the target's workers finished in between are delivered again: start the target's workers

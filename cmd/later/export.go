@@ -23,8 +23,8 @@ func (m *Main) exportCommand() *cobra.Command {
 		`Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
 includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
 in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
-bytes. Leased messages are imported as if they had been released. Pauses, retentions and properties of queues, and ids
-within their dedup window, are not exported.
+bytes. Leased messages are imported as if they had been released. Pauses, retentions, limits and properties of queues,
+and ids within their dedup window, are not exported.
 
 Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
 during the export may be missing. For a complete export, use later pause first and wait until no message is leased.

@@ -17,7 +17,7 @@ import (
 func (m *Main) flowCommand() *cobra.Command {
 	var change later.Flow
 	var none bool
-	cmd := m.command("flow QUEUE [--concurrency N] [--rate N/DURATION] [--burst N] [--none]",
+	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--burst N] [--none]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by all
 workers on all machines together. Each flag changes one limit and keeps the others; 0 removes it, and --none removes
@@ -70,7 +70,10 @@ a message waits for. Messages that were in flight before the queue had a limit d
 		if changed("burst") {
 			flow.Rate.Burst = change.Rate.Burst
 		}
-		if flow.Rate.N == 0 && !changed("burst") {
+		if flow.Rate.N == 0 && flow.Rate.Per == 0 {
+			if changed("burst") && change.Rate.Burst != 0 {
+				return store.Invalid("--burst is for a rate: give --rate, too")
+			}
 			flow.Rate = later.Rate{}
 		}
 		// The limits that were not given are the ones that were read, unless they have changed since.
@@ -131,7 +134,7 @@ func (v rateValue) String() string {
 	return later.Rate{N: v.rate.N, Per: v.rate.Per}.String()
 }
 
-func (v rateValue) Type() string { return "N/DURATION" }
+func (v rateValue) Type() string { return "RATE" }
 
 func (v rateValue) Set(text string) error {
 	if text == "0" {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+func TestFlowLimitsAQueue(t *testing.T) {
+	c := newCLI(t)
+	if got := c.ok("flow", "q", "--rate", "10/1s", "--burst", "3"); got !=
+		"q is limited to 10/1s burst 3 (the next start now)\n" {
+		t.Errorf("got %q", got)
+	}
+	// Each flag changes one limit and keeps the others.
+	for _, step := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--concurrency", "20"}, "q is limited to 20 messages in flight (0 now) and 10/1s burst 3 (the next start now)\n"},
+		{[]string{"--rate", "5/1d"}, "q is limited to 20 messages in flight (0 now) and 5/24h burst 3 (the next start now)\n"},
+		{[]string{"--burst", "0"}, "q is limited to 20 messages in flight (0 now) and 5/24h (the next start now)\n"},
+		{[]string{"--concurrency", "0"}, "q is limited to 5/24h (the next start now)\n"},
+		{[]string{"--rate", "0", "--concurrency", "1"}, "q is limited to 1 message in flight (0 now)\n"},
+	} {
+		if got := c.ok(append([]string{"flow", "q"}, step.args...)...); got != step.want {
+			t.Errorf("%v: got %q, want %q", step.args, got, step.want)
+		}
+	}
+
+	q := c.client().Queue("q")
+	for _, id := range []string{"a", "b"} {
+		c.ok("send", "q", "x", "--id", id)
+	}
+	if got, err := q.Receive(t.Context(), 2); err != nil || len(got) != 1 {
+		t.Fatalf("received %d, %v", len(got), err)
+	}
+	contains(t, c.ok("flow", "q"), "q is limited to 1 message in flight (1 now)\n")
+	for _, args := range [][]string{{"flow", "q", "--json"}, {"stats", "q", "--json"}} {
+		flow, _ := object(t, c.ok(args...))["flow"].(map[string]any)
+		if flow["concurrency"] != 1.0 || flow["leased"] != 1.0 || flow["rate"] != nil {
+			t.Errorf("%v: flow is %v", args, flow)
+		}
+	}
+	if got := c.ok("flow", "q", "--none"); got != "q has no limits\n" {
+		t.Errorf("got %q", got)
+	}
+	if state, err := q.Flow(t.Context()); err != nil || state.Flow != (later.Flow{}) {
+		t.Errorf("flow is %+v, %v", state, err)
+	}
+}
+
+func TestFlowRefusesBadLimits(t *testing.T) {
+	c := newCLI(t)
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"q", "--rate", "10"}, 2, "must be a number of messages and a duration, such as 10/1s"},
+		{[]string{"q", "--rate", "x/1s"}, 2, "must be a number of messages"},
+		{[]string{"q", "--rate", "10/soon"}, 2, "duration"},
+		{[]string{"q", "--rate", "0/1s"}, 2, "rate is 0 messages: must be 1 to 1000000"},
+		{[]string{"q", "--rate", "1000001/1h"}, 2, "rate is 1000001 messages"},
+		{[]string{"q", "--rate", "10/9us"}, 2, "period of the rate is 9µs"},
+		{[]string{"q", "--rate", "10/1s", "--burst", "-1"}, 2, "burst of the rate is -1"},
+		{[]string{"q", "--burst", "3"}, 2, "--burst is for a rate"},
+		{[]string{"q", "--concurrency", "-1"}, 2, "concurrency is -1: must be 1 to 1000000"},
+		{[]string{"q", "--none", "--concurrency", "3"}, 2, "both given"},
+		{[]string{"topic:orders", "--concurrency", "3"}, 2, "one of Later's own"},
+		{[]string{"unknown"}, 11, `no queue "unknown"`},
+	} {
+		contains(t, c.fails(test.code, append([]string{"flow"}, test.args...)...), test.want)
+	}
+	if names, err := c.client().Queues(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("refused limits created %v, %v", names, err)
+	}
+}
+
+// A limit that changes while later flow changes another one is not overwritten.
+func TestFlowKeepsAConcurrentChange(t *testing.T) {
+	c := newCLI(t)
+	c.ok("flow", "q", "--concurrency", "3")
+	q := c.client().Queue("q")
+	version := later.Flow{Concurrency: 3}.Version()
+	if err := q.SetFlow(t.Context(), later.Flow{Concurrency: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.SetFlowIf(t.Context(), later.Flow{Rate: later.Rate{N: 1, Per: time.Second}},
+		func(now string) bool { return now == version }); err == nil {
+		t.Error("a limit was replaced that had changed")
+	}
+	contains(t, c.ok("flow", "q", "--rate", "1/1s"), "4 messages in flight (0 now) and 1/1s")
+}
