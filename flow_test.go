@@ -30,6 +30,12 @@ func (c *claimCounter) Claim(ctx context.Context, queue string, req store.ClaimR
 	return c.Store.Claim(ctx, queue, req)
 }
 
+func (c *claimCounter) count() (claims, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims, c.most
+}
+
 // starts are the handler calls of workers.
 type starts struct {
 	mu           sync.Mutex
@@ -43,6 +49,16 @@ func (s *starts) begin(since time.Time) {
 	s.at = append(s.at, time.Since(since))
 	s.running++
 	s.top = max(s.top, s.running)
+}
+
+// result returns when handlers were called, in order, and how many ran at once, and forgets both.
+func (s *starts) result() (at []time.Duration, top int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, top = s.at, s.top
+	s.at, s.top = nil, s.running
+	slices.Sort(at)
+	return at, top
 }
 
 func (s *starts) end() {
@@ -70,23 +86,23 @@ func TestWorkersStartAtTheRate(t *testing.T) {
 			go w.Run(t.Context())
 		}
 		synctest.Wait()
-		before := s.claims
+		before, _ := s.count()
 		out := make([]Outgoing, messages)
 		if _, err := q.SendBatch(t.Context(), out); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if len(got.at) != messages {
-			t.Fatalf("%d handler calls for %d messages", len(got.at), messages)
+		starts, _ := got.result()
+		if len(starts) != messages {
+			t.Fatalf("%d handler calls for %d messages", len(starts), messages)
 		}
-		slices.Sort(got.at)
-		for i, at := range got.at {
+		for i, at := range starts {
 			if want := time.Duration(max(0, i-2)) * 100 * time.Millisecond; at < want || at > want+2*time.Millisecond {
 				t.Errorf("message %d started after %v, want %v", i, at, want)
 			}
 		}
-		if claims := s.claims - before; claims > 2*messages+workers {
-			t.Errorf("%d claims for %d messages and %d workers", claims, messages, workers)
+		if claims, _ := s.count(); claims-before > 2*messages+workers {
+			t.Errorf("%d claims for %d messages and %d workers", claims-before, messages, workers)
 		}
 	})
 }
@@ -109,10 +125,9 @@ func TestWorkersKeepTheConcurrency(t *testing.T) {
 			})
 			go w.Run(t.Context())
 		}
-		handle := func(n int, took time.Duration) {
+		handle := func(n int, took time.Duration) (calls, top int) {
 			t.Helper()
 			begin := time.Now()
-			got.top, got.at = 0, nil
 			if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
 				t.Fatal(err)
 			}
@@ -129,6 +144,8 @@ func TestWorkersKeepTheConcurrency(t *testing.T) {
 			if d := time.Since(begin); d > took {
 				t.Errorf("%d messages took %v, want at most %v", n, d, took)
 			}
+			all, top := got.result()
+			return len(all), top
 		}
 		set := func(f Flow) {
 			t.Helper()
@@ -139,22 +156,19 @@ func TestWorkersKeepTheConcurrency(t *testing.T) {
 		set(Flow{Concurrency: 3})
 		run()
 		run()
-		handle(60, 250*time.Millisecond)
-		if got.top != 3 || len(got.at) != 60 {
-			t.Errorf("%d handlers at once, %d calls, want 3 and 60", got.top, len(got.at))
+		if calls, top := handle(60, 250*time.Millisecond); calls != 60 || top != 3 {
+			t.Errorf("%d calls, %d at once, want 60 and 3", calls, top)
 		}
-		if s.most > 8 {
-			t.Errorf("a claim asked for %d messages with 8 handlers", s.most)
+		if _, most := s.count(); most > 8 {
+			t.Errorf("a claim asked for %d messages with 8 handlers", most)
 		}
 		set(Flow{Concurrency: 10})
-		handle(60, 100*time.Millisecond)
-		if got.top != 10 {
-			t.Errorf("%d handlers at once, want 10", got.top)
+		if _, top := handle(60, 100*time.Millisecond); top != 10 {
+			t.Errorf("%d handlers at once, want 10", top)
 		}
 		set(Flow{})
-		handle(64, 50*time.Millisecond)
-		if got.top != 16 {
-			t.Errorf("%d handlers at once without a limit, want 16", got.top)
+		if _, top := handle(64, 50*time.Millisecond); top != 16 {
+			t.Errorf("%d handlers at once without a limit, want 16", top)
 		}
 	})
 }

@@ -210,6 +210,9 @@ func exercised(t *testing.T) samples {
 	p := start(t, "file://"+t.TempDir(), metrics.Config{})
 	p.send("mail", 0)
 	p.work("mail", nil)
+	if err := p.client.Queue("limited").SetFlow(t.Context(), later.Flow{Concurrency: 1}); err != nil {
+		t.Fatal(err)
+	}
 	p.metrics.Observe(later.Event{Kind: later.EventSent, Queue: "mail", Schedule: "nightly"})
 	p.metrics.Observe(later.Event{Kind: later.EventRunMissed, Queue: "mail", Count: 1})
 	p.metrics.Observe(later.Event{Kind: later.EventRunSkipped, Queue: "mail", Count: 1})
