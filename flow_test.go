@@ -173,6 +173,48 @@ func TestWorkersKeepTheConcurrency(t *testing.T) {
 	})
 }
 
+// notifiable is a store with a Notify that is recorded.
+type notifiable struct {
+	store.Store
+	notified chan string
+}
+
+func (n *notifiable) Notify(_ context.Context, queue string) error { n.notified <- queue; return nil }
+
+// A worker that is woken for a queue while handlers of another one have its slots passes the wake-up on.
+func TestWorkerWithoutASlotPassesOnAWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &notifiable{memstore.New(), make(chan string, 10)}
+		c := newClientOn(t, s)
+		done := make(chan struct{})
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Unlisted: true})
+		w.Handle("long", func(context.Context, *Message) error { <-done; return nil })
+		w.Handle("short", func(context.Context, *Message) error { return nil })
+		start(t, w)
+		send := func(queue string) {
+			t.Helper()
+			if _, err := c.Queue(queue).Send(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		send("long")
+		send("short")
+		if queue := <-s.notified; queue != "short" || len(s.notified) > 0 {
+			t.Errorf("the wake-up of queue %q was passed on, and %d more", queue, len(s.notified))
+		}
+		close(done)
+		synctest.Wait()
+		send("short")
+		if len(s.notified) > 0 {
+			t.Error("a worker with a free slot passes a wake-up on")
+		}
+		if stats, err := c.Queue("short").Stats(t.Context()); err != nil || stats.Ready+stats.Leased > 0 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+	})
+}
+
 func TestFlowIsSetOnACondition(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")

@@ -26,7 +26,8 @@ const (
 type Flow struct {
 	// Concurrency is how many messages may be leased at once, by all workers of the queue: 1 to MaxConcurrency, or 0
 	// for no limit. A message that is cancelled or purged while it is leased counts until its holder has learned of it
-	// from Extend or a refused Settle, or its lease has ended. Forwards hold no message and obey only the rate.
+	// from Extend or a refused Settle, or its lease has ended. A Forward takes no slot, but a Wait for it lasts while
+	// all are taken.
 	Concurrency int
 	// Rate limits how many messages may start in a span of time. The zero Rate is no limit.
 	Rate Rate

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,9 @@ import (
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
+
+// flowTries is how often limits are read again because another program has changed them meanwhile.
+const flowTries = 20
 
 func (m *Main) flowCommand() *cobra.Command {
 	var change later.Flow
@@ -49,45 +53,48 @@ a message waits for. Messages that were in flight before the queue had a limit d
 			return m.printFlow(ctx, q)
 		}
 		q := c.Queue(args[0])
-		before, err := q.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		state, err := q.Flow(ctx)
-		if err != nil {
-			return err
-		}
-		flow := state.Flow
-		if none {
-			flow = later.Flow{}
-		}
-		if changed("concurrency") {
-			flow.Concurrency = change.Concurrency
-		}
-		if changed("rate") {
-			flow.Rate.N, flow.Rate.Per = change.Rate.N, change.Rate.Per
-		}
-		if changed("burst") {
-			flow.Rate.Burst = change.Rate.Burst
-		}
-		if flow.Rate.N == 0 && flow.Rate.Per == 0 {
-			if changed("burst") && change.Rate.Burst != 0 {
-				return store.Invalid("--burst is for a rate: give --rate, too")
+		existed, err := false, error(nil)
+		for range flowTries { // the limits that are not given must be the present ones
+			var stats later.Stats
+			if stats, err = q.Stats(ctx); err != nil {
+				return err
 			}
-			flow.Rate = later.Rate{}
+			existed = stats.Exists
+			version := ""
+			if existed {
+				version = stats.Flow.Version()
+			}
+			flow := stats.Flow.Flow
+			if none {
+				flow = later.Flow{}
+			}
+			if changed("concurrency") {
+				flow.Concurrency = change.Concurrency
+			}
+			if changed("rate") {
+				flow.Rate.N, flow.Rate.Per = change.Rate.N, change.Rate.Per
+			}
+			if changed("burst") {
+				flow.Rate.Burst = change.Rate.Burst
+			}
+			if flow.Rate.N == 0 && flow.Rate.Per == 0 {
+				if changed("burst") && change.Rate.Burst != 0 {
+					return store.Invalid("--burst is for a rate: give --rate, too")
+				}
+				flow.Rate = later.Rate{}
+			}
+			err = q.SetFlowIf(ctx, flow, func(now string) bool { return now == version })
+			if !errors.Is(err, later.ErrConflict) {
+				break
+			}
 		}
-		// The limits that were not given are the ones that were read, unless they have changed since.
-		version := ""
-		if before.Exists {
-			version = state.Version()
-		}
-		if err := q.SetFlowIf(ctx, flow, func(now string) bool { return now == version }); err != nil {
+		if err != nil {
 			return err
 		}
 		if err := m.printFlow(ctx, q); err != nil {
 			return err
 		}
-		if !before.Exists {
+		if !existed {
 			m.noteNewQueue(ctx, c, args[0], false)
 		}
 		return nil
@@ -146,8 +153,8 @@ func (v rateValue) Set(text string) error {
 		return store.Invalid("must be a number of messages and a duration, such as 10/1s, or 0 for no limit")
 	}
 	var err error
-	if v.rate.N, err = strconv.Atoi(n); err != nil {
-		return store.Invalid("%q must be a number of messages, as in 10/1s", n)
+	if v.rate.N, err = strconv.Atoi(n); err != nil || v.rate.N == 0 {
+		return store.Invalid("%q must be a number of messages above 0, as in 10/1s; --rate 0 removes the limit", n)
 	}
 	v.rate.Per, err = durations.Parse(per)
 	return err

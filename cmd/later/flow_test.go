@@ -59,9 +59,9 @@ func TestFlowRefusesBadLimits(t *testing.T) {
 		want string
 	}{
 		{[]string{"q", "--rate", "10"}, 2, "must be a number of messages and a duration, such as 10/1s"},
-		{[]string{"q", "--rate", "x/1s"}, 2, "must be a number of messages"},
+		{[]string{"q", "--rate", "x/1s"}, 2, "must be a number of messages above 0"},
 		{[]string{"q", "--rate", "10/soon"}, 2, "duration"},
-		{[]string{"q", "--rate", "0/1s"}, 2, "rate is 0 messages: must be 1 to 1000000"},
+		{[]string{"q", "--rate", "0/1s"}, 2, "--rate 0 removes the limit"},
 		{[]string{"q", "--rate", "1000001/1h"}, 2, "rate is 1000001 messages"},
 		{[]string{"q", "--rate", "10/9us"}, 2, "period of the rate is 9µs"},
 		{[]string{"q", "--rate", "10/1s", "--burst", "-1"}, 2, "burst of the rate is -1"},

@@ -146,7 +146,24 @@ func (q *Queue) wait(ctx context.Context) error {
 	if waiting.Err() != nil && ctx.Err() == nil {
 		return nil // paused
 	}
+	if err == nil && !q.worker.scheduler.Takes(q.slots) {
+		q.passOn(ctx)
+	}
 	return err
+}
+
+// passOn wakes another waiter instead, because handlers of other queues have the slots of this worker: what this one
+// was woken for would wait for them.
+func (q *Queue) passOn(ctx context.Context) {
+	notifier, ok := q.worker.Store.(store.Notifier)
+	if !ok {
+		return
+	}
+	calling, cancel := context.WithTimeout(ctx, calls.Timeout)
+	defer cancel()
+	if err := notifier.Notify(calling, q.Name); err != nil {
+		q.worker.Log.Debug("later: a wake-up was not passed on", "queue", q.Name, "error", err)
+	}
 }
 
 // lease holds the messages of one claim until all are settled.

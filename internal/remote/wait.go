@@ -75,9 +75,19 @@ func (s *Server) endWait(id string) {
 // leaveWithin limits how long a client tries to say that it has left.
 const leaveWithin = time.Second
 
+func (c *Client) newWait(queue string) *waitArgs {
+	return &waitArgs{Queue: queue, ID: c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
+}
+
+// Notify implements store.Notifier, as the end of a Wait does.
+func (c *Client) Notify(ctx context.Context, queue string) error {
+	_, err := invoke(ctx, c, opLeave, c.newWait(queue))
+	return err
+}
+
 // Wait implements store.Store.
 func (c *Client) Wait(ctx context.Context, queue string) error {
-	args := &waitArgs{Queue: queue, ID: c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
+	args := c.newWait(queue)
 	_, err := invoke(ctx, c, opWait, args)
 	if ctx.Err() == nil {
 		return err

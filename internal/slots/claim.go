@@ -107,7 +107,7 @@ func (s *Scheduler) tryReserve(q *Queue) *Reservation {
 	slotted := n * q.BatchSize
 	room = min(room, store.MaxBatch-slotted)
 	q.claim = Reservation{Max: slotted + room, slots: n, room: room, begun: time.Now()}
-	if q.Together == nil {
+	if q.forming == nil { // also for a suspect queue
 		q.claim.Buffer = room
 	}
 	q.coming += room

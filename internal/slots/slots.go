@@ -181,6 +181,13 @@ func (s *Scheduler) Stale(q *Queue, by time.Time) (tasks []Task, oldest time.Tim
 	return tasks, oldest
 }
 
+// Takes reports whether a claim for the queue would find a slot now.
+func (s *Scheduler) Takes(q *Queue) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return q.given > 0 || s.free > 0 && q.held < q.Concurrency
+}
+
 // BeginWait registers that the queue's fetcher is about to wait in the store, and how to end that. It
 // reports false when the fetcher must not wait.
 func (s *Scheduler) BeginWait(q *Queue, end context.CancelFunc) bool {

@@ -236,7 +236,11 @@ func NewFlowState(s store.FlowState) *FlowState {
 	if !s.Limited() {
 		return nil
 	}
-	return &FlowState{NewFlow(s.Flow), s.Leased, FormatTime(s.Next)}
+	w := &FlowState{Flow: NewFlow(s.Flow), Leased: s.Leased}
+	if s.Next.After(s.Now) {
+		w.Next = FormatTime(s.Next)
+	}
+	return w
 }
 
 // Limited is a queue with its limits, if it has some.
