@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -277,4 +279,32 @@ func TestWrongLeasedCountIsRepaired(t *testing.T) {
 	o.ok(x.queue(t.Context(), o.queue)) // removes the line of a from the lease
 	o.leased(1)
 	o.sound()
+}
+
+// A claim that the bytes of its reply cut short hands its turn on, since its caller may work on what it got first.
+func TestClaimCutByBytesNotifiesAnother(t *testing.T) {
+	o := observe(t, "notified bytes", store.Flow{Concurrency: 100})
+	for i := range 8 {
+		_, err := o.s.Send(t.Context(), o.queue, []store.Outgoing{{Message: store.Message{
+			ID: fmt.Sprint(i), Payload: bytes.Repeat([]byte("x"), 250_000)}}})
+		o.ok(err)
+	}
+	o.notifies("claim that leaves messages behind", "0s", func() {
+		c, err := o.s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 10, Lease: time.Minute})
+		if err != nil || len(c.Messages) == 0 || len(c.Messages) == 8 || !c.More {
+			t.Fatalf("claimed %d of 8, more %v, %v", len(c.Messages), c.More, err)
+		}
+	})
+}
+
+// A call during which the limits are set and removed again and again has no effect, and can be repeated.
+func TestCallThatMeetsOnlyTheOtherFormatCanBeRepeated(t *testing.T) {
+	o := observe(t, "toggled", store.Flow{Concurrency: 1})
+	if err := o.s.formatError(t.Context(), o.queue); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("of a format that this version reads: %v", err)
+	}
+	o.ok(o.rdb.HSet(t.Context(), o.s.keys.key(o.queue, "meta"), "format", flowFormat+1).Err())
+	if err := o.s.formatError(t.Context(), o.queue); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("of a newer format: %v", err)
+	}
 }

@@ -56,6 +56,7 @@ var luaConstants = map[string]string{
 	"MAX_BY_ID":           strconv.Itoa(maxByID),
 	"MAX_DROPPED":         "200",     // dead messages that a claim drops
 	"MAX_HELD_BACK":       "20",      // messages that a claim looks at while limits hold them back
+	"HELD_BACK_BYTES":     "32768",   // of these, about, or one message
 	"MAX_PURGED_LEASED":   "2000",    // messages that still count after a purge of everything
 	"MAX_PROMOTED":        "400",     // messages of overdue buckets that a claim promotes, about
 	"CLAIM_BYTES":         "1310720", // of messages that a claim returns
@@ -276,6 +277,14 @@ func (s *Store) formatError(ctx context.Context, queue string) error {
 	if err != nil {
 		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it "+
 			"failed: %w; %w", queue, err, store.ErrUnsupported)
+	}
+	newest := layoutFormat
+	if s.scripts["claim"].flow != nil {
+		newest = flowFormat
+	}
+	if n, err := strconv.Atoi(cmd.Val()); err == nil && n >= previousFormat && n <= newest {
+		return fmt.Errorf("limits of queue %q were set and removed again and again during the call, which changed "+
+			"nothing: try again: %w", queue, store.ErrUnavailable)
 	}
 	of, advice := formatAdvice(cmd.Val())
 	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)

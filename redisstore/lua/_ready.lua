@@ -179,7 +179,12 @@ local function find_ready(meta, now, max, bound)
   limits.asked, limits.forwards = max, meta.forwards
   if limits.forwards then limits.free = math.huge end
   limits.allowed = starts_allowed(limits, max)
-  max = math.max(limits.allowed, inspect_envelopes and math.min(max, MAX_HELD_BACK) or 0)
+  if inspect_envelopes then
+    local held_back = math.max(1, math.floor(HELD_BACK_BYTES / math.max(1, max_envelope_bytes)))
+    max = math.max(limits.allowed, math.min(max, MAX_HELD_BACK, held_back))
+  else
+    max = limits.allowed
+  end
 --@end
 
   -- Packed messages may be due before messages that are due later than the start of the next bucket.
@@ -257,7 +262,7 @@ local function end_claim(limits, n, deadline, any_died, process, first_waiting, 
   if not more and n < limits.asked then
     return to_us(enlist(process, first_waiting, coming, now, limits.now_us)), 0
   end
-  if first_waiting[1] and n == limits.asked then
+  if first_waiting[1] and (n == limits.asked or more and n > 0) then
     redis.call('ZREM', WAKE, process)
     if coming then notify_event(coming, now) end
   end
