@@ -14,9 +14,11 @@
 //	                a topic for a while
 //	follow.go       messages that are sent in several versions, while a worker has one of them
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
-//	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled
+//	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled;
+//	                flow.go limits of queues that change
 //	journal.go      their records; recorder.go records calls at the store interface
-//	verify.go       reads the journals; rules*.go check each message, and watchers, locks, workers and groups
+//	verify.go       reads the journals; rules*.go check each message, and watchers, locks, workers, groups and
+//	                limits of queues
 //	recovery.go     how soon deliveries resumed; targets.go how soon they should
 //	report.go       the result of a run, as a line and as JSON; table*.go summarize runs for docs/reliability.md
 //	profile.go      CPU profiles of a run

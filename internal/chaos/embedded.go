@@ -153,12 +153,7 @@ func (r *run) holder(ctx context.Context) (holder *child, err error) {
 func disruptRemote(ctx context.Context, r *run) error {
 	switch r.injected % 7 {
 	case 1:
-		r.log("server-kill")
-		r.servers.process.kill()
-		sleep(ctx, r.upTo(time.Second))
-		err := r.servers.startProcess(ctx)
-		r.log("serves", 0, allQueues)
-		return err
+		return killServing(ctx, r)
 	case 2:
 		r.log("half-open")
 		r.servers.proxies[0].halfOpen(0.5)
@@ -169,13 +164,29 @@ func disruptRemote(ctx context.Context, r *run) error {
 	case 5:
 		return delayRequests(ctx, r)
 	case 6:
-		r.log("freeze-server")
-		r.servers.process.signal(syscall.SIGSTOP)
-		sleep(ctx, r.upTo(2*time.Second))
-		r.servers.process.signal(syscall.SIGCONT)
-		r.log("serves", 0, allQueues)
+		return freezeServing(ctx, r)
 	default:
 		r.withConditions(ctx, "slow-readers", conditions{bytesPerSecond: 50 << 10})
 	}
+	return nil
+}
+
+// killServing kills the process that serves the store, and starts the next one after up to a second.
+func killServing(ctx context.Context, r *run) error {
+	r.log("server-kill")
+	r.servers.process.kill()
+	sleep(ctx, r.upTo(time.Second))
+	err := r.servers.startProcess(ctx)
+	r.log("serves", 0, allQueues)
+	return err
+}
+
+// freezeServing suspends the process that serves the store for up to two seconds.
+func freezeServing(ctx context.Context, r *run) error {
+	r.log("freeze-server")
+	r.servers.process.signal(syscall.SIGSTOP)
+	sleep(ctx, r.upTo(2*time.Second))
+	r.servers.process.signal(syscall.SIGCONT)
+	r.log("serves", 0, allQueues)
 	return nil
 }

@@ -47,6 +47,7 @@ type load struct {
 	grouped                bool // batches are groups; see groups.go
 	subscribes             bool // queues are subscribed to the topic for a while; see subscriptions.go
 	follows                bool // versions of messages are sent with Follow; see follow.go
+	limited                bool // queues have limits; see flow.go
 	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
 }
 
@@ -297,6 +298,26 @@ var faults = []*fault{
 		setting: setting{form: alone, args: always, clock: true},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.controlled = 300, true }), pause: 300 * time.Millisecond,
 		quick: 2500 * time.Millisecond, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
+	},
+	{
+		name: "flow",
+		title: "limits of queues, which change: workers are killed and frozen, the server dies, connections are " +
+			"half-open, replies are lost, requests are late, scripts are forgotten",
+		right: "never more messages are leased than the concurrency says, and in no span of time more start than the " +
+			"rate says; all are handled as soon as the limits allow; nothing lost or doubled",
+		setting: setting{form: alone, args: always}, load: limitedLoad, pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptLimited, finish: resumeLimits,
+	},
+	{
+		name:  "flow-embedded",
+		title: "the same with an embedded store behind a server: the server is killed and frozen too",
+		right: "the same", setting: setting{form: remote}, load: limitedLoad, pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptLimitedServer, finish: resumeLimits,
+	},
+	{
+		name: "flow-cluster", title: "the same with a Cluster: slots migrate", right: "the same",
+		setting: setting{form: cluster}, load: limitedLoad, pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptLimitedCluster, finish: resumeLimits,
 	},
 	{
 		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed " +

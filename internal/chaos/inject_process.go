@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -83,4 +84,13 @@ func sendPoison(ctx context.Context, r *run) error {
 		}
 		return err
 	})
+}
+
+// stop suspends a child for d.
+func (r *run) stop(ctx context.Context, c *child, d time.Duration) {
+	r.log("stop", c.actor())
+	c.signal(syscall.SIGSTOP)
+	sleep(ctx, d)
+	c.signal(syscall.SIGCONT)
+	r.log("continue", c.actor())
 }

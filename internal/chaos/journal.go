@@ -43,6 +43,7 @@ const (
 	endLocked       = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
 	lockLost        = 'j' // id key attempt: the handler's context ended because the lock is lost
 	lockCall        = 'l' // - call operation key owner outcome
+	flowSet         = 'F' // - queue call concurrency n per(µs) burst: the limits of a queue were set
 	obeyed          = 'a' // - command: a worker obeys it
 	workerEnded     = 'n' // - outcome: Worker.Run returned
 	starved         = 'g' // - since: the process did not run since then

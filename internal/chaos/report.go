@@ -61,6 +61,12 @@ type Result struct {
 	Copied         int     `json:"copied,omitempty"`          // to queues that were subscribed for a while
 	Told           int     `json:"told,omitempty"`            // commands to single workers
 	Obeyed         int     `json:"obeyed,omitempty"`
+	FlowChanges    int     `json:"flow_changes,omitempty"` // of limits
+	FlowStarts     int     `json:"flow_starts,omitempty"`  // of messages in queues with limits
+	FlowFull       int     `json:"flow_full,omitempty"`    // claims that used up the concurrency
+	FlowPaced      int     `json:"flow_paced,omitempty"`   // claims that used up the rate
+	FlowWait       Longest `json:"flow_wait"`              // of a message that the limits allowed, without a fault
+	FlowWaited     string  `json:"flow_waited,omitempty"`  // which message FlowWait is of
 
 	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`

@@ -2,8 +2,8 @@
 
 package chaos
 
-// around has the facts of the journals about the surroundings of the handlers: watchers, locks, commands to workers and
-// calls for groups.
+// around has the facts of the journals about the surroundings of the handlers: watchers, locks, commands to workers,
+// calls for groups and limits of queues.
 type around struct {
 	pids      map[int64][]string // actors by process id
 	pidOf     map[string]int64
@@ -18,19 +18,22 @@ type around struct {
 	locks  lockHistory
 	fleet  fleetHistory
 	groups groupHistory
+	flows  flowHistory
+
+	faults []int64 // see checker.disturbances
 }
 
 func newAround() around {
 	return around{
 		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{},
 		open:   map[streamKey]*stream{},
-		groups: groupHistory{},
+		groups: groupHistory{}, flows: flowHistory{},
 	}
 }
 
 // aroundKinds are the records that addAround reads.
 var aroundKinds = string([]byte{begun, runEvent, watched, watchMissed, beginLocked, endLocked, lockLost, lockCall,
-	obeyed, workerEnded, groupChanged})
+	obeyed, workerEnded, groupChanged, flowSet})
 
 // addAround adds a record.
 func (ck *checker) addAround(actor string, x record) {
@@ -53,6 +56,8 @@ func (ck *checker) addAround(actor string, x record) {
 		ck.fleet.addWorker(actor, x)
 	case groupChanged:
 		ck.groups.add(actor, x)
+	case flowSet:
+		ck.flows.addChange(x)
 	}
 }
 
@@ -63,6 +68,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.checkLocked(m, violate)
 	ck.checkPaused(m, violate)
 	ck.checkGrouped(m, violate)
+	ck.addStarts(m)
 	ck.checkSubscribed(m, result, violate)
 }
 
@@ -73,4 +79,5 @@ func (ck *checker) checkAllAround(result *Result) {
 	ck.checkLocks(result)
 	ck.checkFleet(result)
 	ck.checkGroups(result)
+	ck.checkFlows(result)
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/laterq/later"
@@ -71,7 +70,8 @@ type run struct {
 	result       *Result
 	sampling     sync.WaitGroup
 	sample       context.CancelFunc
-	told         int // commands to workers
+	told         int            // commands to workers
+	limits       map[string]int // index in limitSets of the limits of each queue
 }
 
 // window is a time when acknowledged writes may be undone, because replication is asynchronous.
@@ -95,7 +95,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	r := &run{cfg: cfg, fault: f, random: rand.New(rand.NewPCG(cfg.Seed, 1)), result: newResult(f, cfg),
-		grouped: f.setting.form == shared || f.setting.form == remote}
+		grouped: f.setting.form == shared || f.setting.form == remote, limits: map[string]int{}}
 	if r.dir = cfg.Dir; r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "later-chaos-"); err != nil {
 			return nil, err
@@ -174,6 +174,11 @@ func (r *run) start(ctx context.Context) (err error) {
 				name = topicQueue + name
 			}
 			r.queues = append(r.queues, name)
+		}
+	}
+	if l.limited {
+		if err := r.limit(ctx); err != nil {
+			return err
 		}
 	}
 	r.lease = l.lease
@@ -484,13 +489,4 @@ func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rando
 func (r *run) kill(c *child) {
 	r.log("kill", c.actor())
 	c.kill()
-}
-
-// stop suspends a child for d.
-func (r *run) stop(ctx context.Context, c *child, d time.Duration) {
-	r.log("stop", c.actor())
-	c.signal(syscall.SIGSTOP)
-	sleep(ctx, d)
-	c.signal(syscall.SIGCONT)
-	r.log("continue", c.actor())
 }

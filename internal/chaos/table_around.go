@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// AroundText returns a table of the facts that runs of the faults watch, locks and fleet verified in addition to the
-// messages, or "" if there were none.
+// AroundText returns tables of the facts that runs of the faults watch, locks, fleet and flow verified in addition to
+// the messages, or "" if there were none.
 func AroundText(results []*Result) string {
 	var rows strings.Builder
 	for _, name := range []string{"watch", "locks", "fleet"} {
@@ -29,12 +29,13 @@ func AroundText(results []*Result) string {
 		}
 	}
 	if rows.Len() == 0 {
-		return ""
+		return flowText(results)
 	}
 	return "\n| fault | runs | faults injected | events received | events missed, gaps | " +
 		"streams without a gap compared | " +
 		"handlers with a lock | locks lost | beside one with an expired lock | key free after its holder's death s | " +
-		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
+		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" +
+		rows.String() + flowText(results)
 }
 
 // addAround adds the facts that another run verified.
@@ -50,4 +51,34 @@ func (r *Result) addAround(o *Result) {
 	r.LockFreed.merge(o.LockFreed)
 	r.Told += o.Told
 	r.Obeyed += o.Obeyed
+	r.FlowChanges += o.FlowChanges
+	r.FlowStarts += o.FlowStarts
+	r.FlowFull += o.FlowFull
+	r.FlowPaced += o.FlowPaced
+	r.FlowWait.merge(o.FlowWait)
+}
+
+// flowText returns a table of what runs of the flow faults verified about limits, or "" if there were none.
+func flowText(results []*Result) string {
+	var rows strings.Builder
+	for _, name := range []string{"flow", "flow-embedded", "flow-cluster"} {
+		var sum Result
+		runs := 0
+		for _, r := range results {
+			if r.Fault == name {
+				runs++
+				sum.addAround(r)
+			}
+		}
+		if runs > 0 {
+			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d | %d | %s |\n", name, runs, sum.Injected,
+				sum.FlowChanges, sum.FlowStarts, sum.FlowPaced, sum.FlowFull, sum.FlowWait)
+		}
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
+	return "\n| fault | runs | faults injected | limits set | starts | claims that used up the rate | " +
+		"claims that used up the concurrency | longest wait that the limits did not require s |\n" +
+		"|---|---|---|---|---|---|---|---|\n" + rows.String()
 }
