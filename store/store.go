@@ -340,7 +340,7 @@ const UncountedLease = "uncounted-"
 type Claim struct {
 	Messages []Claimed
 	// Now is the engine's clock at the claim. In a queue with a Flow it is in whole microseconds, the time at which
-	// the messages started.
+	// the messages started; for a repeated Claim it may be the time of the repetition.
 	Now time.Time
 	// Deadline is when the lease ends unless it is extended. It is zero if Messages is empty.
 	Deadline time.Time
