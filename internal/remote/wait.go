@@ -52,13 +52,21 @@ type waiting struct {
 
 var opLeave = &operation[waitArgs, none]{
 	name: "leave", check: (*waitArgs).check,
+	run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
+		return none{}, passOn(ctx, s, a.Queue)
+	},
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
 		s.endWait(a.ID)
-		if n, ok := s.store.(store.Notifier); ok {
-			return none{}, n.Notify(ctx, a.Queue)
-		}
-		return none{}, nil
+		return none{}, passOn(ctx, s.store, a.Queue)
 	},
+}
+
+// passOn wakes another waiter of a queue, if the store can.
+func passOn(ctx context.Context, s store.Store, queue string) error {
+	if n, ok := s.(store.Notifier); ok {
+		return n.Notify(ctx, queue)
+	}
+	return nil
 }
 
 // endWait ends a Wait, if there is one with that id.
