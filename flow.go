@@ -24,9 +24,9 @@ type FlowState = store.FlowState
 //	err := q.SetFlow(ctx, later.Flow{Concurrency: 20, Rate: later.Rate{N: 100, Per: time.Second}})
 //
 // The limits are kept in the store, and every process obeys them from its next claim on. A message that is held back
-// stays ready. A worker that is held back sleeps until the next message may start, and a handler is called once for each
-// delivery. Workers do not prefetch from a queue with limits. Messages that were leased before the queue had limits do
-// not count. It returns an ErrInvalid for a flow that is not allowed and for queues of Later's own.
+// stays ready. A worker that is held back sleeps until the next message may start, and a handler is called once for
+// each delivery. Workers do not prefetch from a queue with limits. Messages that were leased before the queue had
+// limits do not count. It returns an ErrInvalid for a flow that is not allowed and for queues of Later's own.
 func (q *Queue) SetFlow(ctx context.Context, f Flow) error { return q.SetFlowIf(ctx, f, nil) }
 
 // SetFlowIf is SetFlow on a condition: allow is called with the Version of the Flow that would be replaced, or "" if

@@ -107,8 +107,8 @@ func TestWorkersStartAtTheRate(t *testing.T) {
 	})
 }
 
-// Workers of one queue together run as many handlers as its concurrency allows, claim no message without a free handler,
-// and follow a change while they run.
+// Workers of one queue together run as many handlers as its concurrency allows, claim no message without a free
+// handler, and follow a change while they run.
 func TestWorkersKeepTheConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &claimCounter{Store: memstore.New()}

@@ -27,8 +27,8 @@
 //
 // # Memory
 //
-// The memory holds some counters, the limits and the leases of each queue. Everything else is read when it is needed, so
-// the disk bounds the number of pending messages. The numbers of messages that fall due in each part of the time are
+// The memory holds some counters, the limits and the leases of each queue. Everything else is read when it is needed,
+// so the disk bounds the number of pending messages. The numbers of messages that fall due in each part of the time are
 // stored (counts.go).
 //
 // # Damage

@@ -16,8 +16,8 @@ import (
 // lease and its starts in one batch, so a crash undoes both or neither.
 type flow struct {
 	store.Flow
-	// id marks the leases that count. It is random: when the limits of a queue are removed and set again, earlier leases
-	// have another one, and none of them has to be written.
+	// id marks the leases that count. It is random: when the limits of a queue are removed and set again, earlier
+	// leases have another one, and none of them has to be written.
 	id     uint64
 	state  gcra.State
 	leased int // messages that count against Concurrency
@@ -56,7 +56,7 @@ func parseFlow(b []byte) (f flow, err error) {
 	f.Concurrency = int(n[0])
 	f.Rate = store.Rate{N: int(n[1]), Per: time.Duration(n[2]) * time.Microsecond, Burst: int(n[3])}
 	f.id, f.state = uint64(n[4]), gcra.State{Micros: n[5], Part: n[6]}
-	known := f.Check() == nil && f.Flow == f.Normal() && f.Flow != store.Flow{} && f.id != 0
+	known := f.Check() == nil && f.Flow == f.Normal() && f.Limited() && f.id != 0
 	if !known || f.state.Micros < 0 || f.state.Micros > micros(lastTime) || f.state.Part < 0 ||
 		f.state.Part >= int64(max(1, f.Rate.N)) {
 		return flow{}, bad

@@ -7,8 +7,8 @@ import (
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
 // It is stored as its deadline, the number of members (with isLimited if its flow follows), and the members. When a
-// member leaves, its two-byte position is appended (a Pebble merge), with wasCancelled set or not, so that a lease is not
-// written again for each message that is settled. Where it is written again, so are the cancelled members.
+// member leaves, its two-byte position is appended (a Pebble merge), with wasCancelled set or not, so that a lease is
+// not written again for each message that is settled. Where it is written again, so are the cancelled members.
 type lease struct {
 	id        string
 	deadline  int64

@@ -30,7 +30,7 @@ func (s *Store) SetFlow(ctx context.Context, queueName string, f store.Flow, for
 
 // flowState returns the limits with their state.
 func (q *queue) flowState() (state store.FlowState) {
-	if !q.flow.limits() {
+	if !q.flow.Limited() {
 		return state
 	}
 	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.counted, Now: time.UnixMicro(q.micros)}
@@ -51,20 +51,17 @@ type flow struct {
 	promises []time.Time
 }
 
-// limits reports whether the queue is not plain.
-func (f *flow) limits() bool { return f.Flow != store.Flow{} }
-
 func (f *flow) set(to store.Flow, micros int64) {
-	was := f.limits()
+	was := f.Limited()
 	f.starts = f.starts.Changed(f.Rate, to.Rate, micros)
 	f.Flow = to
-	if f.limits() != was {
+	if f.Limited() != was {
 		f.number, f.counted = f.number+1, 0
 	}
 }
 
 // counts reports whether the messages of a lease count.
-func (f *flow) counts(l *lease) bool { return f.limits() && l.flow == f.number }
+func (f *flow) counts(l *lease) bool { return f.Limited() && l.flow == f.number }
 
 // free says that n messages of a lease do not count any more.
 func (f *flow) free(l *lease, n int) {
@@ -83,7 +80,7 @@ func (f *flow) slots() int {
 
 // most returns how many messages a claim takes now at most. A claim that forwards holds none.
 func (q *queue) most(req store.ClaimRequest, forwards bool) int {
-	if !q.flow.limits() {
+	if !q.flow.Limited() {
 		return req.Max
 	}
 	n := req.Max - req.Ahead
@@ -97,7 +94,7 @@ func (q *queue) most(req store.ClaimRequest, forwards bool) int {
 func (q *queue) nextStart(forwards bool) int64 {
 	due := micros(q.due.first().at)
 	switch {
-	case !q.flow.limits() || due == never:
+	case !q.flow.Limited() || due == never:
 		return due
 	case !forwards && q.flow.slots() == 0:
 		return never

@@ -216,7 +216,7 @@ func dropEnded(now int64, ends index, drop func(id string)) {
 
 // claim claims messages, which the caller forwards at once if forwards is set.
 func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Claim {
-	c := store.Claim{Now: time.UnixMicro(q.micros), Died: q.reap(now), Limited: q.flow.limits()}
+	c := store.Claim{Now: time.UnixMicro(q.micros), Died: q.reap(now), Limited: q.flow.Limited()}
 	c.Dropped = q.dropDead(now)
 	l := &lease{
 		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted,

@@ -26,7 +26,7 @@ func (d *data) notify(name string) {
 // there is work that no waiter was woken for.
 func (d *data) wakes(name string, q *queue, before int64) bool {
 	next := q.next()
-	if !q.flow.limits() || next < before || d.notifiers[name] == nil {
+	if !q.flow.Limited() || next < before || d.notifiers[name] == nil {
 		return next < before
 	}
 	q.flow.dropPromises()
@@ -76,7 +76,7 @@ func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time)
 		q.flow.starts.Start(q.flow.Rate, q.micros, 0) // the clock may have been set back
 		if next = q.next(); next <= q.micros {
 			wakes := true
-			if q.flow.limits() {
+			if q.flow.Limited() {
 				wakes, again = q.flow.wakes(q.work())
 			}
 			if wakes {

@@ -67,9 +67,9 @@ const (
 // It copies ids, payloads, headers, limits, due times, failed attempts and last errors; the reason and time of death of
 // dead messages; and the bytes of unreadable ones. Due times are kept, so the clocks of both stores should agree. Copy
 // also copies the properties of queues, except properties that the target's queue has already. Dedup windows of acked
-// messages, pauses, retentions and limits are not copied. Copy works queue by queue and page by page, reads a page while it
-// writes the previous one, and needs memory for a few times store.MaxBatchBytes. When ctx ends, it finishes the page in
-// progress within 5 s. Do not close the clients before Copy returns.
+// messages, pauses, retentions and limits are not copied. Copy works queue by queue and page by page, reads a page
+// while it writes the previous one, and needs memory for a few times store.MaxBatchBytes. When ctx ends, it finishes
+// the page in progress within 5 s. Do not close the clients before Copy returns.
 //
 // A Copy that failed or was stopped can be repeated: messages that the target already has are left alone. However, a
 // message that was delivered at the target in the meantime, and is still in the source, is copied and delivered again.

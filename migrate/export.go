@@ -52,8 +52,8 @@ type QueueExport struct {
 
 // Export writes the messages of a store to w: their ids, payloads, headers and limits, due times, failed attempts, last
 // errors, and of dead ones reason and time of death; of unreadable ones the bytes. Leased messages are written as such,
-// and imported as if they had been released. The dedup windows of acked messages, and the pauses, retentions, limits and
-// properties of queues, are not exported. The store is only read, page by page, and memory is bounded.
+// and imported as if they had been released. The dedup windows of acked messages, and the pauses, retentions, limits
+// and properties of queues, are not exported. The store is only read, page by page, and memory is bounded.
 //
 // An export made while workers are busy is not a snapshot: a message that changes its state is written once or twice
 // (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.

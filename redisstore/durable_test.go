@@ -361,13 +361,7 @@ func TestDurableErrorNamesReplicaWithoutAppendOnlyFile(t *testing.T) {
 // confirmed by the new primary or returns an error.
 func TestDurableSendSurvivesFailover(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
-	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { opened.Close() })
-	s := opened.(*Store)
-	s.retryFor = time.Minute
+	s := openSentinel(t, sentinel)
 	if r := sendDurably(t, s, "before", oneReplica); r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -469,4 +463,17 @@ func TestDurableSendFollowsItsClusterSlot(t *testing.T) {
 	if ok, err := to.Client(t).HExists(t.Context(), "later:{other}:messages", "m").Result(); err != nil || !ok {
 		t.Errorf("the message is not on the node that now has its slot: %v", err)
 	}
+}
+
+// openSentinel returns a store behind Sentinels, which repeats calls for a minute.
+func openSentinel(t *testing.T, sentinel *redistest.Sentinel) *Store {
+	t.Helper()
+	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { opened.Close() })
+	s := opened.(*Store)
+	s.retryFor = time.Minute
+	return s
 }

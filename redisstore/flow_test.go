@@ -222,7 +222,8 @@ func TestLeasesFromBeforeTheFlowDoNotCount(t *testing.T) {
 
 // A repeated claim is charged once, and so is one whose first attempt arrives late.
 func TestRepeatedClaimIsChargedOnce(t *testing.T) {
-	q := newLimitedQueue(t, "charged once", store.Flow{Concurrency: 5, Rate: store.Rate{N: 1, Per: time.Hour, Burst: 3}})
+	q := newLimitedQueue(t, "charged once",
+		store.Flow{Concurrency: 5, Rate: store.Rate{N: 1, Per: time.Hour, Burst: 3}})
 	q.send("a", "b", "c", "d")
 	ctx := store.WithRequest(t.Context(), store.Request{Session: "s:1", Number: 7})
 	next := func() time.Time {
@@ -275,7 +276,8 @@ func TestRatesAreExact(t *testing.T) {
 		var state gcra.State
 		for range 15 {
 			interval := r.Per / time.Duration(r.N)
-			q.advance([]time.Duration{0, time.Microsecond, interval, interval + 1000, 3 * interval, -5 * interval}[rnd.IntN(6)])
+			steps := []time.Duration{0, time.Microsecond, interval, interval + 1000, 3 * interval, -5 * interval}
+			q.advance(steps[rnd.IntN(len(steps))])
 			f := q.flow()
 			if want := state.Next(r, f.Now.UnixMicro()); f.Next.UnixMicro() != want {
 				t.Fatalf("rate %v: next start at %d, want %d; now %d", r, f.Next.UnixMicro(), want, f.Now.UnixMicro())

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -251,13 +250,7 @@ func TestPromptSendReturnsDuringTheFirstCheck(t *testing.T) {
 // Behind Sentinels go-redis alone knows the primary, so prompt sends use its connections and survive a failover.
 func TestPromptSendFollowsThePrimary(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
-	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { opened.Close() })
-	s := opened.(*Store)
-	s.retryFor = time.Minute
+	s := openSentinel(t, sentinel)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	send := func(id string) {

@@ -15,8 +15,8 @@ import (
 //
 // Scripts that work on several queues are the exception: their rendering for flows takes queues of both kinds.
 
-// maxRenderings is how many times a call is made if each rendering refuses the queue. Three are enough if the flow is set
-// or removed in between, and the others if programs disagree about it.
+// maxRenderings is how many times a call is made if each rendering refuses the queue. Three are enough if the flow is
+// set or removed in between, and the others if programs disagree about it.
 const maxRenderings = 8
 
 // do executes a call once, with the rendering of its script that fits the queue.

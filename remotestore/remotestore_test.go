@@ -487,7 +487,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(0), []byte("\x00"))
 	f.Add(uint8(3), []byte("\x13\x01s\x02\x01\x01q"))
 	names := []string{"send", "claim", "settle", "extend", "cancel", "reschedule", "get", "list", "restore", "remove",
-		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_flow", "flow", "set_properties",
+		"replay", "purge", "stats", "histogram", "set_paused", "set_dead_retention", "set_flow", "set_properties",
 		"properties", "queues",
 		"delete", "report", "activity", "ping", "sync", "linked", "same_server", "forwards_to", "forward", "deliver",
 		"watch_add", "leave", "check"}

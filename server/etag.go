@@ -83,8 +83,8 @@ func (p *Preconditions) allow(version string) bool {
 func refusePreconditions(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if name := precondition(r); name != "" {
-		problem.Write(w, 0, field("header."+name, store.Invalid("is for a PUT of a schedule, topic, subscription, flow "+
-			"or dead-retention: leave it out of this request")))
+		problem.Write(w, 0, field("header."+name, store.Invalid("is for a PUT of a schedule, topic, subscription, "+
+			"flow or dead-retention: leave it out of this request")))
 		return
 	}
 	next(ctx)

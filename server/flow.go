@@ -4,23 +4,24 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
 )
 
 func (s *Server) flow(ctx context.Context, in *QueuePath) (*tagged[wire.Flow], error) {
-	if err := s.queueExists(ctx, in.Queue); err != nil {
-		return nil, err
+	stats, err := s.client.Queue(in.Queue).Stats(ctx)
+	if err == nil && !stats.Exists {
+		err = s.queueExists(ctx, in.Queue)
 	}
-	return s.flowNow(ctx, in.Queue)
-}
-
-// flowNow returns the limits of a queue, as a reply.
-func (s *Server) flowNow(ctx context.Context, queue string) (*tagged[wire.Flow], error) {
-	state, err := s.client.Queue(queue).Flow(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &tagged[wire.Flow]{ETag: etagOf(state.Version()), Body: wire.NewFlow(state.Flow)}, nil
+	return taggedFlow(stats.Flow.Flow), nil
+}
+
+func taggedFlow(f later.Flow) *tagged[wire.Flow] {
+	f = f.Normal()
+	return &tagged[wire.Flow]{ETag: etagOf(f.Version()), Body: wire.NewFlow(f)}
 }
 
 type setFlowInput struct {
@@ -36,5 +37,5 @@ func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Fl
 	}
 	s.Changed(ctx, "limits of queue set", slog.String("queue", in.Queue), slog.Int("concurrency", flow.Concurrency),
 		slog.String("rate", flow.Rate.String()))
-	return s.flowNow(ctx, in.Queue)
+	return taggedFlow(flow), nil
 }

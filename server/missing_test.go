@@ -12,7 +12,8 @@ import (
 // for it.
 var makesOrWaits = map[string]bool{
 	"sendMessage": true, "sendMessages": true, "sendSeries": true, "publishMessage": true, "publishMessages": true,
-	"receiveMessages": true, "pauseQueue": true, "resumeQueue": true, "setDeadRetention": true, "setFlow": true, "configureTopic": true,
+	"receiveMessages": true, "pauseQueue": true, "resumeQueue": true, "setDeadRetention": true, "setFlow": true,
+	"configureTopic":  true,
 	"putSubscription": true, "putSchedule": true,
 }
 

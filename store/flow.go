@@ -37,9 +37,9 @@ type Flow struct {
 // A message that is released has started nevertheless. The time is the engine's clock, in microseconds.
 //
 // It is the generic cell rate algorithm (GCRA, ITU-T I.371): the queue keeps the time of the next start as if all
-// starts were spaced evenly, and a start is allowed from Burst-1 intervals before it. A start that finds this
-// time further ahead than Burst intervals counts from Burst intervals ahead, so that a clock that is set back does not
-// stall the queue.
+// starts were spaced evenly, and a start is allowed from Burst-1 intervals before it. A start that finds this time
+// further ahead than Burst intervals counts from Burst intervals ahead, so that a clock that is set back does not stall
+// the queue.
 type Rate struct {
 	N     int           // 1 to MaxRate; 0 in the zero Rate
 	Per   time.Duration // MinInterval·N to MaxPeriod, in whole microseconds

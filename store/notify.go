@@ -8,3 +8,11 @@ type Notifier interface {
 	// caller does not claim: a server's caller has gone, or a worker has no handler free.
 	Notify(ctx context.Context, queue string) error
 }
+
+// PassOn calls Notify if s is a Notifier.
+func PassOn(ctx context.Context, s Store, queue string) error {
+	if n, ok := s.(Notifier); ok {
+		return n.Notify(ctx, queue)
+	}
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
@@ -18,13 +19,19 @@ import (
 // flowTries is how often limits are read again because another program has changed them meanwhile.
 const flowTries = 20
 
+// flowFlags are the flags of a change of limits.
+type flowFlags struct {
+	later.Flow
+	none bool
+	set  *pflag.FlagSet
+}
+
 func (m *Main) flowCommand() *cobra.Command {
-	var change later.Flow
-	var none bool
+	var flags flowFlags
 	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--burst N] [--none]",
 		"Limit how fast messages of a queue start",
-		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by all
-workers on all machines together. Each flag changes one limit and keeps the others; 0 removes it, and --none removes
+		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
+all workers on all machines together. Each flag changes one limit and keeps the others; 0 removes it, and --none removes
 all. Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that
 you can limit it before its first message.
 
@@ -35,17 +42,17 @@ a message waits for. Messages that were in flight before the queue had a limit d
   later flow mail --none
   later flow mail`,
 		nil)
-	cmd.Flags().IntVar(&change.Concurrency, "concurrency", 0, "at most this many messages in flight at once")
-	cmd.Flags().Var(rateValue{&change.Rate}, "rate", "at most this many starts in a time: 10/1s, 1000/1h")
-	cmd.Flags().IntVar(&change.Rate.Burst, "burst", 0, "how many may start at once (default 1)")
-	cmd.Flags().BoolVar(&none, "none", false, "remove all limits")
+	flags.set = cmd.Flags()
+	flags.set.IntVar(&flags.Concurrency, "concurrency", 0, "at most this many messages in flight at once")
+	flags.set.Var(rateValue{&flags.Rate}, "rate", "at most this many starts in a time: 10/1s, 1000/1h")
+	flags.set.IntVar(&flags.Rate.Burst, "burst", 0, "how many may start at once (default 1)")
+	flags.set.BoolVar(&flags.none, "none", false, "remove all limits")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-		changed := cmd.Flags().Changed
-		limited := changed("concurrency") || changed("rate") || changed("burst")
-		switch {
-		case none && limited:
+		limited := flags.set.Changed("concurrency") || flags.set.Changed("rate") || flags.set.Changed("burst")
+		if flags.none && limited {
 			return store.Invalid("--none and a limit are both given: use one of them")
-		case !none && !limited:
+		}
+		if !flags.none && !limited {
 			q, _, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -53,53 +60,64 @@ a message waits for. Messages that were in flight before the queue had a limit d
 			return m.printFlow(ctx, q)
 		}
 		q := c.Queue(args[0])
-		existed, err := false, error(nil)
-		for range flowTries { // the limits that are not given must be the present ones
-			var stats later.Stats
-			if stats, err = q.Stats(ctx); err != nil {
-				return err
-			}
-			existed = stats.Exists
-			version := ""
-			if existed {
-				version = stats.Flow.Version()
-			}
-			flow := stats.Flow.Flow
-			if none {
-				flow = later.Flow{}
-			}
-			if changed("concurrency") {
-				flow.Concurrency = change.Concurrency
-			}
-			if changed("rate") {
-				flow.Rate.N, flow.Rate.Per = change.Rate.N, change.Rate.Per
-			}
-			if changed("burst") {
-				flow.Rate.Burst = change.Rate.Burst
-			}
-			if flow.Rate.N == 0 && flow.Rate.Per == 0 {
-				if changed("burst") && change.Rate.Burst != 0 {
-					return store.Invalid("--burst is for a rate: give --rate, too")
-				}
-				flow.Rate = later.Rate{}
-			}
-			err = q.SetFlowIf(ctx, flow, func(now string) bool { return now == version })
-			if !errors.Is(err, later.ErrConflict) {
-				break
-			}
+		created, err := flags.change(ctx, q)
+		if err == nil {
+			err = m.printFlow(ctx, q)
 		}
-		if err != nil {
-			return err
-		}
-		if err := m.printFlow(ctx, q); err != nil {
-			return err
-		}
-		if !existed {
+		if err == nil && created {
 			m.noteNewQueue(ctx, c, args[0], false)
 		}
-		return nil
+		return err
 	})
 	return cmd
+}
+
+// change changes the limits of a queue that are given, and no other ones, also while other programs change them. It
+// reports whether it has created the queue.
+func (f *flowFlags) change(ctx context.Context, q *later.Queue) (created bool, err error) {
+	for range flowTries {
+		stats, err := q.Stats(ctx)
+		if err != nil {
+			return false, err
+		}
+		version := ""
+		if stats.Exists {
+			version = stats.Flow.Version()
+		}
+		flow, err := f.of(stats.Flow.Flow)
+		if err != nil {
+			return false, err
+		}
+		err = q.SetFlowIf(ctx, flow, func(now string) bool { return now == version })
+		if !errors.Is(err, later.ErrConflict) {
+			return !stats.Exists, err
+		}
+	}
+	return false, fmt.Errorf("other programs change the limits of queue %q all the time: try again: %w", q.Name(),
+		later.ErrConflict)
+}
+
+// of returns the limits of a queue after the change.
+func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
+	if f.none {
+		return later.Flow{}, nil
+	}
+	if f.set.Changed("concurrency") {
+		flow.Concurrency = f.Concurrency
+	}
+	if f.set.Changed("rate") {
+		flow.Rate.N, flow.Rate.Per = f.Rate.N, f.Rate.Per
+	}
+	if f.set.Changed("burst") {
+		flow.Rate.Burst = f.Rate.Burst
+	}
+	if flow.Rate.N == 0 {
+		if f.set.Changed("burst") && f.Rate.Burst != 0 {
+			return flow, store.Invalid("--burst is for a rate: give --rate, too")
+		}
+		flow.Rate = later.Rate{}
+	}
+	return flow, nil
 }
 
 func (m *Main) printFlow(ctx context.Context, q *later.Queue) error {

@@ -5,6 +5,7 @@ package calls
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -38,6 +39,15 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// PassOn lets another waiter have the wake-up of a Wait after which its caller does not claim.
+func PassOn(ctx context.Context, s store.Store, log *slog.Logger, queue string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	if err := store.PassOn(ctx, s, queue); err != nil {
+		log.Debug("later: a wake-up was not passed on", "queue", queue, "error", err)
 	}
 }
 

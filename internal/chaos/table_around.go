@@ -12,15 +12,7 @@ import (
 func AroundText(results []*Result) string {
 	var rows strings.Builder
 	for _, name := range []string{"watch", "locks", "fleet"} {
-		var sum Result
-		runs := 0
-		for _, r := range results {
-			if r.Fault == name {
-				runs++
-				sum.addAround(r)
-			}
-		}
-		if runs > 0 {
+		if sum, runs := sumOf(results, name); runs > 0 {
 			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d, %d | %d | %d | %d | %d | %s | %d | %d |\n", name, runs,
 				sum.Injected,
 				sum.EventsSeen, sum.EventsMissed, sum.Gaps, sum.StreamsChecked, sum.LocksHeld, sum.LocksLost,
@@ -36,6 +28,17 @@ func AroundText(results []*Result) string {
 		"handlers with a lock | locks lost | beside one with an expired lock | key free after its holder's death s | " +
 		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" +
 		rows.String() + flowText(results)
+}
+
+// sumOf returns the facts that all runs of a fault verified, and the number of runs.
+func sumOf(results []*Result, fault string) (sum Result, runs int) {
+	for _, r := range results {
+		if r.Fault == fault {
+			runs++
+			sum.addAround(r)
+		}
+	}
+	return sum, runs
 }
 
 // addAround adds the facts that another run verified.
@@ -62,15 +65,7 @@ func (r *Result) addAround(o *Result) {
 func flowText(results []*Result) string {
 	var rows strings.Builder
 	for _, name := range []string{"flow", "flow-embedded", "flow-cluster"} {
-		var sum Result
-		runs := 0
-		for _, r := range results {
-			if r.Fault == name {
-				runs++
-				sum.addAround(r)
-			}
-		}
-		if runs > 0 {
+		if sum, runs := sumOf(results, name); runs > 0 {
 			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d | %d | %s |\n", name, runs, sum.Injected,
 				sum.FlowChanges, sum.FlowStarts, sum.FlowPaced, sum.FlowFull, sum.FlowWait)
 		}

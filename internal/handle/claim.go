@@ -147,23 +147,10 @@ func (q *Queue) wait(ctx context.Context) error {
 		return nil // paused
 	}
 	if err == nil && !q.worker.scheduler.Takes(q.slots) {
-		q.passOn(ctx)
+		// Handlers of other queues have the slots of this worker: its message would wait for them.
+		calls.PassOn(ctx, q.worker.Store, q.worker.Log, q.Name)
 	}
 	return err
-}
-
-// passOn wakes another waiter instead, because handlers of other queues have the slots of this worker: what this one
-// was woken for would wait for them.
-func (q *Queue) passOn(ctx context.Context) {
-	notifier, ok := q.worker.Store.(store.Notifier)
-	if !ok {
-		return
-	}
-	calling, cancel := context.WithTimeout(ctx, calls.Timeout)
-	defer cancel()
-	if err := notifier.Notify(calling, q.Name); err != nil {
-		q.worker.Log.Debug("later: a wake-up was not passed on", "queue", q.Name, "error", err)
-	}
 }
 
 // lease holds the messages of one claim until all are settled.

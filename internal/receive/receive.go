@@ -103,13 +103,7 @@ func (r *Receiver) wait(ctx context.Context, i int) {
 		case r.woken <- i:
 		case <-r.gone:
 			// The message that ended this Wait may have been meant for a caller that would claim.
-			if notifier, ok := r.Store.(store.Notifier); ok {
-				calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), calls.Timeout)
-				defer cancel()
-				if err := notifier.Notify(calling, queue); err != nil {
-					r.Log.Debug("later: a wake-up was not passed on", "queue", queue, "error", err)
-				}
-			}
+			calls.PassOn(ctx, r.Store, r.Log, queue)
 		}
 	})
 }

@@ -241,3 +241,27 @@ func TestAConnectionThatIsNotUsedForLongIsClosed(t *testing.T) {
 		t.Errorf("%d connections are kept; the idle one returns %v", len(cs.free), err)
 	}
 }
+
+// notifiable is a store with a Notify that is recorded.
+type notifiable struct {
+	store.Store
+	notified []string
+}
+
+func (n *notifiable) Notify(_ context.Context, queue string) error {
+	n.notified = append(n.notified, queue)
+	return nil
+}
+
+// A wake-up is passed on in the store of this process as well as at a server.
+func TestNotifyReachesTheStore(t *testing.T) {
+	s := &notifiable{Store: memstore.New()}
+	t.Cleanup(func() { s.Close() })
+	target := NewSocketTarget(nil, nil)
+	target.Local = s
+	c := NewClient(router{target}, silent, -1)
+	t.Cleanup(func() { c.Close() })
+	if err := c.Notify(t.Context(), "q"); err != nil || len(s.notified) != 1 || s.notified[0] != "q" {
+		t.Errorf("Notify = %v, and reached %q", err, s.notified)
+	}
+}

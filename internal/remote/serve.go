@@ -146,9 +146,8 @@ func (c *servedConnection) execute(op callable, buffer *[]byte) bool {
 		return false
 	}
 	c.beginBeats()
-	answer, err := op.call(ctx, s, buffer)
+	answer, err := s.execute(ctx, op, buffer)
 	free()
-	s.executed()
 	if err != nil {
 		return c.refuse(statusOf(err), err.Error())
 	}

@@ -119,6 +119,12 @@ func (s *Server) enter() bool {
 // executed says that a call needs the store no longer.
 func (s *Server) executed() { s.calls.Done() }
 
+// execute executes a call. It has been executed also if it panics, which an HTTP server survives.
+func (s *Server) execute(ctx context.Context, op callable, buffer *[]byte) (response, error) {
+	defer s.executed()
+	return op.call(ctx, s, buffer)
+}
+
 // replied says that a call was answered, or cannot be.
 func (s *Server) replied() {
 	s.mu.Lock()
@@ -276,8 +282,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, buff
 		s.executed()
 		return context.Cause(r.Context())
 	}
-	answer, err := op.call(r.Context(), s, buffer)
-	s.executed()
+	answer, err := s.execute(r.Context(), op, buffer)
 	if err != nil {
 		return err
 	}
@@ -299,8 +304,7 @@ func (s *Server) replyInFrames(w http.ResponseWriter, r *http.Request, op callab
 		return err
 	}
 	defer frames.end()
-	answer, err := op.call(r.Context(), s, buffer)
-	s.executed()
+	answer, err := s.execute(r.Context(), op, buffer)
 	if err != nil {
 		return err
 	}

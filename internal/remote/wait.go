@@ -53,20 +53,12 @@ type waiting struct {
 var opLeave = &operation[waitArgs, none]{
 	name: "leave", check: (*waitArgs).check,
 	run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
-		return none{}, passOn(ctx, s, a.Queue)
+		return none{}, store.PassOn(ctx, s, a.Queue)
 	},
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
 		s.endWait(a.ID)
-		return none{}, passOn(ctx, s.store, a.Queue)
+		return none{}, store.PassOn(ctx, s.store, a.Queue)
 	},
-}
-
-// passOn wakes another waiter of a queue, if the store can.
-func passOn(ctx context.Context, s store.Store, queue string) error {
-	if n, ok := s.(store.Notifier); ok {
-		return n.Notify(ctx, queue)
-	}
-	return nil
 }
 
 // endWait ends a Wait, if there is one with that id.

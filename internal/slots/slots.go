@@ -181,11 +181,11 @@ func (s *Scheduler) Stale(q *Queue, by time.Time) (tasks []Task, oldest time.Tim
 	return tasks, oldest
 }
 
-// Takes reports whether a claim for the queue would find a slot now.
+// Takes reports whether the queue may claim now and would find a slot.
 func (s *Scheduler) Takes(q *Queue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return q.given > 0 || s.free > 0 && q.held < q.Concurrency
+	return !s.paused && q.settling.Load() < maxSettling && (q.given > 0 || s.free > 0 && q.held < q.Concurrency)
 }
 
 // BeginWait registers that the queue's fetcher is about to wait in the store, and how to end that. It

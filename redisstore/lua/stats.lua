@@ -5,8 +5,8 @@
 --        text or "", the counts of due packed messages that were read, and {start, text} of each
 --        bucket that may have the earliest message}; NEWER
 --@flow
---        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages that
---        count, time of the next allowed start in us}
+--        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
+--        that count, time of the next allowed start in us}
 --@end
 --@include keys
 --@include format

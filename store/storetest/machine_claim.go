@@ -24,9 +24,9 @@ func (m *machine) Claim(r *rapid.T) {
 	c, err := m.store(r).Claim(m.ctx, m.queue, req)
 	m.ok(r, err)
 	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
-	m.same(r, "limited", c.Limited, m.model.flow.limits())
+	m.same(r, "limited", c.Limited, m.model.flow.Limited())
 	most := req.Max
-	if m.model.flow.limits() {
+	if m.model.flow.Limited() {
 		most -= req.Ahead
 	}
 	if len(c.Messages) > most {

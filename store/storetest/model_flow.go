@@ -15,8 +15,6 @@ type modelFlow struct {
 	next   int64 // time of the next start as if all were evenly spaced, in microseconds
 }
 
-func (f *modelFlow) limits() bool { return f.Flow != store.Flow{} }
-
 // interval returns the microseconds between two starts.
 func (f *modelFlow) interval() int64 { return f.Rate.Per.Microseconds() / int64(f.Rate.N) }
 
@@ -48,7 +46,7 @@ func (m *model) counted() (n int) {
 	return n
 }
 
-func (m *model) counts(l *modelLease) bool { return m.flow.limits() && l.flow == m.flow.number }
+func (m *model) counts(l *modelLease) bool { return m.flow.Limited() && l.flow == m.flow.number }
 
 // limit returns how many messages may start now.
 func (m *model) limit(forwards bool) int {
@@ -74,9 +72,9 @@ func (m *model) start(n int) {
 }
 
 func (m *model) setFlow(f store.Flow) {
-	was, former := m.flow.limits(), m.flow.Rate
+	was, former := m.flow.Limited(), m.flow.Rate
 	m.exists, m.flow.Flow = true, f.Normal()
-	if m.flow.limits() != was {
+	if m.flow.Limited() != was {
 		m.flow.number++
 	}
 	if former.N == 0 || f.Rate.N == 0 {
@@ -115,7 +113,7 @@ func (m *model) learn(r store.Receipt) {
 
 func (m *model) flowLine() string {
 	state := store.FlowState{Flow: m.flow.Flow, Now: time.UnixMilli(m.now)}
-	if m.flow.limits() {
+	if m.flow.Limited() {
 		state.Leased = m.counted()
 	}
 	if m.flow.Rate.N > 0 {

@@ -437,8 +437,8 @@ func (e requestEnv) claimsAgain(ctx context.Context, req store.ClaimRequest, wan
 	}
 }
 
-// withoutClock returns a result with comparable times. A repetition may return its own time, and whether the queue has a
-// flow by then.
+// withoutClock returns a result with comparable times. A repetition may return its own time, and whether the queue has
+// a flow by then.
 func withoutClock(result any) any {
 	switch r := result.(type) {
 	case store.Claim:
