@@ -156,7 +156,11 @@ func (r role) each(ctx context.Context, s store.Store, log *slog.Logger, run fun
 			of, own := r, s
 			of.Actor, of.Seed, of.Rate = fmt.Sprint(r.Actor, "-", i), r.Seed*1000+uint64(i), max(1, r.Rate/r.Clients)
 			if i > 0 {
-				if own, errs[i] = openStore(ctx, r.URL, log); errs[i] != nil {
+				var err error
+				if own, err = openStore(ctx, r.URL, log); err != nil {
+					if ctx.Err() == nil { // else the process was stopped before this client had begun
+						errs[i] = err
+					}
 					return
 				}
 				defer own.Close()
