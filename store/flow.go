@@ -31,6 +31,16 @@ type Flow struct {
 	Concurrency int
 	// Rate limits how many messages may start in a span of time. The zero Rate is no limit.
 	Rate Rate
+	// Fair has keys take turns: of the keys that wait and may start, the one with the fewest starts for its weight goes
+	// next. A key that begins to wait counts as if it had had as many starts as the one that went last, so it has no
+	// credit for the time in which it was idle, and starts after at most one message of each waiting key of its weight.
+	//
+	// Any field of Key implies Fair. Messages of a key are claimed in order of due time, then id. Engines sort ready
+	// messages by key in bounded steps, in the order of due times: a message takes part in the turns when a Claim has
+	// sorted it. A message that expires while its key waits dies when it is next.
+	Fair bool
+	// Key limits the messages of each key.
+	Key KeyFlow
 }
 
 // Rate is a limit of starts: in any span of time t at most Burst + N·t/Per messages start, repeated attempts included.
@@ -53,6 +63,8 @@ type FlowState struct {
 	Leased int
 	// Next is when the rate allows the next start: Now if a message may start at once, and zero without a rate.
 	Next time.Time
+	// Keys counts the keys that wait. It is zero unless the queue is Fair.
+	Keys KeyCounts
 	// Now is the engine's clock in whole microseconds.
 	Now time.Time
 }
@@ -65,18 +77,36 @@ func (s FlowState) HoldsBack() bool {
 	return s.Concurrency > 0 && s.Leased >= s.Concurrency || s.Next.After(s.Now)
 }
 
-// Normal returns f as engines keep it: the burst of a rate is 1 instead of 0.
+// Normal returns f as engines keep it: the burst of a rate is 1 instead of 0, and a flow with limits of keys is Fair and
+// has a weight.
 func (f Flow) Normal() Flow {
-	if f.Rate.N != 0 && f.Rate.Burst == 0 {
-		f.Rate.Burst = 1
+	f.Rate = f.Rate.Normal()
+	if f.Fair = f.Fair || f.Key != (KeyFlow{}); f.Fair {
+		f.Key = f.Key.Normal()
 	}
 	return f
+}
+
+// Normal returns r as engines keep it: the burst is 1 instead of 0.
+func (r Rate) Normal() Rate {
+	if r.N != 0 && r.Burst == 0 {
+		r.Burst = 1
+	}
+	return r
 }
 
 // Version returns a text that is different for another flow.
 func (f Flow) Version() string {
 	f = f.Normal()
-	return fmt.Sprintf("%d-%d-%d-%d", f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst)
+	text := fmt.Sprintf("%d-%s", f.Concurrency, f.Rate.version())
+	if f.Fair {
+		text += fmt.Sprintf("-%d-%s-%d", f.Key.Concurrency, f.Key.Rate.version(), f.Key.Weight)
+	}
+	return text
+}
+
+func (r Rate) version() string {
+	return fmt.Sprintf("%d-%d-%d", r.N, r.Per.Microseconds(), r.Burst)
 }
 
 // CheckFlow returns an ErrInvalid unless Store.SetFlow accepts f for the queue: f passes Check, and the queue is not
@@ -95,7 +125,10 @@ func (f Flow) Check() error {
 		return Field("concurrency", Invalid("concurrency is %d: must be 1 to %d, or 0 for no limit", f.Concurrency,
 			MaxConcurrency))
 	}
-	return Field("rate", f.Rate.Check())
+	if err := Field("rate", f.Rate.Check()); err != nil {
+		return err
+	}
+	return Field("key", f.Key.Check())
 }
 
 // Check returns an ErrInvalid unless r is the zero Rate or one that can be set.

@@ -38,7 +38,7 @@
 // it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue:
 // Send, Restore, Forward, follow-ups, SetPaused, SetDeadRetention, SetFlow and SetProperties. An engine itself refuses
 // input that could be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a
-// Retention, Flow, ListRequest or Action that fails its check, and a cursor that it did not return. All are ErrInvalid
+// Retention, Flow, KeyOverride, KeysRequest, ListRequest or Action that fails its check, and a cursor that it did not return. All are ErrInvalid
 // and change nothing.
 package store
 
@@ -82,6 +82,11 @@ type Store interface {
 	// start. Ready messages that a limit holds back are not more to claim: More does not tell of them. All other work
 	// of a Claim goes on while a limit holds messages back; messages that expired or cannot be read before the first
 	// one that is held back become dead.
+	//
+	// In a queue with a Fair Flow, it takes messages by turns of their keys; see there. Messages of keys that may not
+	// start are not more to claim either. The first message of a key whose turn has come dies if it has expired or
+	// cannot be read, and does not use up the turn. More is set too if unsorted messages are left and the limits of the
+	// queue allow a start.
 	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
 	// they have got successors since. It leaves out cancelled messages, which stay in the lease until the next Extend
@@ -204,8 +209,21 @@ type Store interface {
 	// that does not exist has the zero Flow. Flows are compared as Normal returns them.
 	//
 	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
-	// it to Burst of its intervals from now if that is earlier.
+	// it to Burst of its intervals from now if that is earlier. All this holds for the rate of each key too.
+	//
+	// A Flow that is not Fair removes all overrides of keys. Leases from before the queue was Fair, or from before it was
+	// not Fair in between, do not count for their keys.
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
+
+	// SetKeyFlow sets an override for one key of a Fair queue; the zero KeyOverride removes it. It returns the error of
+	// CheckKeyFlow, ErrNotFair if the queue is not Fair or does not exist, and ErrKeyFlows if more than MaxKeyFlows keys
+	// would have an override.
+	SetKeyFlow(ctx context.Context, queue, key string, o KeyOverride) error
+
+	// Keys returns up to req.Limit keys of a Fair queue with their states, in the order of their bytes. A page may have
+	// fewer keys although more follow; none follow an empty page. It is empty for a queue that is not Fair. It does not
+	// sort messages: only those that claims have sorted are counted.
+	Keys(ctx context.Context, queue string, req KeysRequest) ([]KeyState, error)
 
 	// SetProperties sets properties of the queue, which are named texts that the queue keeps for the code that uses
 	// it. An empty value removes a property. All are set and removed in one atomic step, which creates the queue if
@@ -354,6 +372,9 @@ type Claim struct {
 	Dropped []string
 	// Limited is set if the queue has a Flow. Its messages are claimed only for handlers that are free; see Ahead.
 	Limited bool
+	// Unsorted is set if ready messages of a Fair queue are left that do not take part in the turns yet. Another Claim
+	// sorts more of them, also one with Ahead = Max, which claims nothing.
+	Unsorted bool
 }
 
 // Retention limits the dead messages that a queue keeps. The zero value keeps all of them for ever.

@@ -144,6 +144,20 @@ func (a *flowArgs) check() error {
 	return store.CheckFlow(a.Queue, a.Flow)
 }
 
+func (a *keyFlowArgs) check() error {
+	if err := store.CheckQueue(a.Queue); err != nil {
+		return err
+	}
+	return store.CheckKeyFlow(a.Queue, a.Key, a.Override)
+}
+
+func (a *keysArgs) check() error {
+	if err := store.CheckQueue(a.Queue); err != nil {
+		return err
+	}
+	return a.Request.Check()
+}
+
 func (a *propertiesArgs) check() error {
 	for _, value := range a.Set {
 		if value != "" { // else it only removes, which creates no queue

@@ -108,6 +108,15 @@ func (c *Client) SetFlow(ctx context.Context, queue string, f store.Flow, former
 	return err
 }
 
+func (c *Client) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOverride) error {
+	_, err := invoke(ctx, c, opSetKeyFlow, &keyFlowArgs{queue, key, o})
+	return err
+}
+
+func (c *Client) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
+	return invoke(ctx, c, opKeys, &keysArgs{queue, req})
+}
+
 func (c *Client) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {

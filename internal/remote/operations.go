@@ -43,6 +43,14 @@ type (
 		Flow   store.Flow
 		Former *store.Flow
 	}
+	keyFlowArgs struct {
+		Queue, Key string
+		Override   store.KeyOverride
+	}
+	keysArgs struct {
+		Queue   string
+		Request store.KeysRequest
+	}
 	propertiesArgs struct {
 		Queue string
 		Set   map[string]string
@@ -249,6 +257,21 @@ var opSetFlow = &operation[flowArgs, none]{
 	change: func(a *flowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
 }
 
+var opSetKeyFlow = &operation[keyFlowArgs, none]{
+	name: "set_key_flow", kind: changes, check: (*keyFlowArgs).check,
+	run: func(ctx context.Context, s store.Store, a *keyFlowArgs) (none, error) {
+		return none{}, s.SetKeyFlow(ctx, a.Queue, a.Key, a.Override)
+	},
+	change: func(a *keyFlowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
+}
+
+var opKeys = &operation[keysArgs, []store.KeyState]{
+	name: "keys", kind: reads, check: (*keysArgs).check,
+	run: func(ctx context.Context, s store.Store, a *keysArgs) ([]store.KeyState, error) {
+		return s.Keys(ctx, a.Queue, a.Request)
+	},
+}
+
 var opSetProperties = &operation[propertiesArgs, none]{
 	name: "set_properties", kind: changes, check: (*propertiesArgs).check,
 	run: func(ctx context.Context, s store.Store, a *propertiesArgs) (none, error) {
@@ -372,7 +395,8 @@ var endpoints = func() map[string]endpoint {
 	for _, e := range []endpoint{
 		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList,
 		opRestore, opRemove,
-		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opSetProperties,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opSetKeyFlow,
+		opKeys, opSetProperties,
 		opProperties, opQueues,
 		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
 		opDeliver, opBackup,

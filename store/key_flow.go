@@ -1,0 +1,150 @@
+package store
+
+import "time"
+
+// Limits of the flow of keys.
+const (
+	MaxWeight   = 1000   // largest KeyFlow.Weight
+	MaxKeyFlows = 10_000 // keys of a queue that have a KeyOverride
+	MaxKeysPage = 500    // largest KeysRequest.Limit
+)
+
+// KeyFlow limits the messages of each key of a queue, and says how its keys share starts. Messages without a key take
+// turns as one key of weight 1 and have no limits of a key.
+//
+// A start of a message is allowed if the limits of the queue and those of its key allow it, and counts for both.
+type KeyFlow struct {
+	// Concurrency is how many messages of the key may be leased at once; see Flow.Concurrency, which says which messages
+	// count. A Forward waits for a key with all its slots taken.
+	Concurrency int
+	// Rate limits how many messages of the key may start in a span of time.
+	Rate Rate
+	// Weight is the key's share of the starts among the keys that wait, 1 to MaxWeight; 0 means 1.
+	Weight int
+}
+
+// KeyOverride is a limit of one key that differs from Flow.Key. A nil field inherits; a zero Concurrency or Rate is no
+// limit.
+type KeyOverride struct {
+	Concurrency *int
+	Rate        *Rate
+	Weight      *int
+}
+
+// KeyCounts counts the keys that wait in a Fair queue: they have ready messages that claims have sorted.
+type KeyCounts struct {
+	Waiting int64 // all that wait
+	Full    int64 // of them, the keys that wait for one of their slots
+	Resting int64 // of them, the keys that wait until their rate allows a start
+}
+
+// KeysRequest asks for keys of a queue. At most one of Key and Overridden is set.
+type KeysRequest struct {
+	Key        string // only this key, whether or not it waits; "" for all that wait
+	Overridden bool   // the keys with a KeyOverride, instead of those that wait
+	After      string // only keys behind this one, in the order of their bytes
+	Limit      int    // 1 to MaxKeysPage
+}
+
+// KeyState is the state of a key in a Fair queue.
+type KeyState struct {
+	Key      string
+	KeyFlow               // the limits in force, Normal; for messages without a key only a weight of 1
+	Override *KeyOverride // nil if there is none
+	Waiting  int64        // ready messages that claims have sorted
+	Since    time.Time    // when the first of them fell due; zero if none waits
+	Leased   int          // messages that count against Concurrency
+	// Next is when the rate of the key allows the next start: Now if a message may start at once, and zero without a
+	// rate.
+	Next time.Time
+	// Now is the engine's clock in whole microseconds.
+	Now time.Time
+}
+
+// Full reports whether all slots of the key are taken.
+func (s KeyState) Full() bool { return s.Concurrency > 0 && s.Leased >= s.Concurrency }
+
+// Resting reports whether the rate of the key allows no start now.
+func (s KeyState) Resting() bool { return s.Next.After(s.Now) }
+
+// Normal returns f as engines keep it: the weight is 1 instead of 0, and so is the burst of a rate.
+func (f KeyFlow) Normal() KeyFlow {
+	f.Rate = f.Rate.Normal()
+	f.Weight = max(1, f.Weight)
+	return f
+}
+
+// Of returns the limits of a key with the override, Normal.
+func (o *KeyOverride) Of(f KeyFlow) KeyFlow {
+	if o == nil {
+		return f.Normal()
+	}
+	if o.Concurrency != nil {
+		f.Concurrency = *o.Concurrency
+	}
+	if o.Rate != nil {
+		f.Rate = *o.Rate
+	}
+	if o.Weight != nil {
+		f.Weight = *o.Weight
+	}
+	return f.Normal()
+}
+
+// IsZero reports whether the override changes nothing, and thus is none.
+func (o *KeyOverride) IsZero() bool { return o == nil || *o == KeyOverride{} }
+
+// Check returns an ErrInvalid unless f can be set.
+func (f KeyFlow) Check() error {
+	if f.Concurrency < 0 || f.Concurrency > MaxConcurrency {
+		return Field("concurrency", Invalid("concurrency of each key is %d: must be 1 to %d, or 0 for no limit",
+			f.Concurrency, MaxConcurrency))
+	}
+	if err := Field("rate", f.Rate.Check()); err != nil {
+		return err
+	}
+	if f.Weight < 0 || f.Weight > MaxWeight {
+		return Field("weight", Invalid("weight is %d: must be 1 to %d, or 0 for 1", f.Weight, MaxWeight))
+	}
+	return nil
+}
+
+// CheckKeyFlow returns an ErrInvalid unless Store.SetKeyFlow accepts the override for a key of the queue.
+func CheckKeyFlow(queue, key string, o KeyOverride) error {
+	if err := CheckFlow(queue, Flow{}); err != nil {
+		return err
+	}
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	if o.Weight != nil && *o.Weight == 0 {
+		return Field("weight", Invalid("weight is 0: must be 1 to %d, or left out", MaxWeight))
+	}
+	return o.Of(KeyFlow{}).Check()
+}
+
+// ErrNotFair returns the ErrInvalid of an override in a queue that is not Fair.
+func ErrNotFair(queue string) error {
+	return Field("queue", Invalid("queue %q has no limits of keys: set its flow first, with Fair", queue))
+}
+
+// ErrKeyFlows returns the ErrInvalid of one override too many.
+func ErrKeyFlows(queue string) error {
+	return Field("key", Invalid("queue %q has limits for %d keys, which is the most: remove one", queue, MaxKeyFlows))
+}
+
+// Check returns an ErrInvalid unless Store.Keys accepts the request.
+func (r KeysRequest) Check() error {
+	if r.Limit < 1 || r.Limit > MaxKeysPage {
+		return Field("limit", Invalid("limit is %d: must be 1 to %d", r.Limit, MaxKeysPage))
+	}
+	if r.Key != "" && r.Overridden {
+		return Field("overridden", Invalid("overridden and a key are both given: give one of them"))
+	}
+	for _, key := range []string{r.Key, r.After} {
+		if err := Field("key", checkKey(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
