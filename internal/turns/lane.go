@@ -1,0 +1,100 @@
+package turns
+
+import (
+	"cmp"
+	"sort"
+
+	"github.com/tidwall/btree"
+)
+
+// lane holds the messages of a key that wait, in order of due time, then id. The zero lane is empty.
+type lane struct {
+	tree *btree.BTreeG[entry] // nil while the lane is empty
+}
+
+type entry struct {
+	due int64
+	id  string
+}
+
+func (e entry) less(f entry) bool {
+	return cmp.Or(cmp.Compare(e.due, f.due), cmp.Compare(e.id, f.id)) < 0
+}
+
+// add reports whether the message is new.
+func (l *lane) add(due int64, id string) bool {
+	if l.tree == nil {
+		l.tree = btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true})
+	}
+	_, replaced := l.tree.Set(entry{due, id})
+	return !replaced
+}
+
+func (l *lane) remove(due int64, id string) bool {
+	if l.tree == nil {
+		return false
+	}
+	_, removed := l.tree.Delete(entry{due, id})
+	if l.tree.Len() == 0 {
+		l.tree = nil
+	}
+	return removed
+}
+
+func (l *lane) has(due int64, id string) bool {
+	if l.tree == nil {
+		return false
+	}
+	_, ok := l.tree.Get(entry{due, id})
+	return ok
+}
+
+func (l *lane) len() int {
+	if l.tree == nil {
+		return 0
+	}
+	return l.tree.Len()
+}
+
+// first returns the first message of a lane that is not empty.
+func (l *lane) first() (due int64, id string) {
+	e, _ := l.tree.Min()
+	return e.due, e.id
+}
+
+// scores holds keys in order of their scores, then names.
+type scores struct {
+	tree *btree.BTreeG[*key]
+}
+
+func newScores() *scores {
+	less := func(k, l *key) bool {
+		return cmp.Or(cmp.Compare(k.score, l.score), cmp.Compare(k.name, l.name)) < 0
+	}
+	return &scores{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+}
+
+// move moves a key to another set, or out of all if to is nil.
+func (k *key) move(to *scores, score float64) {
+	if k.in == to && k.score == score {
+		return
+	}
+	if k.in != nil {
+		k.in.tree.Delete(k)
+	}
+	if k.in, k.score = to, score; to != nil {
+		to.tree.Set(k)
+	}
+}
+
+func (s *scores) len() int                   { return s.tree.Len() }
+func (s *scores) first() (*key, bool)        { return s.tree.Min() }
+func (s *scores) each(visit func(*key) bool) { s.tree.Scan(visit) }
+
+// below returns the number of keys with a lower score.
+func (s *scores) below(score float64) int {
+	return sort.Search(s.tree.Len(), func(i int) bool {
+		k, _ := s.tree.GetAt(i)
+		return k.score >= score
+	})
+}

@@ -1,0 +1,91 @@
+package turns
+
+import (
+	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/store"
+)
+
+// SetLimits sets the limits of all keys without an override. Waiting keys are looked at again by the next calls of Wake.
+func (o *Order) SetLimits(f store.KeyFlow) {
+	if f = f.Normal(); f == o.limits {
+		return
+	}
+	if (f.Rate.N == 0) != (o.limits.Rate.N == 0) {
+		o.rates++
+	}
+	o.limits = f
+	o.lookAgain()
+}
+
+// SetOverride sets the override of a key; the zero KeyOverride removes it.
+func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) {
+	k, was := o.keys[name], o.limits
+	if k != nil {
+		was = o.limitsOf(k)
+		o.convert(k, was, now)
+	}
+	if override.IsZero() {
+		o.overrides.Delete(name)
+	} else {
+		o.overrides.Set(name, override)
+	}
+	if k != nil {
+		l := o.limitsOf(k)
+		k.starts = k.starts.Changed(was.Rate, l.Rate, now)
+		k.n, k.rates = l.Rate.N, o.rates
+		o.place(k, now)
+	}
+}
+
+// Override returns the override of a key, or nil.
+func (o *Order) Override(name string) *store.KeyOverride {
+	if override, ok := o.overrides.Get(name); ok {
+		return &override
+	}
+	return nil
+}
+
+// Overrides returns the number of keys with an override.
+func (o *Order) Overrides() int { return o.overrides.Len() }
+
+// limitsOf returns the limits of a key.
+func (o *Order) limitsOf(k *key) store.KeyFlow { return o.Limits(k.name) }
+
+// Limits returns the limits of a key, Normal.
+func (o *Order) Limits(name string) store.KeyFlow {
+	if name == "" {
+		return store.KeyFlow{Weight: 1}
+	}
+	if o.overrides.Len() > 0 {
+		if override, ok := o.overrides.Get(name); ok {
+			return override.Of(o.limits)
+		}
+	}
+	return o.limits
+}
+
+// convert has the starts of a key follow a change of its rate, or of the clock. A rate that was set or removed since
+// begins with its full burst.
+func (o *Order) convert(k *key, l store.KeyFlow, now int64) {
+	switch {
+	case l.Rate.N == 0 || k.rates != o.rates && !o.ownRate(k):
+		k.starts = gcra.State{}
+	case k.n != l.Rate.N && k.starts.Part > 0: // parts of another size
+		k.starts = gcra.State{Micros: k.starts.Micros + 1}
+	}
+	k.starts.Start(l.Rate, now, 0)
+	k.n, k.rates = l.Rate.N, o.rates
+}
+
+func (o *Order) ownRate(k *key) bool {
+	override, _ := o.overrides.Get(k.name)
+	return override.Rate != nil
+}
+
+// lookAgain has Wake look at all keys that rest or are full.
+func (o *Order) lookAgain() {
+	if o.rests.len() > 0 {
+		o.stale = append(o.stale, o.rests)
+		o.rests = newScores()
+	}
+}

@@ -1,0 +1,97 @@
+package turns
+
+import (
+	"time"
+
+	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/store"
+)
+
+// Counts counts the keys that wait.
+func (o *Order) Counts(now int64) store.KeyCounts {
+	c := store.KeyCounts{Waiting: int64(o.waiting.Len())}
+	for _, s := range append([]*scores{o.rests}, o.stale...) {
+		rested, slotless := s.below(float64(now)+1), s.below(full)
+		c.Full += int64(s.len() - slotless)
+		c.Resting += int64(slotless - rested)
+	}
+	return c
+}
+
+// Keys returns a page of the keys with their states, as store.Store describes it.
+func (o *Order) Keys(now int64, req store.KeysRequest) (page []store.KeyState) {
+	add := func(name string) bool {
+		if name > req.After || name == "" && req.After == "" {
+			page = append(page, o.Key(now, name))
+		}
+		return len(page) < req.Limit
+	}
+	switch {
+	case req.Key != "":
+		add(req.Key)
+	case req.Overridden:
+		o.overrides.Ascend(req.After, func(name string, _ store.KeyOverride) bool { return add(name) })
+	default:
+		o.waiting.Ascend(req.After, add)
+	}
+	return page
+}
+
+// Key returns the state of a key.
+func (o *Order) Key(now int64, name string) store.KeyState {
+	s := store.KeyState{
+		Key: name, KeyFlow: o.Limits(name), Override: o.Override(name), Now: time.UnixMicro(now),
+	}
+	next := now
+	if k := o.keys[name]; k != nil {
+		next = o.next(k, s.KeyFlow, now)
+		s.Leased = k.leased
+		if s.Waiting = int64(k.lane.len()); s.Waiting > 0 {
+			due, _ := k.lane.first()
+			s.Since = store.Time(due)
+		}
+	}
+	if s.Rate.N != 0 {
+		s.Next = time.UnixMicro(next)
+	}
+	return s
+}
+
+// State is the part of the state of a key that an engine must keep, besides the leased messages, from which it finds
+// out again how many count.
+type State struct {
+	Starts gcra.State
+	N      int // the N of the rate that Starts is in parts of
+	Pass   float64
+}
+
+// Track has the Order remember which keys change, for Changes.
+func (o *Order) Track() { o.changed = map[string]struct{}{} }
+
+// Changes calls f for each key with a state that may have changed since the last call, and with nil for a key that was
+// forgotten.
+func (o *Order) Changes(f func(name string, s *State)) {
+	for name := range o.changed {
+		if k := o.keys[name]; k != nil {
+			f(name, &State{Starts: k.starts, N: k.n, Pass: k.pass})
+		} else {
+			f(name, nil)
+		}
+	}
+	clear(o.changed)
+}
+
+// Restore gives a key the state that Changes has returned. The engine then restores the counted messages with Hold, and
+// sorts messages.
+func (o *Order) Restore(now int64, name string, s State) {
+	k := o.key(name)
+	k.starts, k.n = s.Starts, s.N
+	o.setPass(k, s.Pass)
+	o.place(k, now)
+}
+
+// Pass returns the clock of the turns, for SetPass of an Order that is restored.
+func (o *Order) Pass() float64 { return o.pass }
+
+// SetPass sets the clock of an Order without messages.
+func (o *Order) SetPass(pass float64) { o.pass, o.highest = pass, max(o.highest, pass) }
