@@ -100,9 +100,9 @@ type progress struct {
 // nothing.
 func (conn *dedicatedConn) send(ctx context.Context, c *call) (*progress, error) {
 	w := c.confirmed
-	reply, reached, err := conn.sendAs(ctx, c, c.args)
+	reply, reached, err := conn.sendAs(ctx, c, c.arguments())
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args := append([]any(nil), c.args...)
+		args := append([]any(nil), c.arguments()...)
 		args[0], args[1] = "eval", c.script.body
 		reply, reached, err = conn.sendAs(ctx, c, args)
 	}

@@ -49,7 +49,7 @@ func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []st
 	cmds := make([]*redis.Cmd, len(reports))
 	for i := range reports {
 		calls[i] = s.reportCall(&reports[i])
-		cmds[i] = redis.NewCmd(ctx, calls[i].args...)
+		cmds[i] = redis.NewCmd(ctx, calls[i].arguments()...)
 		cmds[i].SetFirstKeyPos(3)
 	}
 	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error

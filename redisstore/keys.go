@@ -41,11 +41,25 @@ import (
 // and once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
 // fifteen; see propertiesKey, activityKey and onceKey.
 //
+// A queue with a flow may have seven more keys, the ones of flowKeyNames, which only the rendering of scripts for such
+// queues receives, behind the fifteen; see lua/_lanes.lua.
+//
 // Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
 // atomically with a queue; see runRegistered and Delete. A third one, <prefix>processes, has the processes that wait;
 // see lua/beat.lua.
 var keyNames = [...]string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup", "meta",
 	"sessions", "old_sessions", "buckets", "bucket_starts", "bucket_counts", "wake", "groups"}
+
+// flowKeyNames are the keys of keys and their turns.
+//
+//	lanes       zset  key, due, id, all with score 0  sorted messages
+//	key_states  hash  key → state                     slots, rate and pass of a key
+//	turns       zset  key → pass                      keys that wait and may go
+//	rests       zset  key → ms of the next start      keys that wait for their rate, or for a slot
+//	old_rests   zset  the same, from before           rests before the last change of limits
+//	forget      zset  key → ms                        when to look whether the state of a key is needed
+//	key_flows   hash  key → limits                    overrides
+var flowKeyNames = [...]string{"lanes", "key_states", "turns", "rests", "old_rests", "forget", "key_flows"}
 
 // propertiesKey is the name of the key that has the properties of a queue.
 const propertiesKey = "properties"
@@ -60,7 +74,7 @@ const (
 )
 
 // allKeyNames are the names of all keys of a queue.
-var allKeyNames = append(keyNames[:], propertiesKey, activityKey, onceKey, oldOnceKey)
+var allKeyNames = slices.Concat(keyNames[:], flowKeyNames[:], []string{propertiesKey, activityKey, onceKey, oldOnceKey})
 
 // maxNames is about how many names of queues a process remembers. A process that uses more forgets all of them now and
 // then.
@@ -75,6 +89,7 @@ type keyTable struct {
 
 type queueKeys struct {
 	args   []any // as command arguments
+	limits []any // the same of flowKeyNames
 	wake   string
 	common [commonCases]commonUse
 	flow   atomic.Bool   // the queue had a flow at the last call; see rendering.go
@@ -90,6 +105,9 @@ func (t *keyTable) of(queue string) *queueKeys {
 	keys.wake = t.key(queue, "wake")
 	for _, name := range keyNames {
 		keys.args = append(keys.args, t.key(queue, name))
+	}
+	for _, name := range flowKeyNames {
+		keys.limits = append(keys.limits, t.key(queue, name))
 	}
 	for i, script := range commonScripts {
 		for _, name := range script.keys {

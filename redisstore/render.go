@@ -20,7 +20,7 @@ type renderer struct {
 func newRenderer(clock string, constants map[string]string, flow bool) renderer {
 	if flow {
 		constants = maps.Clone(constants)
-		constants["FORMAT"] = constants["FLOW_FORMAT"]
+		constants["FORMAT"], constants["QUEUE_KEYS"] = constants["FLOW_FORMAT"], constants["FLOW_QUEUE_KEYS"]
 	}
 	return renderer{constants: constants, clock: cmp.Or(clock, serverTime), flow: flow, texts: map[string]string{}}
 }
@@ -30,7 +30,7 @@ func (r renderer) script(name string) *script {
 	r.keys = keysOfCommon(name)
 	body := r.render(name+".lua", map[string]bool{})
 	sum := sha1.Sum([]byte(body))
-	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:])}
+	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:]), limits: r.flow}
 }
 
 const includeMark = "--@include " // starts the line of an include, before its name

@@ -35,7 +35,6 @@ func (s *Store) do(ctx context.Context, c *call) (any, error) {
 // doRendering executes a call once.
 func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 	c.choose()
-	c.args[1] = c.script.sha
 	if c.confirmed != nil {
 		return s.doDurably(ctx, c)
 	}
@@ -51,9 +50,26 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 	}
 	c.common = nil
 	if c.limited() && c.flowArg != nil {
-		return s.execute(ctx, c.script, append(slices.Clone(c.args), c.flowArg))
+		return s.execute(ctx, c.script, append(c.arguments(), c.flowArg))
 	}
-	return s.execute(ctx, c.script, c.args)
+	return s.execute(ctx, c.script, c.arguments())
+}
+
+// arguments returns the arguments for the rendering that choose has set. The rendering for queues with a flow has more
+// keys for each queue.
+func (c *call) arguments() []any {
+	c.args[1] = c.script.sha
+	if !c.script.limits || len(c.queues) == 0 {
+		return c.args
+	}
+	args := make([]any, 3, len(c.args)+len(c.queues)*len(flowKeyNames)+1)
+	copy(args, c.args)
+	args[2] = c.args[2].(int) + len(c.queues)*len(flowKeyNames)
+	for i, keys := range c.queues {
+		from := 3 + i*len(keyNames)
+		args = append(append(args, c.args[from:from+len(keyNames)]...), keys.limits...)
+	}
+	return append(args, c.args[3+len(c.queues)*len(keyNames):]...)
 }
 
 // choose sets the rendering of the script of a call.

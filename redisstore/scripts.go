@@ -51,6 +51,7 @@ var luaConstants = map[string]string{
 	"CONFLICT":            strconv.Itoa(replyConflict),
 	"UNMET":               strconv.Quote("unmet"), // recorded of a request in place of CONFLICT
 	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
+	"FLOW_QUEUE_KEYS":     strconv.Itoa(len(keyNames) + len(flowKeyNames)),
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BY_ID":           strconv.Itoa(maxByID),
@@ -89,6 +90,8 @@ var luaConstants = map[string]string{
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_BYTES":     "1572864",          // of leases of 100,000 messages, about
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
+	"SORTED":              "1125899906842624", // 2^50: added to the due times of sorted messages
+	"FULL":                "9007199254740992", // 2^53: later than every time
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
 	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),
@@ -119,6 +122,8 @@ type script struct {
 	body string
 	sha  string
 	flow func() *script // its rendering for queues with a flow; nil if there is no other
+
+	limits bool // it is the rendering for queues with a flow, which receives the keys of flowKeyNames
 }
 
 // scripts are the scripts of lua/ by name. Files with names that start with "_" are only included.

@@ -168,7 +168,7 @@ func (s *Store) send(
 // pack packs messages that are due far ahead and were sent one by one. If it fails, a later send does it.
 func (s *Store) pack(ctx context.Context, queue string) {
 	c := s.newCall("pack", queue, 0)
-	if _, err := s.execute(ctx, c.script, c.args); err != nil {
+	if _, err := s.execute(ctx, c.script, c.arguments()); err != nil {
 		s.log.DebugContext(ctx, "packing messages failed", "queue", queue, "error", err)
 	}
 }

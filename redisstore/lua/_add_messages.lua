@@ -13,8 +13,15 @@
 --@include groups
 -- use makes a queue the one that all functions work on. from is where its keys begin in KEYS.
 local function use(from)
+--@plain
   DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS, BUCKET_STARTS,
     BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS, from, from + QUEUE_KEYS - 1)
+--@end
+--@flow
+  DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS, BUCKET_STARTS,
+    BUCKET_COUNTS, WAKE, GROUPS, LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS =
+    unpack(KEYS, from, from + QUEUE_KEYS - 1)
+--@end
 end
 
 -- plan_add reads the keys for adding messages to the current queue, and returns a function that adds them, without
