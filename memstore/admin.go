@@ -142,7 +142,7 @@ func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk
 		m.deadReason, m.diedAt, m.lastError, m.attempts = "", 0, "", 0
 		m.delivered = true // its expiry no longer counts
 		m.due = q.dueAt(now, due)
-		q.due.add(m.due, m.ID)
+		q.wait(m)
 	})
 }
 

@@ -67,7 +67,7 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	case m == nil:
 		m = &message{Message: fresh, due: q.dueAt(now, out.Due)}
 		q.add(m)
-		q.due.add(m.due, m.ID)
+		q.wait(m)
 		return store.SendResult{}
 	case m.lease != nil && out.OnDuplicate.Mode == store.DuplicateFollow:
 		return q.follow(now, m, fresh, out)
@@ -78,7 +78,7 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	case out.OnDuplicate.Unchanged != nil && !q.get(now, m.ID).Same(out.OnDuplicate.Unchanged):
 		return store.SendResult{Err: store.ErrConflict}
 	}
-	q.due.remove(m.due, m.ID)
+	q.unwait(m)
 	q.erase(m)
 	if !m.SentAt.IsZero() {
 		fresh.SentAt = m.SentAt
@@ -92,7 +92,7 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	}
 	m.Message, m.raw = fresh, nil
 	q.add(m)
-	q.due.add(m.due, m.ID)
+	q.wait(m)
 	return store.SendResult{Replaced: true}
 }
 
@@ -107,7 +107,9 @@ func (q *queue) follow(now int64, m *message, fresh store.Message, out *store.Ou
 	if !replaced || !out.OnDuplicate.KeepDue {
 		m.due = q.dueAt(now, out.Due)
 	}
-	*m = message{Message: fresh, due: m.due, epoch: m.epoch, lease: m.lease, follows: true}
+	*m = message{
+		Message: fresh, due: m.due, epoch: m.epoch, lease: m.lease, leasedKey: m.leasedKey, follows: true,
+	}
 	q.add(m)
 	q.held.add(m.due, m.ID)
 	return store.SendResult{Follows: true, Replaced: replaced}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -21,7 +22,7 @@ func (s *Store) SetFlow(ctx context.Context, queueName string, f store.Flow, for
 			return store.ErrConflict
 		}
 		q.exists = true
-		q.flow.set(f.Normal(), q.micros)
+		q.setFlow(f.Normal())
 		s.data.notify(queueName)
 		return nil
 	})
@@ -34,6 +35,9 @@ func (q *queue) flowState() (state store.FlowState) {
 		return state
 	}
 	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.counted, Now: time.UnixMicro(q.micros)}
+	if q.flow.Fair {
+		state.Keys = q.flow.keys.Counts(q.micros)
+	}
 	if q.flow.Rate.N != 0 {
 		state.Next = time.UnixMicro(q.flow.starts.Next(q.flow.Rate, q.micros))
 	}
@@ -47,28 +51,27 @@ type flow struct {
 	counted    int // messages that count against Concurrency
 	// number counts how often the queue got limits or lost them. Only leases with the present number count.
 	number int64
+	keys   *turns.Order // the ready messages that claims have sorted by key; nil unless the queue is Fair
+	// unsorted holds the other messages of due; it is empty unless the queue is Fair.
+	unsorted index
+	keyed    int64 // as number, of Fair; 0 while the queue is not Fair
+	keyeds   int64 // how often the queue became Fair
 	// promises are the waiters that were woken and have not claimed yet: when the promise of each ends.
 	promises []time.Time
 }
 
-func (f *flow) set(to store.Flow, micros int64) {
-	was := f.Limited()
-	f.starts = f.starts.Changed(f.Rate, to.Rate, micros)
+func (q *queue) setFlow(to store.Flow) {
+	f, was := &q.flow, q.flow.Flow
+	f.starts = f.starts.Changed(f.Rate, to.Rate, q.micros)
 	f.Flow = to
-	if f.Limited() != was {
+	if f.Limited() != was.Limited() {
 		f.number, f.counted = f.number+1, 0
 	}
+	q.setFair(was.Fair)
 }
 
 // counts reports whether the messages of a lease count.
 func (f *flow) counts(l *lease) bool { return f.Limited() && l.flow == f.number }
-
-// free says that n messages of a lease do not count any more.
-func (f *flow) free(l *lease, n int) {
-	if f.counts(l) {
-		f.counted -= n
-	}
-}
 
 // slots returns how many more messages may be leased.
 func (f *flow) slots() int {
@@ -93,6 +96,9 @@ func (q *queue) most(req store.ClaimRequest, forwards bool) int {
 // nextStart returns the time in microseconds when a message may start, unless the queue is paused.
 func (q *queue) nextStart(forwards bool) int64 {
 	due := micros(q.due.first().at)
+	if q.flow.Fair {
+		due = min(micros(q.flow.unsorted.first().at), q.flow.keys.Next(q.micros))
+	}
 	switch {
 	case !q.flow.Limited() || due == never:
 		return due
@@ -107,7 +113,11 @@ func (q *queue) work() int {
 	if q.paused {
 		return 0
 	}
-	ready := min(q.due.before(q.micros/1000+1), store.MaxBatch, q.flow.slots())
+	ready := q.due.before(q.micros/1000 + 1)
+	if q.flow.Fair {
+		ready = q.keysReady()
+	}
+	ready = min(ready, store.MaxBatch, q.flow.slots())
 	return q.flow.starts.May(q.flow.Rate, q.micros, ready)
 }
 

@@ -1,17 +1,116 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
+	"math"
 
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
 // SetKeyFlow implements store.Store.
-func (s *Store) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOverride) error {
-	return store.ErrUnsupported
+func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.KeyOverride) error {
+	if err := store.CheckKeyFlow(queueName, key, o); err != nil {
+		return err
+	}
+	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+		if !q.flow.Fair {
+			return store.ErrNotFair(queueName)
+		}
+		adds := !o.IsZero() && q.flow.keys.Override(key) == nil
+		if adds && q.flow.keys.Overrides() >= store.MaxKeyFlows {
+			return store.ErrKeyFlows(queueName)
+		}
+		q.flow.keys.SetOverride(q.micros, key, o)
+		s.data.notify(queueName)
+		return nil
+	})
+	return cmp.Or(err, refused)
 }
 
 // Keys implements store.Store.
-func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
-	return nil, store.ErrUnsupported
+func (s *Store) Keys(ctx context.Context, queueName string, req store.KeysRequest) ([]store.KeyState, error) {
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	return view(ctx, s, queueName, func(q *queue, _ int64) []store.KeyState {
+		if !q.flow.Fair {
+			return nil
+		}
+		return q.flow.keys.Keys(q.micros, req)
+	})
+}
+
+// setFair follows a change of the flow. The messages of a queue that is not Fair any more are only in due.
+func (q *queue) setFair(was bool) {
+	f := &q.flow
+	switch {
+	case f.Fair && was:
+		f.keys.SetLimits(f.Key)
+		f.keys.Wake(q.micros, math.MaxInt)
+	case f.Fair:
+		f.keyeds++
+		f.keys, f.unsorted, f.keyed = turns.New(f.Key), index{q.due.tree.Copy()}, f.keyeds
+	default:
+		f.keys, f.unsorted, f.keyed = nil, index{}, 0
+	}
+}
+
+// sort sorts all ready messages by key, and lets keys that have rested take turns.
+func (q *queue) sort(now int64) {
+	for {
+		e := q.flow.unsorted.first()
+		if e.at > now {
+			break
+		}
+		q.flow.unsorted.remove(e.at, e.id)
+		q.flow.keys.Sort(q.micros, q.messages[e.id].inLane())
+	}
+	q.flow.keys.Wake(q.micros, math.MaxInt)
+}
+
+// inLane returns the message as it is sorted.
+func (m *message) inLane() turns.Message { return turns.Message{Key: m.Key, Due: m.due, ID: m.ID} }
+
+// head returns the next message that a claim takes, if the limits of its key allow a start.
+func (q *queue) head(now int64) *message {
+	if q.flow.Fair {
+		next, _ := q.flow.keys.Head(q.micros)
+		return q.messages[next.ID]
+	}
+	if e := q.due.first(); e.at <= now {
+		return q.messages[e.id]
+	}
+	return nil
+}
+
+// keysReady returns how many messages of a Fair queue the limits of their keys allow to start. Messages to sort count as
+// one: the claim that sorts them finds out how many may start.
+func (q *queue) keysReady() int {
+	q.flow.keys.Wake(q.micros, math.MaxInt)
+	n := q.flow.keys.May(q.micros, store.MaxBatch)
+	if q.flow.unsorted.first().at <= q.micros/1000 {
+		n++
+	}
+	return n
+}
+
+// free says that a message of a lease does not count any more.
+func (q *queue) free(l *lease, key string) {
+	if q.flow.counts(l) {
+		q.flow.counted--
+	}
+	if q.flow.Fair && l.keyed == q.flow.keyed {
+		q.flow.keys.Free(q.micros, key, 1)
+	}
+}
+
+// freeCancelled says that the cancelled messages of a lease do not count any more, and returns their receipts.
+func (q *queue) freeCancelled(l *lease) (receipts []store.Receipt) {
+	for _, c := range l.cancelled {
+		q.free(l, c.key)
+		receipts = append(receipts, c.Receipt)
+	}
+	return receipts
 }

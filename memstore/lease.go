@@ -12,8 +12,15 @@ type lease struct {
 	deadline  int64
 	uncounted bool
 	flow      int64 // the number of the flow that its messages count for, or 0
+	keyed     int64 // the same of the limits of keys
 	members   map[string]*message
-	cancelled []store.Receipt // members cancelled since the last Extend
+	cancelled []cancelled // since the last Extend
+}
+
+// cancelled is a member of a lease that was cancelled.
+type cancelled struct {
+	store.Receipt
+	key string // at the claim
 }
 
 // reap ends expired leases, until it has handled a bounded number of messages. It returns the ids of the messages that
@@ -26,10 +33,11 @@ func (q *queue) reap(now int64) (died []string) {
 		}
 		l := q.leases[e.id]
 		handled += 1 + len(l.members)
-		q.flow.free(l, len(l.members)+len(l.cancelled))
+		q.freeCancelled(l)
 		for _, m := range l.members {
+			q.free(l, m.leasedKey)
 			if q.unhold(m) || l.uncounted {
-				q.due.add(m.due, m.ID)
+				q.wait(m)
 				continue
 			}
 			m.delivered = true
@@ -38,7 +46,7 @@ func (q *queue) reap(now int64) (died []string) {
 			m.lastError = store.LeaseExpiredText
 			m.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), m.attempts), m.failures)
 			if m.attemptsLeft() {
-				q.due.add(m.due, m.ID)
+				q.wait(m)
 				continue
 			}
 			q.die(now, m, store.DeadLeaseExpired)
@@ -51,9 +59,12 @@ func (q *queue) reap(now int64) (died []string) {
 
 // hold moves a ready message into a lease.
 func (q *queue) hold(m *message, l *lease) store.Claimed {
+	if q.flow.Fair {
+		q.flow.keys.Start(q.micros, m.inLane(), l.keyed != 0)
+	}
 	q.due.remove(m.due, m.ID)
 	q.held.add(m.due, m.ID)
-	m.lease = l
+	m.lease, m.leasedKey = l, m.Key
 	l.members[m.ID] = m
 	if q.flow.counts(l) {
 		q.flow.counted++
@@ -101,7 +112,8 @@ func (q *queue) current(now int64, id string) *lease {
 
 // lose has the holder of a message learn that it was cancelled.
 func (l *lease) lose(m *message) {
-	l.cancelled = append(l.cancelled, store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch})
+	r := store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch}
+	l.cancelled = append(l.cancelled, cancelled{r, m.leasedKey})
 }
 
 func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
@@ -118,12 +130,12 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		return store.SettleResult{Err: store.ErrLeaseLost}
 	}
 	follows := q.unhold(m)
-	q.flow.free(l, 1)
+	q.free(l, m.leasedKey)
 	if len(l.members) == 0 && len(l.cancelled) == 0 {
 		q.endLease(l)
 	}
 	if follows {
-		q.due.add(m.due, m.ID)
+		q.wait(m)
 		if s.Action == store.Ack {
 			return store.SettleResult{}
 		}
@@ -167,18 +179,18 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		m.failures, m.lastError = failures, store.CutReason(s.Reason)
 		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	}
-	q.due.add(m.due, m.ID)
+	q.wait(m)
 	return store.SettleResult{State: m.state(now)}
 }
 
 // learn says that the holder of a message that counts has learned that it was cancelled, if it was.
 func (q *queue) learn(l *lease, r *store.Receipt) {
-	i := slices.IndexFunc(l.cancelled, func(c store.Receipt) bool { return c.ID == r.ID && c.Epoch == r.Epoch })
+	i := slices.IndexFunc(l.cancelled, func(c cancelled) bool { return c.ID == r.ID && c.Epoch == r.Epoch })
 	if i < 0 || !q.flow.counts(l) {
 		return
 	}
+	q.free(l, l.cancelled[i].key)
 	l.cancelled = slices.Delete(l.cancelled, i, i+1)
-	q.flow.free(l, 1)
 	if len(l.members) == 0 && len(l.cancelled) == 0 {
 		q.endLease(l)
 	}
@@ -196,9 +208,8 @@ func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
 	if l == nil {
 		return store.ExtendResult{Err: store.ErrLeaseLost}
 	}
-	lost := l.cancelled
+	lost := q.freeCancelled(l)
 	l.cancelled = nil
-	q.flow.free(l, len(lost))
 	if len(l.members) == 0 {
 		q.deadlines.remove(l.deadline, l.id)
 		delete(q.leases, l.id)

@@ -73,7 +73,8 @@ type message struct {
 	epoch     int64 // counts the leases it has left; part of the receipt
 	delivered bool  // came back other than by Release, or was replayed: it no longer expires
 	lease     *lease
-	follows   bool // it is in its lease for the message that it follows
+	leasedKey string // the key at the claim; a successor may have another one
+	follows   bool   // it is in its lease for the message that it follows
 
 	lastError  string
 	failures   []store.Failure
@@ -157,8 +158,24 @@ func (q *queue) sendOne(now int64, out *store.Outgoing) store.SendResult {
 	}
 	m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
 	q.add(m)
-	q.due.add(m.due, m.ID)
+	q.wait(m)
 	return store.SendResult{}
+}
+
+// wait adds a message that is scheduled or ready.
+func (q *queue) wait(m *message) {
+	q.due.add(m.due, m.ID)
+	if q.flow.Fair {
+		q.flow.unsorted.add(m.due, m.ID)
+	}
+}
+
+// unwait takes out a message that was scheduled or ready.
+func (q *queue) unwait(m *message) {
+	q.due.remove(m.due, m.ID)
+	if q.flow.Fair && !q.flow.keys.Remove(q.micros, m.inLane()) {
+		q.flow.unsorted.remove(m.due, m.ID)
+	}
 }
 
 // add adds a message, which the caller adds to another index too.
@@ -223,19 +240,21 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		members: map[string]*message{},
 	}
 	if c.Limited && !forwards {
-		l.flow = q.flow.number
+		l.flow, l.keyed = q.flow.number, q.flow.keyed
 	}
 	most := q.most(req, forwards)
+	if q.flow.Fair && !q.paused {
+		q.sort(now)
+	}
 	size, dying := 0, 0
 	for !q.paused && len(c.Messages) < req.Max && dying < store.MaxBatch {
-		e := q.due.first()
-		if e.at > now {
+		m := q.head(now)
+		if m == nil {
 			break
 		}
-		m := q.messages[e.id]
 		if m.raw != nil {
 			dying++
-			q.due.remove(m.due, m.ID)
+			q.unwait(m)
 			m.lastError = store.UnreadableText
 			q.die(now, m, store.DeadUnreadable)
 			c.Died = append(c.Died, m.ID)
@@ -243,7 +262,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		}
 		if m.expired(now) {
 			dying++
-			q.due.remove(m.due, m.ID)
+			q.unwait(m)
 			m.lastError = store.ExpiredText
 			q.die(now, m, store.DeadExpired)
 			c.Died = append(c.Died, m.ID)
@@ -313,7 +332,7 @@ func (q *queue) remove(m *message) {
 	case m.deadReason != "":
 		q.dead.remove(m.diedAt, m.ID)
 	default:
-		q.due.remove(m.due, m.ID)
+		q.unwait(m)
 	}
 }
 
@@ -343,8 +362,8 @@ func (q *queue) reschedule(now int64, id string, due store.Due) error {
 	case m.deadReason != "":
 		return store.ErrDead
 	}
-	q.due.remove(m.due, id)
+	q.unwait(m)
 	m.due = q.dueAt(now, due)
-	q.due.add(m.due, id)
+	q.wait(m)
 	return nil
 }

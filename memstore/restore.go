@@ -29,7 +29,7 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 		if info.State == store.StateDead {
 			q.die(min(store.UnixMillis(info.DiedAt), now), m, info.DeadReason)
 		} else {
-			q.due.add(m.due, m.ID)
+			q.wait(m)
 		}
 		return store.SendResult{}
 	})

@@ -27,7 +27,7 @@ func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) 
 	if override.IsZero() {
 		o.overrides.Delete(name)
 	} else {
-		o.overrides.Set(name, override)
+		o.overrides.Set(name, clone(override))
 	}
 	if k != nil {
 		l := o.limitsOf(k)
@@ -39,10 +39,26 @@ func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) 
 
 // Override returns the override of a key, or nil.
 func (o *Order) Override(name string) *store.KeyOverride {
-	if override, ok := o.overrides.Get(name); ok {
-		return &override
+	override, ok := o.overrides.Get(name)
+	if !ok {
+		return nil
 	}
-	return nil
+	override = clone(override)
+	return &override
+}
+
+// clone copies the fields, so that no caller shares them with the Order.
+func clone(o store.KeyOverride) store.KeyOverride {
+	return store.KeyOverride{Concurrency: clonePointer(o.Concurrency), Rate: clonePointer(o.Rate),
+		Weight: clonePointer(o.Weight)}
+}
+
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // Overrides returns the number of keys with an override.
