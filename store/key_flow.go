@@ -117,8 +117,8 @@ func CheckKeyFlow(queue, key string, o KeyOverride) error {
 	if err := CheckKey(key); err != nil {
 		return err
 	}
-	if o.Weight != nil && *o.Weight == 0 {
-		return Field("weight", Invalid("weight is 0: must be 1 to %d, or left out", MaxWeight))
+	if o.Weight != nil && *o.Weight < 1 { // which Of would take for 1
+		return Field("weight", Invalid("weight is %d: must be 1 to %d, or left out", *o.Weight, MaxWeight))
 	}
 	return o.Of(KeyFlow{}).Check()
 }

@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"days ahead", daysAheadRules},
 		{"wait", waitRules},
 		{"flow", flowRules},
+		{"flow of keys", keyFlowRules},
 		{"concurrency", concurrencyRules},
 	}
 	for _, group := range groups {
