@@ -10,7 +10,8 @@ import (
 )
 
 // keyFlowRules are the rules of turns and of limits of keys.
-var keyFlowRules = slices.Concat(keySettingRules, overrideRules, keyConcurrencyRules, keyLearningRules)
+var keyFlowRules = slices.Concat(keySettingRules, overrideRules, keyConcurrencyRules, keyLearningRules,
+	keyRateRules, fairRules)
 
 func keyConcurrency(n int) store.Flow { return store.Flow{Key: store.KeyFlow{Concurrency: n}} }
 
