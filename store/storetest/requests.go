@@ -26,6 +26,14 @@ func RunRequests(
 		s, again := open(t)
 		requestEnv{t, s}.repeatLimitedClaim(again)
 	})
+	t.Run("claim of a queue with limits of keys", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatKeyedClaim(again)
+	})
+	t.Run("set key flow", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatKeyFlow(again)
+	})
 	for name, call := range requestCalls {
 		if slices.Contains(except, name) {
 			continue
