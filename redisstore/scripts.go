@@ -55,10 +55,16 @@ var luaConstants = map[string]string{
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BY_ID":           strconv.Itoa(maxByID),
-	"MAX_DROPPED":         "200",     // dead messages that a claim drops
-	"MAX_HELD_BACK":       "20",      // messages that a claim looks at while limits hold them back
-	"HELD_BACK_BYTES":     "32768",   // of these, about, or one message
-	"MAX_PURGED_LEASED":   "2000",    // messages that still count after a purge of everything
+	"MAX_DROPPED":         "200",   // dead messages that a claim drops
+	"MAX_HELD_BACK":       "20",    // messages that a claim looks at while limits hold them back
+	"HELD_BACK_BYTES":     "32768", // of these, about, or one message
+	"MAX_PURGED_LEASED":   "2000",  // messages that still count after a purge of everything
+	"MAX_PURGED_KEYS":     "2000",  // keys that a purge of everything takes out of their turns
+	"MAX_UNSORTED":        "500",   // sorted messages that one call makes plain ready ones
+	"MAX_WOKEN":           "250",   // keys that one call looks at after a change of limits
+	"MAX_KEY_FLOWS":       strconv.Itoa(store.MaxKeyFlows),
+	"MAX_KEYS_LOOKED":     "5000",    // entries of lanes that one call looks at to count them, about
+	"MAX_LANE_LOOKED":     "100",     // of these, of each key
 	"MAX_PROMOTED":        "400",     // messages of overdue buckets that a claim promotes, about
 	"CLAIM_BYTES":         "1310720", // of messages that a claim returns
 	"RECORD_BYTES":        "262144",  // of records of these messages, about
@@ -133,7 +139,7 @@ type scripts map[string]*script
 var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
 
 // forEveryQueue are scripts with a single rendering, with the parts for flows, which work on queues of every format.
-var forEveryQueue = map[string]bool{"set_flow": true, "recount": true}
+var forEveryQueue = map[string]bool{"set_flow": true, "finish_flow": true, "set_key_flow": true, "recount": true}
 
 // serverTime is how scripts read the clock.
 const serverTime = "redis.call('TIME')"

@@ -374,6 +374,17 @@ var calls = []struct {
 	{"set a flow", func(ctx context.Context, x *populatedQueue) error {
 		return x.s.SetFlow(ctx, x.queue, store.Flow{Concurrency: 9, Rate: store.Rate{N: 3, Per: time.Second}}, nil)
 	}},
+	{"set limits of keys", func(ctx context.Context, x *populatedQueue) error {
+		return x.s.SetFlow(ctx, x.queue, store.Flow{Key: store.KeyFlow{Concurrency: 9}}, nil)
+	}},
+	{"set limits of a key", func(ctx context.Context, x *populatedQueue) error {
+		one := 1
+		err := x.s.SetKeyFlow(ctx, x.queue, "rests", store.KeyOverride{Concurrency: &one})
+		if errors.Is(err, store.ErrInvalid) { // the queue is not Fair
+			return nil
+		}
+		return err
+	}},
 	{"remove a flow", func(ctx context.Context, x *populatedQueue) error {
 		return x.s.SetFlow(ctx, x.queue, store.Flow{}, nil)
 	}},
@@ -439,6 +450,9 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 
 // fullFlow is a flow with as many slots as newPopulatedQueue takes.
 var fullFlow = store.Flow{Concurrency: 7, Rate: store.Rate{N: 1000, Per: time.Second, Burst: 1000}}
+
+// fairFlow is one whose keys take turns.
+var fairFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Rate: fullFlow.Rate}}
 
 // populateQueue is newPopulatedQueue for a queue with a flow.
 func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow store.Flow) *populatedQueue {
@@ -520,6 +534,15 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 	for _, info := range infos {
 		x.infos = append(x.infos, *info)
 	}
+	if flow.Fair {
+		q := &limitedQueue{t, x.s, rdb, queue}
+		q.sort("", "ready", "expired")
+		must(rdb.ZAdd(ctx, q.key("rests"), redis.Z{Score: 3e15, Member: "rests"}).Err())
+		must(rdb.ZAdd(ctx, q.key("old_rests"), redis.Z{Score: 3e15, Member: "old"}).Err())
+		must(rdb.ZAdd(ctx, q.key("forget"), redis.Z{Score: 1, Member: "forget"}).Err())
+		must(rdb.HSet(ctx, q.key("key_states"), "rests", "1\t5\t0\t1000\t3").Err())
+		must(x.s.SetKeyFlow(ctx, queue, "other", store.KeyOverride{Rate: &store.Rate{}}))
+	}
 	return x
 }
 
@@ -548,13 +571,18 @@ func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]stri
 func TestNoScriptFailsHalfway(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { noScriptFailsHalfway(t, store.Flow{}) })
 	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
+	t.Run("fair", func(t *testing.T) { noScriptFailsHalfway(t, fairFlow) })
 }
 
 func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	rdb := redistest.Shared(t).Client(t)
 	kind := flow.Version()
+	names := allKeyNames
+	if flow.Fair {
+		names = append([]string{"due"}, flowKeyNames[:]...)
+	}
 	for i, c := range calls {
-		for _, name := range allKeyNames {
+		for _, name := range names {
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
 				x := populateQueue(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name), flow)
 				key := DefaultPrefix + "{" + x.queue + "}:" + name

@@ -13,6 +13,9 @@
 --@include read_envelope
 --@include session
 --@include reply_states
+--@flow
+--@include sorted
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
 local now = read_clock()
@@ -42,7 +45,12 @@ for i = 1, #ARGV - 3 do
       end
     end
     if due[i] then
+--@plain
       state = tonumber(due[i]) > now and 'scheduled' or 'ready'
+--@end
+--@flow
+      state = due_in(due[i]) > now and 'scheduled' or 'ready'
+--@end
       due_removed[#due_removed + 1] = id
     elseif dead[i] then
       state = 'dead'

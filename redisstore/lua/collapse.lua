@@ -31,6 +31,9 @@
 --@include update_meta
 --@include groups
 --@include once
+--@flow
+--@include sorted
+--@end
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -61,7 +64,12 @@ local any_packed = buckets.packed > 0
 local function state_of(i, value, mode)
   if not value then return dedup[i] and tonumber(dedup[i]) > now and 'x' or 's' end
   if mode == 'keep' then return 'x' end
+--@plain
   if due[i] then return 'r', tonumber(due[i]) end
+--@end
+--@flow
+  if due[i] then return 'r', due_in(due[i]) end
+--@end
   if dead[i] then return 'd' end
   local at, b
   if any_packed then at, b = buckets.find(ids[i], value) end

@@ -6,6 +6,9 @@
 --@include format
 --@include clock
 --@include buckets
+--@flow
+--@include sorted
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not reads(format) then return NEWER end
 local buckets = open_buckets(packed)
@@ -21,6 +24,9 @@ for i, id in ipairs(ARGV) do
       due = buckets.packed > 0 and buckets.find(id, value)
       due = due and string.format('%.0f', due)
     end
+--@flow
+    due = due_text_in(due)
+--@end
     reply[i + 1] = { value, due or false, died, record }
   else
     reply[i + 1] = { false, false, false, false }

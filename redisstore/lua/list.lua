@@ -9,6 +9,9 @@
 --@include clock
 --@include buckets
 --@include byte_order
+--@flow
+--@include sorted
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not reads(format) then return NEWER end
 local now = read_clock()
@@ -18,6 +21,7 @@ local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
 if ARGV[1] == 'ready' then to = math.min(to, now + 1) end
 
+--@plain
 local function below(score) -- messages with a lower score
   if score == -math.huge then return 0 end
   if score == math.huge then return redis.call('ZCARD', key) end
@@ -37,6 +41,42 @@ if last >= start then
   for i = 1, #range, 2 do found[#found + 1] = { tonumber(range[i + 1]), range[i], range[i + 1] } end
 end
 local ended = last >= stop - 1
+--@end
+--@flow
+local found, ended = {}, true -- messages of the page, and perhaps more: score, id, score as text
+
+-- below counts the messages with a lower score than base and score.
+local function below(score, base)
+  score = base + math.max(0, math.min(score, SORTED - 1))
+  return redis.call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
+end
+
+-- add_range adds the messages of the page that have a score from base on.
+local function add_range(base)
+  local start, stop = below(from, base), below(to, base)
+  if ARGV[5] ~= '' then
+    local through = redis.call('ZCOUNT', key, '-inf', tonumber(ARGV[5]) + base)
+    start = math.max(start, first_after(key, below(tonumber(ARGV[5]), base), through, ARGV[6]))
+  end
+  local last = math.min(start + limit, stop) - 1
+  local range = last >= start and redis.call('ZRANGE', key, start, last, 'WITHSCORES') or {}
+  for i = 1, #range, 2 do
+    local score = range[i + 1] - base
+    found[#found + 1] = { score, range[i], string.format('%.0f', score) }
+  end
+  ended = ended and last >= stop - 1
+end
+
+add_range(0)
+local unsorted = #found
+if key == DUE then add_range(SORTED) end
+if unsorted > 0 and #found > unsorted then
+  table.sort(found, function(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    return a[2] ~= b[2] and not_after(a[2], b[2])
+  end)
+end
+--@end
 local horizon = math.huge -- buckets from here on were not read
 
 packed = key == DUE and tonumber(packed or '') or 0

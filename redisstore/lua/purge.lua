@@ -16,6 +16,7 @@
 --@flow
 --@include lease
 --@include slots
+--@include sorted
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -69,11 +70,42 @@ local function cancel_leased()
   return kept, deadlines, tombstones, total
 end
 
+-- read_waiting_keys returns the keys that wait, or nil if they are too many.
+local function read_waiting_keys()
+  local keys, all = { TURNS, RESTS, OLD_RESTS }, {}
+  redis.call('ZCARD', FORGET)
+  local count = 0
+  for _, key in ipairs(keys) do count = count + redis.call('ZCARD', key) end
+  if count > MAX_PURGED_KEYS then return nil end
+  for _, key in ipairs(keys) do
+    for _, name in ipairs(redis.call('ZRANGE', key, 0, -1)) do all[#all + 1] = name end
+  end
+  return all
+end
+
+-- forget_keys ends the wait of all keys. Their rates and slots remain, unless the leases of counted messages have gone.
+-- If too many keys wait, claims find that they have no messages.
+local function forget_keys(waiting, leases_gone)
+  redis.call('UNLINK', LANES)
+  if leases_gone then
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
+  elseif waiting then
+    local z = {}
+    for i, name in ipairs(waiting) do z[2 * i - 1], z[2 * i] = now, name end
+    write('ZADD', FORGET, z)
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS)
+  elseif redis.call('ZCARD', RESTS) > 0 and redis.call('ZCARD', OLD_RESTS) == 0 then
+    redis.call('RENAME', RESTS, OLD_RESTS)
+  end
+end
+
 --@end
 if state == '' then
   local reply = { redis.call('HLEN', MESSAGES), 0, now }
 --@flow
+  local counted = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
   local kept, deadlines, tombstones, total = cancel_leased()
+  local waiting = read_waiting_keys()
 --@end
   record_reply(reply)
   redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS,
@@ -83,6 +115,7 @@ if state == '' then
   write('ZADD', LEASE_DEADLINES, deadlines)
   write('HSET', RECORDS, tombstones)
   redis.call('HSET', META, 'flow_leased', total)
+  forget_keys(waiting, total < counted)
 --@end
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
@@ -102,7 +135,14 @@ else
   if state == 'scheduled' then
     low = string.format('(%.0f', now)
     if before == math.huge then
+--@plain
       before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
+--@end
+--@flow
+      before = tonumber(redis.call('ZRANGE', DUE, string.format('(%.0f', SORTED), '-inf', 'BYSCORE', 'REV', 'LIMIT', 0,
+        1, 'WITHSCORES')[2] or now)
+      before = math.max(before, due_in(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2]) or now)
+--@end
       if buckets.packed > 0 then
         local starts = buckets.range(redis.call('ZRANGE', BUCKET_STARTS, -1, -1)[1] or '') or 0
         before = math.max(before, starts + BUCKET_WIDEST_MS) -- no packed message is due later
@@ -110,6 +150,13 @@ else
     end
   end
   ids = redis.call('ZRANGE', key, low, before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+--@flow
+  if key == DUE then
+    low = state == 'scheduled' and string.format('(%.0f', now + SORTED) or SORTED -- if the clock was set back
+    local sorted = redis.call('ZRANGE', DUE, low, before + SORTED, 'BYSCORE', 'LIMIT', 0, MAX_BATCH - #ids)
+    for _, id in ipairs(sorted) do ids[#ids + 1] = id end
+  end
+--@end
   if #ids == MAX_BATCH then more = 1 end
 end
 local due_removed = #ids -- this many ids are in DUE or DEAD; the others are packed

@@ -12,6 +12,9 @@
 --@include buckets
 --@include session
 --@include reply_positions
+--@flow
+--@include sorted
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
 local now = read_clock()
@@ -25,7 +28,12 @@ local records = redis.call('HMGET', RECORDS, unpack(ids))
 local buckets, changes = open_buckets(packed), new_record_changes()
 
 local function same(score, text)
+--@plain
   return tonumber(score or '') == tonumber(text)
+--@end
+--@flow
+  return due_in(score) == tonumber(text)
+--@end
 end
 
 local left, deleted, due_removed, dead_removed = {}, {}, {}, {}

@@ -2,59 +2,92 @@
 --- Sets or removes the limits of a queue, and with them the format of the queue.
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
---        4 concurrency, 5 starts in a period, 6 the period in us, 7 burst, each "0" for none
---        8 to 11 the same of the former flow that is the condition; missing without one
--- Reply  1, UNREGISTERED, NEWER; CONFLICT if the condition is not met
--- Safe   SESSIONS is written first; META, WAKE, DUE and BUCKET_STARTS were read before.
+--        4 concurrency, 5 starts in a period, 6 the period in us, 7 burst, 8 "1" if keys take turns; the limits of each
+--        key: 9 concurrency, 10 starts in a period, 11 the period in us, 12 burst, 13 weight; each "0" for none
+--        14 to 23 the same of the former flow that is the condition; missing without one
+-- Reply  1; 2 if the change has to be finished by finish_flow.lua; BUSY if an earlier one has to be, and nothing was
+--        changed; UNREGISTERED; NEWER; CONFLICT if the condition is not met
+-- Safe   SESSIONS is written first; every other key was read before. Keys that are deleted are freed in the
+--        background.
 --@include keys
 --@include any_format
 --@include clock
 --@include session
 --@include condition
 --@include slots
---@include write
-local format, concurrency, n, per, burst, paused, packed = unpack(redis.call('HMGET', META, 'format',
-  'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'paused', 'packed_messages'))
+--@include flow_change
+local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
+  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight' }
+local format, paused, packed, unsorting, ending = unpack(redis.call('HMGET', META, 'format', 'paused',
+  'packed_messages', 'flow_unsorting', 'flow_end_rates'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
-if previous then return previous == UNMET and CONFLICT or 1 end
+if previous == UNMET then return CONFLICT end
+local resting = redis.call('ZCARD', OLD_RESTS) > 0
+if previous then return (unsorting or resting or ending) and 2 or 1 end
 local now, now_us = read_clock()
-if ARGV[8] then
-  for i, value in ipairs({ concurrency or '0', n or '0', per or '0', burst or '0' }) do
-    if value ~= ARGV[7 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
-  end
+local former, limited, changed, keys_changed = redis.call('HMGET', META, unpack(fields)), false, {}, false
+for i, field in ipairs(fields) do
+  limited = limited or former[i]
+  former[i] = former[i] and (field == 'flow_keyed' and '1' or former[i]) or '0'
+  changed[i] = former[i] ~= ARGV[3 + i]
+  keys_changed = keys_changed or changed[i] and i > 5
+end
+for i = 1, ARGV[14] and #fields or 0 do
+  if former[i] ~= ARGV[13 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
 end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+local fair, was_fair = ARGV[8] == '1', former[5] == '1'
+if fair and (unsorting or (resting or ending) and keys_changed) then return BUSY end
 read_slots()
+read_flow_change()
+local any_rest, any_sorted = redis.call('ZCARD', RESTS) > 0, redis.call('ZCOUNT', DUE, SORTED, '+inf') > 0
 local limits = read_limits(now_us)
 record_request(ARGV[1], ARGV[2], now)
 
-local unset = {}
-local function set(field, value)
-  if value == '0' then
+local unset, since = {}, string.format('%.0f-', now_us) .. ARGV[2] -- unique, also while the clock stands still
+for i, field in ipairs(fields) do
+  if ARGV[3 + i] == '0' then
     unset[#unset + 1] = field
-  else
-    redis.call('HSET', META, field, value)
+  elseif field ~= 'flow_keyed' then
+    redis.call('HSET', META, field, ARGV[3 + i])
+  elseif not was_fair then
+    redis.call('HSET', META, field, since)
   end
 end
-local limited = ARGV[4] ~= '0' or ARGV[5] ~= '0'
-if not limited then
-  redis.call('HSET', META, 'format', PLAIN_FORMAT)
-  unset = { 'flow_since', 'flow_leased' }
-elseif format ~= FLOW_FORMAT then
-  redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_leased', 0,
-    'flow_since', string.format('%.0f-', now_us) .. ARGV[2]) -- unique, also while the clock stands still
-end
-for i, field in ipairs({ 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst' }) do set(field, ARGV[3 + i]) end
 if not limits.n or ARGV[5] == '0' then -- a new rate begins with a full burst
   for _, field in ipairs({ 'flow_next_us', 'flow_rem' }) do unset[#unset + 1] = field end
-elseif n ~= ARGV[5] or per ~= ARGV[6] or burst ~= ARGV[7] then
+elseif changed[2] or changed[3] or changed[4] then
   local us, rem = limits.rem > 0 and limits.us + 1 or limits.us, 0
   local most, most_rem = after({ n = tonumber(ARGV[5]), per = tonumber(ARGV[6]) }, now_us, 0, tonumber(ARGV[7]))
   if us > most then us, rem = most, most_rem end
   redis.call('HSET', META, 'flow_next_us', us, 'flow_rem', rem)
 end
+
+local limits_left = ARGV[4] ~= '0' or ARGV[5] ~= '0' or fair
+if limits_left and not limited then
+  redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_leased', 0, 'flow_since', since)
+elseif not limits_left then
+  redis.call('HSET', META, 'format', PLAIN_FORMAT)
+  if not any_sorted then -- otherwise claims go on to count until the last message is ready
+    for _, field in ipairs({ 'flow_since', 'flow_leased' }) do unset[#unset + 1] = field end
+  end
+end
+local more = false
+if fair and keys_changed and any_rest then
+  redis.call('RENAME', RESTS, OLD_RESTS)
+  more = wake_rests()
+end
+if fair and former[7] ~= '0' and ARGV[10] == '0' then more = end_rates('0') or more end
+if not fair then
+  for _, field in ipairs({ 'flow_pass', 'flow_unsorting', 'flow_end_rates' }) do unset[#unset + 1] = field end
+  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
+end
 write('HDEL', META, unset)
+if not fair and any_sorted then
+  redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready
+  more = unsort()
+end
 local at = not paused and first_ready(packed)
 if at then notify(at, now) end
-return 1
+return more and 2 or 1

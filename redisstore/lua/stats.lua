@@ -6,7 +6,9 @@
 --        bucket that may have the earliest message}; NEWER
 --@flow
 --        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
---        that count, time of the next allowed start in us}
+--        that count, time of the next allowed start in us; 1 if keys take turns; the limits of each key: concurrency,
+--        starts in a period, the period in us, burst, weight; how many keys wait, for a slot, and for their rate}; no
+--        limits if the last ones are being removed
 --@end
 --@include keys
 --@include format
@@ -14,15 +16,27 @@
 --@include read_counts
 --@flow
 --@include limits
+--@include sorted
 --@end
 local now, now_us = read_clock()
 local format, paused, packed, max_age, max_count, dropped = unpack(redis.call('HMGET', META, 'format', 'paused',
   'packed_messages', 'dead_max_age_ms', 'dead_max_count', 'dead_dropped'))
 if not reads(format) then return NEWER end
 packed = tonumber(packed or '') or 0
+--@plain
 local ready = redis.call('ZCOUNT', DUE, '-inf', now)
+--@end
+--@flow
+local ready = redis.call('ZCOUNT', DUE, '-inf', now) + redis.call('ZCOUNT', DUE, SORTED, now + SORTED)
+--@end
 local scheduled = redis.call('ZCARD', DUE) - ready
+--@plain
 local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '') or -1
+--@end
+--@flow
+local earliest = due_in(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]) or -1
+earliest = math.min(earliest, first_sorted() or earliest)
+--@end
 local due_counts, earliest_buckets = {}, {}
 if packed > 0 then
   -- A bucket has at least one message, so one that starts after the end of another does not have the earliest.
@@ -49,9 +63,21 @@ return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed,
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }
 --@end
 --@flow
-local limits = read_limits(now_us)
+local limits, keyed, values = read_limits(now_us), redis.call('HGET', META, 'flow_keyed'), {}
+if not (limits.concurrency or limits.n or keyed) then limits.leased = 0 end
+for i, value in ipairs(redis.call('HMGET', META, 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
+  'flow_key_burst', 'flow_key_weight')) do
+  values[i] = tonumber(value or '') or 0
+end
+local waiting, full, resting = redis.call('ZCARD', TURNS), 0, 0
+for _, key in ipairs({ RESTS, OLD_RESTS }) do
+  waiting = waiting + redis.call('ZCARD', key)
+  full = full + redis.call('ZCOUNT', key, FULL, '+inf')
+  resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
+end
 return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets,
   { limits.concurrency or 0, limits.n or 0, limits.per or 0, limits.burst or 0, limits.leased,
-    limits.n and start_us(limits, 1) or 0 } }
+    limits.n and start_us(limits, 1) or 0, keyed and 1 or 0, values[1], values[2], values[3], values[4], values[5],
+    waiting, full, resting } }
 --@end

@@ -1,0 +1,75 @@
+#!lua flags=no-writes
+--- Reads keys of a queue with turns, with their states.
+-- ARGV   1 "waiting": in order, the ones with sorted messages; "given": some keys; "limits": only the names of all with
+--        limits of their own
+--        waiting: 2 where to begin in LANES, as ZRANGE takes it; 3 maximum number. given: the keys
+--@plain
+-- Reply  {}: the queue has no turns; NEWER
+--@end
+--@flow
+-- Reply  {}: the queue has no turns; {now in us; concurrency, n, per_us, burst and weight of each key, as text or "";
+--        where to go on in LANES, "" at the end; for each key: {key, number of its messages, due time of the first in
+--        ms or -1, state or false, its own limits or false}, or the names}; NEWER
+--@end
+--@include keys
+--@include format
+--@flow
+--@include clock
+--@include sorted
+--@end
+local format = redis.call('HGET', META, 'format')
+if not reads(format) then return NEWER end
+--@plain
+return {}
+--@end
+--@flow
+local _, now_us = read_clock()
+local meta = redis.call('HMGET', META, 'flow_keyed', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
+  'flow_key_burst', 'flow_key_weight')
+if not meta[1] then return {} end
+local limits = {}
+for i = 1, 5 do limits[i] = meta[i + 1] or '' end
+if ARGV[1] == 'limits' then return { now_us, limits, '', redis.call('HKEYS', KEY_FLOWS) } end
+local looked, rows = 0, {}
+
+-- add_key adds a row for a key. It looks whether the first entries of its lane are valid, up to a maximum, and counts
+-- all entries behind them, also ones that are not valid any more. It does not read keys of messages, so an entry of a
+-- message that was replaced by one with another key and the same due time counts until it is first in its lane.
+local function add_key(key, most, only_waiting)
+  local entries = redis.call('ZRANGE', LANES, '[' .. key .. '\0', '(' .. key .. '\1', 'BYLEX', 'LIMIT', 0, most)
+  looked = looked + #entries
+  local ids, dues, count, first = {}, {}, 0, nil
+  for i, entry in ipairs(entries) do
+    dues[i], ids[i] = string.match(string.sub(entry, #key + 2), '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(.*)$')
+    ids[i] = ids[i] or ''
+  end
+  for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
+    local due = tonumber(dues[i] or '')
+    if score and due and tonumber(score) == due + SORTED then
+      count, first = count + 1, first or due
+    end
+  end
+  if #entries == most then
+    count = count + redis.call('ZLEXCOUNT', LANES, '(' .. entries[most], '(' .. key .. '\1')
+    if count > 0 then first = first or tonumber(dues[most]) end
+  end
+  if count == 0 and only_waiting then return end
+  rows[#rows + 1] = { key, count, first or -1, redis.call('HGET', KEY_STATES, key), redis.call('HGET', KEY_FLOWS, key) }
+end
+
+if ARGV[1] == 'given' then
+  for i = 2, #ARGV do
+    add_key(ARGV[i], #ARGV == 2 and MAX_KEYS_LOOKED or looked < MAX_KEYS_LOOKED and MAX_LANE_LOOKED or 1)
+  end
+  return { now_us, limits, '', rows }
+end
+local at, most, keys = ARGV[2], tonumber(ARGV[3]), 0
+while #rows < most and looked < MAX_KEYS_LOOKED and keys < 2 * most do
+  local entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
+  if not entry then return { now_us, limits, '', rows } end
+  local key = string.match(entry, '^[^%z]*')
+  add_key(key, MAX_LANE_LOOKED, true)
+  at, keys = '[' .. key .. '\1', keys + 1
+end
+return { now_us, limits, at, rows }
+--@end
