@@ -141,7 +141,7 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 			Timeout:     drawDelay(r, "timeout"),
 			DedupWindow: drawDelay(r, "dedup window"),
 			Group:       rapid.SampledFrom(append([]string{"", ""}, someGroups...)).Draw(r, "group"),
-			Key:         rapid.SampledFrom([]string{"", "", "k", "l"}).Draw(r, "key"),
+			Key:         rapid.SampledFrom(someKeys).Draw(r, "key"),
 		},
 		Due: m.drawDue(r),
 	}
@@ -164,6 +164,7 @@ func (m *machine) Check(r *rapid.T) {
 	m.ok(r, err)
 	m.same(r, "stats", statsLine(s), statsLine(m.model.stats()))
 	m.same(r, "flow", flowLine(s.Flow), m.model.flowLine())
+	m.checkKeys(r)
 	properties, err := m.h.Peer.Properties(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "properties", properties, m.model.properties)

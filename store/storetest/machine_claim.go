@@ -32,6 +32,7 @@ func (m *machine) Claim(r *rapid.T) {
 	if len(c.Messages) > most {
 		r.Fatalf("a claim of %d returned %d messages", most, len(c.Messages))
 	}
+	byReceipt := map[string]string{}
 	worked := m.takeInOrder(r, c, ids(c.Messages), false, func(i int, x *modelMessage) {
 		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
 		m.same(r, "claimed", claimLine(c.Messages[i]), claimLine(want))
@@ -41,10 +42,14 @@ func (m *machine) Claim(r *rapid.T) {
 		}
 		x.receipt = receipt
 		m.receipts = append(m.receipts, receipt)
+		byReceipt[key(receipt)] = x.Key
 		m.grouped[key(receipt)] = x.Group != ""
 	})
 	if c.More && !worked && most > 0 {
 		r.Fatalf("a claim did nothing, but More is set")
+	}
+	if m.model.flow.Fair && !m.model.paused && !c.Unsorted {
+		m.checkSorted(r)
 	}
 	if len(c.Messages) == 0 {
 		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
@@ -58,13 +63,16 @@ func (m *machine) Claim(r *rapid.T) {
 	deadline := m.model.now + store.Millis(req.Lease)
 	m.same(r, "deadline", ms(c.Deadline), deadline)
 	m.model.leases[lease] = &modelLease{uncounted: req.Uncounted, deadline: deadline, flow: m.model.flow.number,
-		cancelled: map[string]bool{}, purged: map[string]bool{}}
+		keys: byReceipt, cancelled: map[string]bool{}, purged: map[string]bool{}}
+	if m.model.flow.Fair {
+		m.model.leases[lease].keyed = m.model.keys.number
+	}
 }
 
 // takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready
-// messages of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or
-// had expired. It calls took for each one that was taken, with its index. Limits of the queue may have held back the
-// rest. It reports whether the call did anything.
+// messages of the model, earliest first; in a Fair queue those of each key. Up to some point, each message was taken, or
+// died because it was unreadable or had expired. It calls took for each one that was taken, with its index. Limits of
+// the queue may have held back the rest. It reports whether the call did anything.
 func (m *machine) takeInOrder(
 	r *rapid.T, c store.Claim, ids []string, forwards bool, took func(i int, x *modelMessage),
 ) (worked bool) {
@@ -90,36 +98,58 @@ func (m *machine) takeInOrder(
 		ready = m.model.in(store.StateReady)
 	}
 	taken, left := 0, false
-	for _, x := range ready {
-		if x.raw != nil || m.model.expired(x) {
-			at := slices.Index(died, x.ID)
-			if at < 0 {
-				left = true
-				break
-			}
-			died = slices.Delete(died, at, at+1)
-			if x.raw != nil {
-				m.model.die(x, store.DeadUnreadable, store.UnreadableText)
-			} else {
-				m.model.die(x, store.DeadExpired, store.ExpiredText)
-			}
-			continue
+	for name, lane := range m.model.lanes(ready) {
+		most := limit
+		if m.model.flow.Fair {
+			most = m.model.keyLimit(name, forwards)
 		}
-		if taken == len(ids) {
-			left = true
-			break
+		n, rest := m.takeLane(r, lane, ids, &died, took)
+		if n > most {
+			r.Fatalf("%d messages of key %q started, and its limits allow %d", n, name, most)
 		}
-		m.same(r, "id in order", ids[taken], x.ID)
-		took(taken, x)
-		taken++
+		m.model.keyStart(name, n)
+		taken, left = taken+n, left || rest && n < most
 	}
 	if taken < len(ids) || len(died) > 0 {
-		r.Fatalf("taken out of order: %v; died without a reason: %v", ids[taken:], died)
+		r.Fatalf("taken out of order, of %v; died without a reason: %v", ids, died)
 	}
 	if left && !c.More && taken < limit {
 		r.Fatalf("ready messages are left, but More is not set")
 	}
 	return worked
+}
+
+// takeLane is takeInOrder for messages that start in their order. It removes the messages that died, and returns how
+// many were taken, and whether messages are left.
+func (m *machine) takeLane(
+	r *rapid.T, lane []*modelMessage, ids []string, died *[]string, took func(i int, x *modelMessage),
+) (taken int, left bool) {
+	last := -1
+	for _, x := range lane {
+		at := slices.Index(*died, x.ID)
+		switch {
+		case x.raw == nil && !m.model.expired(x):
+			i := slices.Index(ids, x.ID)
+			if i < 0 {
+				return taken, true
+			}
+			if i < last {
+				r.Fatalf("message %s was taken before its turn: %v", x.ID, ids)
+			}
+			took(i, x)
+			last = i
+			taken++
+			continue
+		case at < 0:
+			return taken, true
+		case x.raw != nil:
+			m.model.die(x, store.DeadUnreadable, store.UnreadableText)
+		default:
+			m.model.die(x, store.DeadExpired, store.ExpiredText)
+		}
+		*died = slices.Delete(*died, at, at+1)
+	}
+	return taken, false
 }
 
 func claimLine(c store.Claimed) string {

@@ -18,10 +18,14 @@ func drawFlow(r *rapid.T, label string) store.Flow {
 	if rapid.IntRange(0, 3).Draw(r, label+" is zero if 0") == 0 {
 		return store.Flow{}
 	}
-	return store.Flow{
+	f := store.Flow{
 		Concurrency: rapid.IntRange(0, 3).Draw(r, label+" concurrency"),
 		Rate:        rapid.SampledFrom(someRates).Draw(r, label+" rate"),
 	}
+	if f.Fair = rapid.IntRange(0, 2).Draw(r, label+" is not fair if 0") > 0; f.Fair {
+		f.Key = drawKeyFlow(r, label+" of keys")
+	}
+	return f
 }
 
 // SetFlow limits the queue. Check reads the flow.
@@ -41,5 +45,9 @@ func (m *machine) SetFlow(r *rapid.T) {
 		return
 	}
 	m.ok(r, err)
+	was := m.model.flow.Key.Rate
 	m.model.setFlow(flow)
+	if m.model.flow.Key.Rate != was {
+		m.restKeys()
+	}
 }

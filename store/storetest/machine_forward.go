@@ -26,9 +26,9 @@ func (m *machine) Forward(r *rapid.T) {
 		r.Fatalf("a forward of %d moved %d messages", req.Max, f.Count)
 	}
 	c := store.Claim{More: f.More, Died: f.Died, Expired: f.Expired, Dropped: f.Dropped}
-	var want []*modelMessage
-	worked := m.takeInOrder(r, c, f.IDs, true, func(_ int, x *modelMessage) {
-		want = append(want, x)
+	want := make([]*modelMessage, len(f.IDs))
+	worked := m.takeInOrder(r, c, f.IDs, true, func(i int, x *modelMessage) {
+		want[i] = x
 		delete(m.model.messages, x.ID)
 		if x.DedupWindow > 0 {
 			m.model.dedup[x.ID] = m.model.now + store.Millis(x.DedupWindow)

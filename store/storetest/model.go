@@ -25,6 +25,7 @@ type model struct {
 
 	properties map[string]string
 	flow       modelFlow
+	keys       modelKeys
 }
 
 type modelMessage struct {
@@ -51,6 +52,9 @@ type modelLease struct {
 	// purged is the same for purged messages that counted. An engine may always leave them out.
 	purged map[string]bool
 	flow   int // the number of the flow for which its messages count
+	keyed  int // the number of the limits of keys for which they count, or 0
+	// keys holds the key of each message at the claim, by the key of its receipt.
+	keys map[string]string
 }
 
 func newModel(now int64) *model {
@@ -62,6 +66,7 @@ func newModel(now int64) *model {
 		once:     map[string]modelOnce{},
 
 		properties: map[string]string{},
+		keys:       newModelKeys(),
 	}
 }
 

@@ -54,12 +54,16 @@ func (m *model) limit(forwards bool) int {
 	if m.flow.Concurrency > 0 && !forwards {
 		n = max(0, m.flow.Concurrency-m.counted())
 	}
-	if m.flow.Rate.N == 0 {
+	return m.flow.room(m.now, n)
+}
+
+// room returns how many of n messages the rate allows to start at a time in milliseconds.
+func (f modelFlow) room(now int64, n int) (allowed int) {
+	if f.Rate.N == 0 {
 		return n
 	}
-	allowed, f := 0, m.flow
-	for ; allowed < min(n, store.MaxBatch) && f.earliest() <= m.now*1000; allowed++ {
-		f.next = max(f.next, m.now*1000) + f.interval()
+	for ; allowed < min(n, store.MaxBatch) && f.earliest() <= now*1000; allowed++ {
+		f.next = max(f.next, now*1000) + f.interval()
 	}
 	return allowed
 }
@@ -72,11 +76,12 @@ func (m *model) start(n int) {
 }
 
 func (m *model) setFlow(f store.Flow) {
-	was, former := m.flow.Limited(), m.flow.Rate
+	was, former, fair := m.flow.Limited(), m.flow.Rate, m.flow.Fair
 	m.exists, m.flow.Flow = true, f.Normal()
 	if m.flow.Limited() != was {
 		m.flow.number++
 	}
+	m.setFair(fair)
 	if former.N == 0 || f.Rate.N == 0 {
 		m.flow.next = 0
 	} else {
@@ -123,6 +128,7 @@ func (m *model) flowLine() string {
 }
 
 func flowLine(f store.FlowState) string {
+	f.Keys = store.KeyCounts{}
 	next := "-"
 	if !f.Next.IsZero() {
 		next = fmt.Sprint(f.Next.Sub(f.Now).Microseconds())

@@ -27,6 +27,7 @@ func (m *model) moments() []int64 {
 	if m.flow.Rate.N > 0 {
 		all = append(all, (m.flow.earliest()+999)/1000)
 	}
+	all = append(all, m.keyMoments()...)
 	all = slices.DeleteFunc(all, func(t int64) bool { return t <= m.now })
 	slices.Sort(all)
 	return slices.Compact(all)
