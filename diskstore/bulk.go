@@ -211,6 +211,7 @@ func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) 
 		x.n = 0
 		x.startAt(entry{at: never}, true)
 	}
+	t.resetLanes(q)
 	t.touch(q)
 	t.emptied = true
 	return b, t.flush() // a send in this group looks for its id on the disk

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,13 +18,13 @@ import (
 // checkQueue checks a queue. The name is "" for a number without one. A queue that was deleted since is passed over.
 func (e *checker) checkQueue(name string, number uint32) error {
 	c := &scan{meta: meta{head: never}, held: map[string]*member{}, followed: map[string]bool{},
-		seed: maphash.MakeSeed()}
+		keys: map[string]int{}, seed: maphash.MakeSeed()}
 	gone := false
 	prepare := func(t *tx, _ *queue) {
 		q := t.s.queues[name]
 		gone = name != "" && (q == nil || q.number != number)
 		if c.loaded = q != nil && q.damage == nil; c.loaded {
-			c.flow = q.flow
+			c.flow, c.lanes = q.flow, q.lanes.inMemory(q, t.micros)
 		}
 	}
 	_, err := read(e.ctx, e.s, "", prepare, func(v *view) (struct{}, error) {
@@ -64,7 +65,11 @@ type scan struct {
 	meta       meta               // the right counters
 	loaded     bool               // the queue is served
 	flow       flow               // its limits in memory
+	lanes      *lanesInMemory     // nil unless it is Fair
 	leased     int                // messages that count against its concurrency, by the leases
+	keys       map[string]int     // messages that count for each key, by the leases
+	keyFlows   int                // overrides of keys
+	keyRates   int                // states of the rates of keys
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
@@ -131,6 +136,14 @@ func (c *scan) visit(key, value []byte) error {
 		c.records--
 	case kindRemembered:
 		return c.rememberedID(rest, value)
+	case kindKeyFlow, kindKeyRate:
+		if !c.stored.flow.Fair || !isSound(kind, rest, value) {
+			c.add("keys", fmt.Sprintf("%x", key))
+		} else if kind == kindKeyFlow {
+			c.keyFlows++
+		} else {
+			c.keyRates++
+		}
 	default:
 		if !isSound(kind, rest, value) && !(kind == kindOriginal && c.followed[string(rest)]) {
 			c.add("keys", fmt.Sprintf("%x", key))
@@ -146,6 +159,12 @@ func isSound(kind byte, rest, value []byte) bool {
 		return len(rest) == 0
 	case kindProperty:
 		return len(rest) > 0 && len(value) > 0
+	case kindKeyFlow:
+		_, err := parseOverride(string(rest), value)
+		return err == nil
+	case kindKeyRate:
+		_, err := parseRateState(string(rest), value)
+		return err == nil
 	case kindActivity:
 		_, err := activity.Parse(string(value))
 		return len(rest) == 0 && err == nil
@@ -192,6 +211,9 @@ func (c *scan) lease(id string, value []byte) {
 	}
 	if l.flow != 0 && l.flow == c.stored.flow.id {
 		c.leased += l.left + len(l.cancelled)
+	}
+	if l.keyed != 0 && l.keyed == c.stored.flow.keyed {
+		l.eachKey(func(key string) { c.keys[key]++ })
 	}
 	for _, m := range l.members {
 		if m == nil {
@@ -293,10 +315,18 @@ func (c *scan) compare() {
 	if c.meta.due > 0 { // an empty queue has no earliest due time
 		counter("earliest due time", max(c.stored.head, c.meta.head), c.meta.head)
 	}
-	if c.loaded && (c.flow.Flow != c.stored.flow.Flow || c.flow.id != c.stored.flow.id) {
+	if f := c.stored.flow; c.loaded && (c.flow.Flow != f.Flow || c.flow.id != f.id || c.flow.keyed != f.keyed) {
 		wrong = append(wrong, fmt.Sprintf("the limits are %+v instead of %+v", c.stored.flow.Flow, c.flow.Flow))
 	} else if c.loaded {
 		counter("leased under the limits", int64(c.flow.leased), int64(c.leased))
+	}
+	if c.lanes != nil {
+		counter("overrides of keys", int64(c.lanes.keyFlows), int64(c.keyFlows))
+		counter("rates of keys", int64(c.lanes.keyRates), int64(c.keyRates))
+		counter("sorted and to be sorted", c.lanes.messages, c.stored.due)
+		for _, key := range slices.Sorted(maps.Keys(c.keys)) {
+			counter(fmt.Sprintf("leased of key %q", key), int64(c.lanes.leased[key]), int64(c.keys[key]))
+		}
 	}
 	if len(wrong) > 0 {
 		c.note("counters", int64(len(wrong)), "counters are wrong: "+strings.Join(wrong, ", "))

@@ -39,7 +39,12 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 	}
 	limit, bounded := t.mayStart(q, req), false
 	if !q.paused && q.due.first.at <= t.now {
-		rest, deliverable, held, err := t.readReady(q, limit, limit < req.Max)
+		var deliverable int
+		if q.lanes != nil {
+			deliverable, bounded, err = t.readTurns(q, limit)
+		} else {
+			deliverable, bounded, err = t.readDue(q, limit, limit < req.Max)
+		}
 		defer func() { clear(t.ready) }() // so that the payloads can be collected
 		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
 			c.More = true // the next claim returns the error; this one returns the dead
@@ -48,12 +53,13 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		if err != nil {
 			return store.Claim{}, err
 		}
-		bounded = limit < req.Max && !held && rest.at <= t.now
 		t.take(q, &c, deliverable, req)
-		q.due.startAt(rest, true)
 	}
 	t.start(q, len(c.Messages))
 	next, err := t.next(q)
+	if err == nil && q.lanes != nil && !q.paused {
+		c.Unsorted, err = t.isUnsorted(q)
+	}
 	c.More = next <= t.micros || bounded || len(c.Dropped) == store.MaxBatch
 	q.wake = q.wake || c.More
 	return c, err
@@ -64,6 +70,17 @@ func later(t, u time.Time) time.Time {
 		return u
 	}
 	return t
+}
+
+// readDue reads messages in order of due time. It returns how many are to be delivered, and reports whether it reached a
+// bound before the first message that is held back.
+func (t *tx) readDue(q *queue, limit int, limited bool) (deliverable int, bounded bool, err error) {
+	rest, deliverable, held, err := t.readReady(q, limit, limited)
+	if err != nil {
+		return 0, false, err
+	}
+	q.due.startAt(rest, true)
+	return deliverable, limited && !held && rest.at <= t.now, nil
 }
 
 // readReady reads the messages that a claim takes or sets aside into t.ready. It returns the first entry behind them,
@@ -226,7 +243,7 @@ func (r *messageReader) readOne(f *found) error {
 
 // take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
 func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.id,
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.id, keyed: q.flow.keyed,
 		members: make([]*member, 0, deliverable)}
 	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
@@ -253,6 +270,9 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 		}
 		m := &member{lease: l, position: len(l.members), id: f.id, maxAttempts: f.message.MaxAttempts,
 			record: f.record, group: groupNumber(f.message.Group)}
+		if q.lanes != nil {
+			m.key = f.message.Key
+		}
 		l.members = append(l.members, m)
 		q.held[m.id] = m
 		c.Messages = append(c.Messages, store.Claimed{
@@ -265,7 +285,9 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 	if l.left = len(l.members); l.left > 0 {
 		q.leases[l.id] = l
 		q.deadlines.Set(entry{l.deadline, l.id})
-		q.countLeased(l, l.left)
+		if q.isCounted(l) { // the lanes have counted them for their keys
+			q.flow.leased += l.left
+		}
 		t.touchLease(q, l)
 		c.Deadline = store.Time(l.deadline)
 	}

@@ -47,6 +47,7 @@ func (t *tx) readClock() {
 			if len(q.leases) > 0 || q.isLimited() {
 				t.rewind(q, last-now)
 				t.start(q, 0) // brings the time of the next start nearer
+				t.resetLanes(q)
 				t.notify(q.name)
 			}
 		}

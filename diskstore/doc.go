@@ -1,8 +1,8 @@
 // Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the process,
 // on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the message
-// envelope, rates, precise timers, and the contract over sockets. Import it for its URL scheme, file:///absolute/dir
-// (processes share the directory, share.go), or call Open. Start reading with open.go, store.go and keys.go, which is
-// the layout.
+// envelope, rates, the turns of keys, precise timers, and the contract over sockets. Import it for its URL scheme,
+// file:///absolute/dir (processes share the directory, share.go), or call Open. Start reading with open.go, store.go and
+// keys.go, which is the layout.
 //
 // # Durability
 //
@@ -28,7 +28,8 @@
 // # Memory
 //
 // The memory holds some counters, the limits and the leases of each queue. Everything else is read when it is needed,
-// so the disk bounds the number of pending messages. The numbers of messages that fall due in each part of the time are
+// so the disk bounds the number of pending messages, except in a Fair queue: the ids of its ready messages that claims
+// have sorted by key are in memory (lanes.go). The numbers of messages that fall due in each part of the time are
 // stored (counts.go).
 //
 // # Damage

@@ -21,20 +21,59 @@ type flow struct {
 	id     uint64
 	state  gcra.State
 	leased int // messages that count against Concurrency
+	// keyed marks the leases that count for keys, as id does. It is 0 unless the queue is Fair, and another number each
+	// time that it becomes so.
+	keyed uint64
 }
 
-// flowLength is the length of a stored flow.
-const flowLength = 7 * 8
+// The lengths of a stored flow, and of the fields of keys behind it in a Fair queue.
+const (
+	flowLength  = 7 * 8
+	keyedLength = 6 * 8
+)
 
 func appendFlow(b []byte, f *flow) []byte {
 	if f.id == 0 {
 		return b
 	}
-	for _, n := range [flowLength / 8]int64{int64(f.Concurrency), int64(f.Rate.N), f.Rate.Per.Microseconds(),
-		int64(f.Rate.Burst), int64(f.id), f.state.Micros, f.state.Part} {
+	b = appendNumbers(b, int64(f.Concurrency), int64(f.Rate.N), f.Rate.Per.Microseconds(), int64(f.Rate.Burst),
+		int64(f.id), f.state.Micros, f.state.Part)
+	if f.keyed != 0 {
+		b = appendNumbers(b, int64(f.Key.Concurrency), int64(f.Key.Rate.N), f.Key.Rate.Per.Microseconds(),
+			int64(f.Key.Rate.Burst), int64(f.Key.Weight), int64(f.keyed))
+	}
+	return b
+}
+
+func appendNumbers(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return b
+}
+
+// numbers reads what appendNumbers wrote.
+func numbers(b []byte) []int64 {
+	n := make([]int64, len(b)/8)
+	for i := range n {
+		n[i] = int64(binary.BigEndian.Uint64(b[8*i:]))
+	}
+	return n
+}
+
+// areLimits reports whether numbers can be fields of limits; their checks compute with them.
+func areLimits(n []int64) bool {
+	return slices.Min(n) >= 0 && slices.Max(n) <= store.MaxPeriod.Microseconds()
+}
+
+// rateOf returns the rate of three numbers.
+func rateOf(n []int64) store.Rate {
+	return store.Rate{N: int(n[0]), Per: time.Duration(n[1]) * time.Microsecond, Burst: int(n[2])}
+}
+
+// isState reports whether s can be the state of a rate with that N.
+func isState(s gcra.State, n int) bool {
+	return s.Micros >= 0 && s.Micros <= micros(lastTime) && s.Part >= 0 && s.Part < int64(max(1, n))
 }
 
 // parseFlow reads the flow that appendFlow wrote.
@@ -43,22 +82,24 @@ func parseFlow(b []byte) (f flow, err error) {
 		return flow{}, nil
 	}
 	bad := corrupt("limits %x are not of this format", b)
-	if len(b) != flowLength {
+	if len(b) != flowLength && len(b) != flowLength+keyedLength {
 		return flow{}, bad
 	}
-	var n [flowLength / 8]int64
-	for i := range n {
-		n[i] = int64(binary.BigEndian.Uint64(b[8*i:]))
-	}
-	if slices.Min(n[:4]) < 0 || slices.Max(n[:4]) > store.MaxPeriod.Microseconds() {
+	n := numbers(b)
+	if !areLimits(n[:4]) {
 		return flow{}, bad
 	}
-	f.Concurrency = int(n[0])
-	f.Rate = store.Rate{N: int(n[1]), Per: time.Duration(n[2]) * time.Microsecond, Burst: int(n[3])}
+	f.Concurrency, f.Rate = int(n[0]), rateOf(n[1:])
 	f.id, f.state = uint64(n[4]), gcra.State{Micros: n[5], Part: n[6]}
+	if n = n[7:]; len(n) > 0 {
+		if !areLimits(n[:5]) || n[5] == 0 {
+			return flow{}, bad
+		}
+		f.Fair, f.Key = true, store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4])}
+		f.keyed = uint64(n[5])
+	}
 	known := f.Check() == nil && f.Flow == f.Normal() && f.Limited() && f.id != 0
-	if !known || f.state.Micros < 0 || f.state.Micros > micros(lastTime) || f.state.Part < 0 ||
-		f.state.Part >= int64(max(1, f.Rate.N)) {
+	if !known || !isState(f.state, f.Rate.N) {
 		return flow{}, bad
 	}
 	return f, nil
@@ -80,11 +121,31 @@ func (q *queue) isFull() bool { return q.flow.Concurrency > 0 && q.flow.leased >
 // isCounted reports whether the messages of a lease count against Concurrency.
 func (q *queue) isCounted(l *lease) bool { return l.flow != 0 && l.flow == q.flow.id }
 
-// countLeased adds n messages of a lease to the number of messages that count, if it is a lease that counts.
-func (q *queue) countLeased(l *lease, n int) {
+// countLeased adds n messages of a lease with a key to the number of messages that count, if it is a lease that counts.
+func (q *queue) countLeased(now int64, l *lease, key string, n int) {
 	if q.isCounted(l) {
 		q.flow.leased += n
 	}
+	switch {
+	case l.keyed == 0 || l.keyed != q.flow.keyed:
+	case n > 0:
+		q.lanes.order.Hold(now, key, n)
+	default:
+		q.lanes.order.Free(now, key, -n)
+	}
+}
+
+// countLease counts the messages of a lease that was loaded.
+func (q *queue) countLease(now int64, l *lease) {
+	l.eachKey(func(key string) { q.countLeased(now, l, key, 1) })
+}
+
+// learned forgets the cancelled messages of a lease. They no longer count.
+func (q *queue) learned(now int64, l *lease) {
+	for _, c := range l.cancelled {
+		q.countLeased(now, l, c.key, -1)
+	}
+	l.cancelled = nil
 }
 
 // mayStart returns how many messages a claim may take.
@@ -107,20 +168,19 @@ func (t *tx) start(q *queue, n int) {
 	}
 }
 
-// claimable returns when a claim returns a message that is due at a time, in microseconds: never if the queue is paused
-// or full.
-func (q *queue) claimable(due, now int64) int64 {
+// claimable returns when a claim returns a message that is ready at a time: never if the queue is paused or full. Times
+// are in microseconds.
+func (q *queue) claimable(ready, now int64) int64 {
 	if q.paused || q.isFull() {
 		return never
 	}
-	due = micros(due)
 	if q.flow.Rate.N == 0 {
-		return due
+		return ready
 	}
 	if next := q.flow.state.Next(q.flow.Rate, now); next > now {
-		return max(due, next)
+		return max(ready, next)
 	}
-	return due
+	return ready
 }
 
 // takeLeased takes a message out of its lease that is cancelled or purged; the caller erases it. The holder learns of
@@ -129,8 +189,8 @@ func (t *tx) takeLeased(q *queue, m *member) {
 	l := m.lease
 	t.unhold(q, m)
 	l.leaving[len(l.leaving)-1] |= wasCancelled
-	l.cancelled = append(l.cancelled, m.id)
-	q.countLeased(l, 1) // until the holder has learned of it
+	l.cancelled = append(l.cancelled, cancelled{m.id, m.key})
+	q.countLeased(t.micros, l, m.key, 1) // until the holder has learned of it
 }
 
 // learn notes that a holder learns of a message that was cancelled, since its settlement is refused.
@@ -139,12 +199,12 @@ func (t *tx) learn(q *queue, r *store.Receipt) {
 	if l == nil || !q.isCounted(l) {
 		return
 	}
-	i := slices.Index(l.cancelled, r.ID)
+	i := slices.IndexFunc(l.cancelled, func(c cancelled) bool { return c.id == r.ID })
 	if i < 0 {
 		return
 	}
+	q.countLeased(t.micros, l, l.cancelled[i].key, -1)
 	l.cancelled = slices.Delete(l.cancelled, i, i+1)
-	q.countLeased(l, -1)
 	if l.left == 0 && len(l.cancelled) == 0 {
 		t.endLease(q, l)
 		return
@@ -163,23 +223,29 @@ func (s *Store) SetFlow(ctx context.Context, name string, f store.Flow, former *
 			return false, nil
 		}
 		if q, err = t.create(name); err == nil {
-			q.flow.set(f.Normal(), t.micros)
-			t.touch(q)
+			t.setFlow(q, f.Normal())
 		}
 		return true, err
 	})
 }
 
-func (f *flow) set(to store.Flow, now int64) {
-	if to == (store.Flow{}) {
+func (t *tx) setFlow(q *queue, to store.Flow) {
+	f := &q.flow
+	t.setLanes(q, to)
+	f.state = f.state.Changed(f.Rate, to.Rate, t.micros)
+	if f.Flow = to; !to.Limited() {
 		*f = flow{}
-		return
 	}
-	for f.id == 0 {
+	for to.Limited() && f.id == 0 {
 		f.id = rand.Uint64()
 	}
-	f.state = f.state.Changed(f.Rate, to.Rate, now)
-	f.Flow = to
+	for to.Fair && f.keyed == 0 {
+		f.keyed = rand.Uint64()
+	}
+	if !to.Fair {
+		f.keyed = 0
+	}
+	t.touch(q)
 }
 
 // flowState returns the limits of a queue with their state.
@@ -190,6 +256,9 @@ func (t *tx) flowState(q *queue) (state store.FlowState) {
 	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.leased, Now: time.UnixMicro(t.micros)}
 	if q.flow.Rate.N > 0 {
 		state.Next = time.UnixMicro(q.flow.state.Next(q.flow.Rate, t.micros))
+	}
+	if q.lanes != nil {
+		state.Keys = q.lanes.order.Counts(t.micros)
 	}
 	return state
 }

@@ -33,6 +33,8 @@ import (
 //	kindRemembered  id          → until when               acked ids that are refused, and sends by key; see send.go
 //	kindForget      until, id   → nothing                  the same by time
 //	kindProperty    name        → value                    properties, see properties.go
+//	kindKeyFlow     key         → limits                   overrides of keys, see key_flow.go
+//	kindKeyRate     key         → next start               states of the rates of keys, see key_flow.go
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
 // each queue's name with its number, kindRequest one for each session with its last request (share.go), and
@@ -43,6 +45,7 @@ const (
 	kindDue        = 'd'
 	kindForget     = 'f'
 	kindGroup      = 'g'
+	kindKeyFlow    = 'k'
 	kindLease      = 'l'
 	kindMessage    = 'm'
 	kindName       = 'n'
@@ -53,6 +56,7 @@ const (
 	kindStamp      = 's'
 	kindRecord     = 't'
 	kindRequest    = 'u'
+	kindKeyRate    = 'v'
 	kindDead       = 'x'
 )
 
@@ -332,7 +336,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 10
+	formatVersion = 11
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

@@ -6,16 +6,18 @@ import (
 
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
-// It is stored as its deadline, the number of members (with isLimited if its flow follows), and the members. When a
+// It is stored as its deadline, the number of members (with isLimited if its flow follows, and isKeyed if the mark of
+// leases that count for keys does), and the members. When a
 // member leaves, its two-byte position is appended (a Pebble merge), with wasCancelled set or not, so that a lease is
 // not written again for each message that is settled. Where it is written again, so are the cancelled members.
 type lease struct {
 	id        string
 	deadline  int64
 	flow      uint64    // id of the queue's flow when it was claimed; 0 for a plain queue
+	keyed     uint64    // the queue's flow.keyed when it was claimed
 	members   []*member // by position; nil for one that has left
 	left      int
-	cancelled []string // ids cancelled since the last Extend
+	cancelled []cancelled // since the last Extend
 
 	stored  bool
 	rewrite bool     // is to be stored whole
@@ -26,7 +28,11 @@ type lease struct {
 const (
 	wasCancelled = 1 << 15
 	isLimited    = 1 << 15
+	isKeyed      = 1 << 14
 )
+
+// cancelled is a message that was cancelled while it was leased.
+type cancelled struct{ id, key string }
 
 // member is a leased message.
 type member struct {
@@ -35,8 +41,9 @@ type member struct {
 	id          string
 	maxAttempts int
 	record      record
-	group       int64 // number of its group; 0 for none
-	follows     bool  // it has a successor; all but lease, position and maxAttempts is the successor's
+	group       int64  // number of its group; 0 for none
+	key         string // the message's key when it was claimed, if the queue was Fair
+	follows     bool   // it has a successor; all but lease, position, maxAttempts and key is the successor's
 }
 
 // The message that a member was before it got a successor is stored under kindOriginal until the hold ends, because a
@@ -68,37 +75,53 @@ const (
 	memberStored  = 1 // there is a record
 	memberGrouped = 2 // the number of its group follows the id
 	memberFollows = 4 // it has a successor
+	memberKeyed   = 8 // its key follows
 )
 
 func appendLease(b []byte, l *lease) []byte {
 	b = appendTime(b, l.deadline)
-	n := len(l.members) + len(l.cancelled)
-	if l.flow == 0 {
-		b = binary.BigEndian.AppendUint16(b, uint16(n))
-	} else {
-		b = binary.BigEndian.AppendUint16(b, uint16(n|isLimited))
-		b = binary.BigEndian.AppendUint64(b, l.flow)
+	n := uint16(len(l.members) + len(l.cancelled))
+	if l.flow != 0 {
+		n |= isLimited
+	}
+	if l.keyed != 0 {
+		n |= isKeyed
+	}
+	b = binary.BigEndian.AppendUint16(b, n)
+	for _, mark := range []uint64{l.flow, l.keyed} {
+		if mark != 0 {
+			b = binary.BigEndian.AppendUint64(b, mark)
+		}
 	}
 	for _, m := range l.members {
-		bits := boolByte(m.record.stored)*memberStored | boolByte(m.follows)*memberFollows
-		if m.group != 0 {
-			bits |= memberGrouped
-		}
-		b = append(b, bits)
-		b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
-		b = appendTime(b, m.record.due)
-		b = append(b, byte(len(m.id)))
-		b = append(b, m.id...)
-		if m.group != 0 {
-			b = appendTime(b, m.group)
-		}
+		b = appendMember(b, m)
 	}
-	for _, id := range l.cancelled {
-		b = append(b, make([]byte, 1+2+timeLength)...)
-		b = append(append(b, byte(len(id))), id...)
+	for _, c := range l.cancelled {
+		b = appendMember(b, &member{id: c.id, key: c.key})
 	}
 	for i := range l.cancelled {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)+i)|wasCancelled)
+	}
+	return b
+}
+
+func appendMember(b []byte, m *member) []byte {
+	bits := boolByte(m.record.stored)*memberStored | boolByte(m.follows)*memberFollows
+	if m.group != 0 {
+		bits |= memberGrouped
+	}
+	if m.key != "" {
+		bits |= memberKeyed
+	}
+	b = append(b, bits)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
+	b = appendTime(b, m.record.due)
+	b = append(append(b, byte(len(m.id))), m.id...)
+	if m.group != 0 {
+		b = appendTime(b, m.group)
+	}
+	if m.key != "" {
+		b = append(append(b, byte(len(m.key))), m.key...)
 	}
 	return b
 }
@@ -111,33 +134,27 @@ func parseLease(id string, b []byte) (*lease, error) {
 	}
 	l := &lease{id: id, deadline: readTime(b), stored: true}
 	n := binary.BigEndian.Uint16(b[timeLength:])
-	l.members = make([]*member, n&^isLimited)
-	if b = b[timeLength+2:]; n&isLimited != 0 {
+	b = b[timeLength+2:]
+	for _, mark := range []struct {
+		bit uint16
+		to  *uint64
+	}{{isLimited, &l.flow}, {isKeyed, &l.keyed}} {
+		if n&mark.bit == 0 {
+			continue
+		}
 		if len(b) < 8 {
 			return nil, bad
 		}
-		l.flow, b = binary.BigEndian.Uint64(b), b[8:]
+		*mark.to, b = binary.BigEndian.Uint64(b), b[8:]
 	}
-	const fixed = 1 + 2 + timeLength + 1
+	l.members = make([]*member, n&^(isLimited|isKeyed))
 	for i := range l.members {
-		if len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
+		m, rest := parseMember(b)
+		if m == nil {
 			return nil, bad
 		}
-		end := fixed + int(b[fixed-1])
-		l.members[i] = &member{
-			lease: l, position: i, id: string(b[fixed:end]),
-			maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
-			record:      record{stored: b[0]&memberStored != 0, due: readTime(b[3:])},
-			follows:     b[0]&memberFollows != 0,
-		}
-		if b[0]&memberGrouped != 0 {
-			if len(b) < end+timeLength {
-				return nil, bad
-			}
-			l.members[i].group = readTime(b[end:])
-			end += timeLength
-		}
-		b = b[end:]
+		m.lease, m.position = l, i
+		l.members[i], b = m, rest
 	}
 	for ; len(b) > 0; b = b[2:] {
 		if len(b) == 1 {
@@ -149,7 +166,7 @@ func parseLease(id string, b []byte) (*lease, error) {
 			return nil, bad
 		}
 		if left&wasCancelled != 0 {
-			l.cancelled = append(l.cancelled, l.members[position].id)
+			l.cancelled = append(l.cancelled, cancelled{l.members[position].id, l.members[position].key})
 		}
 		l.members[position] = nil
 	}
@@ -159,6 +176,47 @@ func parseLease(id string, b []byte) (*lease, error) {
 		}
 	}
 	return l, nil
+}
+
+// parseMember reads the member that b begins with, and returns what follows it. The record has due and stored set. The
+// member is nil if b is not of this format.
+func parseMember(b []byte) (m *member, rest []byte) {
+	const fixed = 1 + 2 + timeLength + 1
+	if len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
+		return nil, nil
+	}
+	bits, end := b[0], fixed+int(b[fixed-1])
+	m = &member{
+		id: string(b[fixed:end]), maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
+		record:  record{stored: bits&memberStored != 0, due: readTime(b[3:])},
+		follows: bits&memberFollows != 0,
+	}
+	b = b[end:]
+	if bits&memberGrouped != 0 {
+		if len(b) < timeLength {
+			return nil, nil
+		}
+		m.group, b = readTime(b), b[timeLength:]
+	}
+	if bits&memberKeyed != 0 {
+		if len(b) == 0 || len(b) < 1+int(b[0]) {
+			return nil, nil
+		}
+		m.key, b = string(b[1:1+b[0]]), b[1+b[0]:]
+	}
+	return m, b
+}
+
+// eachKey calls f with the key of each message that may count: the held ones, and the cancelled ones.
+func (l *lease) eachKey(f func(key string)) {
+	for _, m := range l.members {
+		if m != nil {
+			f(m.key)
+		}
+	}
+	for _, c := range l.cancelled {
+		f(c.key)
+	}
 }
 
 // compact renumbers the members of a lease that is stored whole.
@@ -211,15 +269,14 @@ func (t *tx) unhold(q *queue, m *member) {
 	delete(q.held, m.id)
 	l.members[m.position] = nil
 	l.left--
-	q.countLeased(l, -1)
+	q.countLeased(t.micros, l, m.key, -1)
 	l.leaving = append(l.leaving, uint16(m.position))
 	t.touchLease(q, l)
 }
 
 // endLease removes a lease that holds nothing.
 func (t *tx) endLease(q *queue, l *lease) {
-	q.countLeased(l, -len(l.cancelled))
-	l.cancelled = nil
+	q.learned(t.micros, l)
 	delete(q.leases, l.id)
 	q.deadlines.Delete(entry{l.deadline, l.id})
 	t.touchLease(q, l)

@@ -24,6 +24,7 @@ type queue struct {
 	retention store.Retention // of dead messages, MaxAge in whole milliseconds
 	dropped   int64           // dead messages removed because of it
 	flow      flow
+	lanes     *lanes // nil unless the flow is Fair
 
 	due    index // scheduled and ready messages
 	dead   index
@@ -81,6 +82,9 @@ func (q *queue) restore(m meta) {
 	}
 	if q.due.n > 0 {
 		q.due.startAt(entry{at: m.head}, false)
+	}
+	if q.lanes = nil; q.flow.Fair {
+		q.lanes = newLanes(q)
 	}
 }
 
@@ -200,6 +204,9 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	if e.at <= t.now && !q.isLimited() { // else see notify
 		q.wake = true
 	}
+	if q.lanes != nil {
+		q.lanes.add(e, r.stored)
+	}
 	q.counts[shortSlot(e.at)]++
 	t.touch(q)
 }
@@ -207,6 +214,9 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 func (t *tx) removeDue(q *queue, e entry) {
 	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
 	q.due.remove(e)
+	if q.lanes != nil {
+		q.lanes.remove(t.micros, e)
+	}
 	q.counts[shortSlot(e.at)]--
 	t.touch(q)
 }
@@ -254,20 +264,23 @@ func (t *tx) each(q *queue, x *index, from entry, last int64, f func(e entry, va
 }
 
 // earliest returns the first due entry, or one that never comes.
-func (t *tx) earliest(q *queue) (entry, error) {
-	if q.due.exact {
-		return q.due.first, nil
+func (t *tx) earliest(q *queue) (entry, error) { return t.first(q, &q.due) }
+
+// first returns the first entry of an index, or one that never comes.
+func (t *tx) first(q *queue, x *index) (entry, error) {
+	if x.exact {
+		return x.first, nil
 	}
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
 	first := entry{at: never}
-	err := t.each(q, &q.due, q.due.first, lastTime, func(e entry, _ []byte) (bool, error) {
+	err := t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
 		first = e
 		return false, nil
 	})
 	if err == nil {
-		q.due.startAt(first, true)
+		x.startAt(first, true)
 	}
 	return first, err
 }
@@ -286,13 +299,30 @@ func (t *tx) next(q *queue) (int64, error) {
 	if q.paused || q.isFull() {
 		return micros(q.firstDeadline()), nil
 	}
-	e, err := t.earliest(q)
-	return min(q.claimable(e.at, t.micros), micros(q.firstDeadline())), err
+	var ready int64
+	if q.lanes == nil {
+		e, err := t.earliest(q)
+		if err != nil {
+			return 0, err
+		}
+		ready = micros(e.at)
+	} else {
+		e, err := t.first(q, &q.lanes.ahead)
+		if err != nil {
+			return 0, err
+		}
+		ready = q.lanes.next(e, t.micros)
+	}
+	return min(q.claimable(ready, t.micros), micros(q.firstDeadline())), nil
 }
 
 // soonest returns a lower bound of next without reading anything.
 func (q *queue) soonest(now int64) int64 {
-	return min(q.claimable(q.due.first.at, now), micros(q.firstDeadline()))
+	ready := micros(q.due.first.at)
+	if q.lanes != nil {
+		ready = q.lanes.next(q.lanes.ahead.first, now)
+	}
+	return min(q.claimable(ready, now), micros(q.firstDeadline()))
 }
 
 // load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
@@ -393,9 +423,15 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 		return err
 	}
 	s.correctLeases(q, m.now)
-	q.flow.state.Start(q.flow.Rate, max(s.clock.Now().UnixMicro(), s.lastMicros), 0) // the clock may have been set back
+	now := max(s.clock.Now().UnixMicro(), s.lastMicros)
+	q.flow.state.Start(q.flow.Rate, now, 0) // the clock may have been set back
+	if q.lanes != nil {
+		if err := s.loadKeys(it, q, now); err != nil {
+			return err
+		}
+	}
 	for _, l := range q.leases {
-		q.countLeased(l, l.left+len(l.cancelled))
+		q.countLease(now, l)
 	}
 	return nil
 }

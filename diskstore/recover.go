@@ -309,6 +309,8 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 		} else {
 			t.addDue(q, id, &p.record)
 		}
+	case kindKeyFlow, kindKeyRate:
+		t.copyKeyState(q, kind, id, value)
 	case kindProperty, kindActivity:
 		if isSound(kind, []byte(id), value) {
 			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)

@@ -139,11 +139,10 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 		return store.ExtendResult{Err: store.ErrLeaseLost}
 	}
 	var lost []store.Receipt
-	for _, id := range l.cancelled {
-		lost = append(lost, store.Receipt{Lease: l.id, ID: id})
+	for _, c := range l.cancelled {
+		lost = append(lost, store.Receipt{Lease: l.id, ID: c.id})
 	}
-	q.countLeased(l, -len(lost))
-	l.cancelled = nil
+	q.learned(t.micros, l)
 	if l.left == 0 {
 		t.endLease(q, l)
 		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}

@@ -1,0 +1,157 @@
+package diskstore
+
+import (
+	"unique"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxSorted is how many messages a claim sorts.
+	maxSorted = store.MaxBatch
+	// maxLooks is how many keys a claim looks at for each of its reasons; see turns.Order.
+	maxLooks = store.MaxBatch
+)
+
+// readTurns sorts messages, and reads those whose turn has come into t.ready. It returns how many are to be delivered,
+// and reports whether it reached a bound.
+func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err error) {
+	t.ready = t.ready[:0]
+	if _, err := t.earliest(q); err != nil { // so that the first due entry stays known
+		return 0, false, err
+	}
+	if err := t.flush(); err != nil {
+		return 0, false, err
+	}
+	reader, err := t.readMessages(q)
+	if err != nil {
+		return 0, false, err
+	}
+	if err = t.sortReady(q, reader); err == nil {
+		deliverable, bounded, err = t.takeTurns(q, reader, limit)
+	}
+	t.keepRates(q)
+	if err = t.end(reader.it, err); err != nil && len(t.ready) > 0 {
+		return deliverable, true, nil // the next claim returns the error; this one returns what has had its turn
+	}
+	return deliverable, bounded, err
+}
+
+// takeTurns reads the messages whose turn has come. A message that is appended to t.ready has left its lane.
+func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable int, bounded bool, err error) {
+	order := q.lanes.order
+	size := 0                // bytes of the messages to deliver
+	dying, dyingSize := 0, 0 // the others, and their bytes
+	for order.Wake(t.micros, maxLooks); dying < store.MaxBatch && dyingSize < 2*store.MaxBatchBytes; {
+		m, ok := order.Head(t.micros)
+		if !ok {
+			return deliverable, false, nil
+		}
+		f := found{entry: entry{m.Due, m.ID}}
+		f.record = record{stored: q.lanes.sorted[m.ID].stored, due: m.Due}
+		if err := reader.readOne(&f); err != nil {
+			return deliverable, false, err
+		}
+		if f.gone || f.death != "" {
+			dying++
+			dyingSize += f.length
+			order.Remove(t.micros, m)
+		} else {
+			if size += f.length; deliverable == limit || size > store.MaxBatchBytes && deliverable > 0 {
+				return deliverable, false, nil
+			}
+			deliverable++
+			order.Start(t.micros, m, true)
+		}
+		delete(q.lanes.sorted, m.ID)
+		t.ready = append(t.ready, f)
+	}
+	return deliverable, true, nil
+}
+
+// sortReady sorts ready messages by their keys: the late ones, and then those from the frontier on. It sorts a bounded
+// number, and reads a bounded number of bytes for that.
+func (t *tx) sortReady(q *queue, reader *messageReader) error {
+	l := q.lanes
+	var all []lateEntry
+	l.late.Scan(func(e lateEntry) bool {
+		all = append(all, e)
+		return len(all) < maxSorted
+	})
+	late, next, scanned := len(all), entry{at: never}, false
+	if late < maxSorted && l.ahead.first.at <= t.now {
+		scanned = true
+		err := t.each(q, &l.ahead, l.ahead.first, lastTime, func(e entry, value []byte) (bool, error) {
+			if e.at > t.now || len(all) == maxSorted {
+				next = e
+				return false, nil
+			}
+			all = append(all, lateEntry{e, len(value) > 0})
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	keys, err := reader.keys(all) // everything is read before the first change
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		l.sorted[all[i].id] = sorted{key: key, stored: all[i].stored}
+		l.order.Sort(t.micros, l.sorted[all[i].id].message(all[i].entry))
+		if i < late {
+			l.late.Delete(all[i])
+		}
+	}
+	if first := max(late, len(keys)); first < len(all) {
+		next = all[first].entry
+	}
+	if scanned {
+		l.ahead.n -= int64(max(0, len(keys)-late))
+		l.ahead.startAt(next, true)
+	}
+	if len(keys) > late {
+		l.frontier = all[len(keys)-1].behind()
+	}
+	return nil
+}
+
+// keys returns the keys of messages, up to a bounded number of bytes that it reads. A message that does not exist or
+// cannot be read has none, and comes to its turn among those without a key.
+func (r *messageReader) keys(all []lateEntry) (keys []unique.Handle[string], err error) {
+	none, size := unique.Make(""), 0
+	for _, e := range all {
+		r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, e.id)
+		key := none
+		if r.it.SeekGE(r.t.key) && string(r.it.Key()) == string(r.t.key) {
+			value, err := r.it.ValueAndErr()
+			if err != nil {
+				return nil, r.t.s.unreadable(err)
+			}
+			if size += len(value); size > store.MaxBatchBytes && len(keys) > 0 {
+				break
+			}
+			if k := keyIn(value); k != "" {
+				key = unique.Make(k)
+			}
+		} else if err := r.it.Error(); err != nil {
+			return nil, r.t.s.unreadable(err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// keyIn returns the key of a stored message, or "" for none.
+func keyIn(value []byte) string {
+	if len(value) <= timeLength || !envelope.HasGroup(string(value[timeLength:timeLength+1])) {
+		return "" // nor does it have headers, with which the key is stored
+	}
+	var m store.Message
+	if envelope.Decode(string(value[timeLength:]), &m) != nil {
+		return ""
+	}
+	return m.Key
+}
