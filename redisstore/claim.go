@@ -31,6 +31,9 @@ func (s *leaseSnapshot) contains(r *store.Receipt) bool {
 	return len(line) > len(r.ID) && line[:len(r.ID)] == r.ID && (line[len(r.ID)] == '\n' || line[len(r.ID)] == '\t')
 }
 
+// unsorted is added to the part of the reply to a claim that says whether there is more, if store.Claim.Unsorted is set.
+const unsorted = 4
+
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
 	lease := leaseOf(ctx)
@@ -72,7 +75,8 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	}
 	claim := store.Claim{
 		Now:      time.UnixMicro(r[0].(int64)),
-		More:     r[2].(int64) == 1,
+		More:     r[2].(int64)%unsorted == 1,
+		Unsorted: r[2].(int64) >= unsorted,
 		Deadline: store.Time(r[3].(int64)),
 		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
 		Died:     stringsOf(died),
@@ -81,7 +85,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Limited:  c.limited(),
 	}
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: c.nextTime(r[1]), more: claim.More,
-		busy: r[2].(int64) == 2, removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
+		busy: r[2].(int64)%unsorted == 2, removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt

@@ -98,6 +98,11 @@ var luaConstants = map[string]string{
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
 	"SORTED":              "1125899906842624", // 2^50: added to the due times of sorted messages
 	"FULL":                "9007199254740992", // 2^53: later than every time
+	"FORGET_KEY_MS":       "1000",             // after which a claim looks whether a key is forgotten
+	"MAX_SORTED":          "250",              // messages that a claim sorts
+	"MAX_PLACED":          "250",              // keys that a claim looks at, once for each reason
+	"MAX_STALE":           "500",              // entries of lanes that a claim drops, about
+	"MAX_FORGOTTEN":       "100",              // keys that a claim looks at to forget them
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
 	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),

@@ -20,3 +20,172 @@
 --   flow_key_concurrency, flow_key_n, flow_key_per_us, flow_key_burst, flow_key_weight
 --   flow_pass             the clock: the pass of the last start. No pass exceeds it by more than 1.
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
+--@include limits
+--@include write
+
+-- read_sets reads the keys that are written while keys take turns, before the first write of a script.
+local function read_sets()
+  for _, key in ipairs({ LANES, TURNS, RESTS, OLD_RESTS, FORGET }) do redis.call('ZCARD', key) end
+  redis.call('HLEN', KEY_STATES)
+end
+
+-- read_key returns the limits of a key and its state, given its texts in KEY_STATES and KEY_FLOWS, false for none.
+local function read_key(limits, name, state, override)
+  local k = { name = name, now_us = limits.now_us, leased = 0, pass = 0, weight = 1, stored = state }
+  local us, rem, of = 0, 0, 0
+  if state then
+    local leased, pass
+    leased, us, rem, of, pass = string.match(state, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]+)$')
+    k.leased, k.pass = tonumber(leased or '') or 0, tonumber(pass or '') or 0
+    us, rem, of = tonumber(us or '') or 0, tonumber(rem or '') or 0, tonumber(of or '') or 0
+  end
+  if name == '' then return set_limits(k) end
+  local concurrency, n, per, burst, weight = unpack(limits.each_key)
+  if override then
+    local own = { string.match(override, '^(%d*)\t(%d*)\t(%d*)\t(%d*)\t(%d*)$') }
+    if own[1] ~= '' then concurrency = own[1] end
+    if own[2] ~= '' then n, per, burst = own[2], own[3], own[4] end
+    if own[5] ~= '' then weight = own[5] end
+  end
+  if concurrency == '0' then concurrency = nil end
+  if n == '0' then n = nil end
+  k.weight = tonumber(weight or '') or 1
+  if n and rem > 0 and of ~= tonumber(n) then us, rem = us + 1, 0 end -- parts of another size
+  return set_limits(k, concurrency, n, per, burst, us, rem)
+end
+
+-- read_keys returns the keys with some names.
+local function read_keys(limits, names)
+  local keys = {}
+  if not names[1] then return keys end
+  if limits.overridden == nil then limits.overridden = redis.call('HLEN', KEY_FLOWS) > 0 end
+  local states = redis.call('HMGET', KEY_STATES, unpack(names))
+  local overrides = limits.overridden and redis.call('HMGET', KEY_FLOWS, unpack(names)) or {}
+  for i, name in ipairs(names) do keys[i] = read_key(limits, name, states[i], overrides[i]) end
+  return keys
+end
+
+-- rests_until returns the time in ms, with a fraction, at which a key may start, FULL if that depends on a slot, or nil
+-- if it may start now.
+local function rests_until(k)
+  if k.free <= 0 then return FULL end
+  local us = k.n and start_us(k, 1) or k.now_us
+  return us > k.now_us and us / 1000 or nil
+end
+
+-- start_key counts n starts for a key. held is true if the messages take slots.
+local function start_key(k, n, held)
+  if held then k.leased, k.free = k.leased + n, k.free - n end
+  if k.n then k.us, k.rem = after(k, k.us, k.rem, n) end
+  for _ = 1, n do k.pass = k.pass + 1 / k.weight end
+end
+
+-- new_places returns the changes to the places and states of keys, which a script writes at its end.
+local function new_places(limits)
+  local turns, rests, forget, states, gone = {}, {}, {}, {}, {}
+  local left = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }
+  local places = {}
+
+  -- keep sets the state of a key, or removes it if it does not differ from that of a new key. place is the set that the
+  -- key is in, nil for none; a turn has the pass of its key too. The state of a key that does not wait is looked at
+  -- again, unless messages take its slots.
+  local function keep(k, place)
+    local waits, ahead = place ~= nil, k.n and k.us > k.now_us
+    if not ahead and k.leased == 0 and (place == TURNS and not k.stored or not waits and k.pass <= limits.pass) then
+      if k.stored then gone[#gone + 1] = k.name end
+      return
+    end
+    states[#states + 1] = k.name
+    states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%.17g', k.leased, k.n and k.us or 0,
+      k.n and k.rem or 0, k.n or 0, k.pass)
+    if not waits and k.leased == 0 then
+      forget[#forget + 1] = ahead and math.ceil(k.us / 1000) or math.floor(k.now_us / 1000) + FORGET_KEY_MS
+      forget[#forget + 1] = k.name
+    end
+  end
+
+  -- set puts a key that waits where it belongs, and keeps its state. place is the set that it is in, nil for none. It
+  -- returns the new one.
+  function places.set(k, place)
+    local to, rests_at = TURNS, rests_until(k)
+    if rests_at then
+      to = RESTS
+      rests[#rests + 1] = string.format('%.3f', rests_at)
+      rests[#rests + 1] = k.name
+    else
+      k.pass = math.max(k.pass, limits.pass)
+      turns[#turns + 1] = string.format('%.17g', k.pass)
+      turns[#turns + 1] = k.name
+    end
+    if place and place ~= to then table.insert(left[place], k.name) end
+    keep(k, to)
+    return to
+  end
+
+  -- leave takes a key out of the set that it is in, because it does not wait any more.
+  function places.leave(k, place)
+    table.insert(left[place], k.name)
+    keep(k)
+  end
+
+  places.keep = keep
+
+  -- write writes all, and forgets the passes if no key waits any more: no pass exceeds the clock by more than 1, so the
+  -- clock goes ahead by 1.
+  function places.write()
+    for set, names in pairs(left) do write('ZREM', set, names) end
+    write('ZADD', TURNS, turns)
+    write('ZADD', RESTS, rests)
+    write('HSET', KEY_STATES, states)
+    write('HDEL', KEY_STATES, gone)
+    write('ZADD', FORGET, forget)
+    local moved = places.moved
+    if left[TURNS][1] or left[RESTS][1] or left[OLD_RESTS][1] then
+      if redis.call('ZCARD', TURNS) + redis.call('ZCARD', RESTS) + redis.call('ZCARD', OLD_RESTS) == 0 then
+        limits.pass, moved = limits.pass + 1, true
+      end
+    end
+    if moved then redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.pass)) end
+    turns, rests, forget, states, gone = {}, {}, {}, {}, {}
+    left, places.moved = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }, nil
+  end
+
+  return places
+end
+
+-- places_of returns the sets that keys are in, by name, nil for none, and their scores there.
+local function places_of(names)
+  local places, scores, unknown = {}, {}, names
+  if not names[1] then return places, scores end
+  for _, key in ipairs({ TURNS, RESTS, OLD_RESTS }) do
+    if unknown[1] and redis.call('ZCARD', key) > 0 then
+      local missing = {}
+      for i, score in ipairs(redis.call('ZMSCORE', key, unpack(unknown))) do
+        local name = unknown[i]
+        if score then places[name], scores[name] = key, tonumber(score) else missing[#missing + 1] = name end
+      end
+      unknown = missing
+    end
+  end
+  return places, scores
+end
+
+-- free_keys gives slots of keys back, given the number for each key. It returns true if a key may go that was full.
+local function free_keys(limits, freed)
+  local names = {}
+  for name in pairs(freed) do names[#names + 1] = name end
+  local places, changes, any = places_of(names), new_places(limits), false
+  for _, k in ipairs(read_keys(limits, names)) do
+    local n, place = freed[k.name], places[k.name]
+    local was_full = k.free <= 0
+    k.leased = math.max(0, k.leased - n)
+    if k.concurrency then k.free = math.max(0, k.concurrency - k.leased) end
+    if place == RESTS and was_full then
+      any = changes.set(k, RESTS) == TURNS or any
+    else
+      changes.keep(k, place)
+    end
+  end
+  changes.write()
+  return any
+end

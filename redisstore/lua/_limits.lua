@@ -13,11 +13,10 @@ local function after(rate, us, rem, k)
   return us + k * math.floor(rate.per / rate.n) + math.floor(rem / rate.n), rem % rate.n
 end
 
--- read_limits returns the limits of the queue in use at a time in us. free is how many slots are free.
-local function read_limits(now_us)
-  local since, concurrency, leased, n, per, burst, us, rem = unpack(redis.call('HMGET', META, 'flow_since',
-    'flow_concurrency', 'flow_leased', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_next_us', 'flow_rem'))
-  local limits = { since = since, leased = tonumber(leased or '') or 0, free = math.huge, now_us = now_us }
+-- set_limits sets the limits of the queue or of a key, given as texts: n, per and burst are nil if there is no rate.
+-- free is how many slots are free.
+local function set_limits(limits, concurrency, n, per, burst, us, rem)
+  limits.free = math.huge
   if concurrency then
     limits.concurrency = tonumber(concurrency)
     limits.free = math.max(0, limits.concurrency - limits.leased)
@@ -25,6 +24,7 @@ local function read_limits(now_us)
   if not n then return limits end
   limits.n, limits.per, limits.burst = tonumber(n), tonumber(per), tonumber(burst)
   us, rem = tonumber(us or '') or 0, tonumber(rem or '') or 0
+  local now_us = limits.now_us
   local most, most_rem = after(limits, now_us, 0, limits.burst)
   if us < now_us then
     us, rem = now_us, 0
@@ -32,6 +32,20 @@ local function read_limits(now_us)
     us, rem, limits.capped = most, most_rem, true
   end
   limits.us, limits.rem = us, rem
+  return limits
+end
+
+-- read_limits returns the limits of the queue in use at a time in us. keyed is nil unless keys take turns; see
+-- _lanes.lua.
+local function read_limits(now_us)
+  local read = redis.call('HMGET', META, 'flow_since', 'flow_concurrency', 'flow_leased', 'flow_n', 'flow_per_us',
+    'flow_burst', 'flow_next_us', 'flow_rem', 'flow_keyed', 'flow_pass', 'flow_key_concurrency', 'flow_key_n',
+    'flow_key_per_us', 'flow_key_burst', 'flow_key_weight')
+  local limits = { since = read[1], leased = tonumber(read[3] or '') or 0, now_us = now_us }
+  set_limits(limits, read[2], unpack(read, 4, 8))
+  if read[9] then
+    limits.keyed, limits.pass, limits.each_key = read[9], tonumber(read[10] or '') or 0, { unpack(read, 11, 15) }
+  end
   return limits
 end
 

@@ -15,15 +15,14 @@ local function next_event(paused, packed)
 end
 --@end
 --@flow
--- next_event returns when a claim may find something: when the limits allow the first message to start, the start of
+-- next_event returns when a claim may find something: when the limits allow a first message to start, the start of
 -- the first bucket or the first deadline of a lease, in ms; nil if there is nothing.
 local function next_event(paused, packed)
   local coming = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2] or '')
-  local at = not paused and first_ready(packed)
-  if at then
-    local _, now_us = read_clock()
-    at = may_start(read_limits(now_us), at)
-  end
+  local now, now_us = read_clock()
+  local limits = read_limits(now_us)
+  local at = not paused and next_ready(packed, limits.keyed, now)
+  if at then at = may_start(limits, at) end
   if at and (not coming or at < coming) then return at end
   return coming
 end

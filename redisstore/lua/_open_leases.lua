@@ -9,7 +9,8 @@ local function open_leases(now, changes)
   local leases = {}
 --@flow
   leases.freed = 0 -- messages that have left leases that count
-  local head = read_counted_head()
+  leases.freed_keys = {} -- those of each key that have left leases that count for keys
+  local heads = read_heads()
 --@end
 
   local function token_of(id, epoch)
@@ -27,11 +28,16 @@ local function open_leases(now, changes)
     if text and deadline and tonumber(deadline) > now then
       l.text = text
 --@flow
-      l.counts = counts(text, head)
+      l.head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
+      for id, due, epoch, max, key in each_entry(text) do
+        l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
+          max = tonumber(max) or DEFAULT_ATTEMPTS, key = key }
 --@end
+--@plain
       for id, due, epoch, max in each_entry(text) do
         l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
           max = tonumber(max) or DEFAULT_ATTEMPTS }
+--@end
         l.left = l.left + 1
       end
     end
@@ -41,10 +47,14 @@ local function open_leases(now, changes)
 
   -- remove removes a message from a loaded lease.
   function leases.remove(l, token)
+--@flow
+    local key = l.held[token].key
+    if key and l.head and l.head == heads[2] then leases.freed_keys[key] = (leases.freed_keys[key] or 0) + 1 end
+--@end
     l.held[token] = nil
     l.left = l.left - 1
 --@flow
-    if l.counts then leases.freed = leases.freed + 1 end
+    if l.head then leases.freed = leases.freed + 1 end
 --@end
     l.changed = true
   end
@@ -63,6 +73,7 @@ local function open_leases(now, changes)
         redis.call('HDEL', LEASES, lease)
         redis.call('ZREM', LEASE_DEADLINES, lease)
       elseif l.changed then
+--@plain
         local held, dues = {}, {}
         for id, due, epoch, max in each_entry(l.text) do
           if l.held[token_of(id, epoch)] then
@@ -70,12 +81,18 @@ local function open_leases(now, changes)
             dues[#dues + 1] = due
           end
         end
---@plain
         redis.call('HSET', LEASES, lease, lease_text(held, dues))
 --@end
 --@flow
-        local text = lease_text(held, dues)
-        if l.counts then text = head .. string.sub(text, 2) end
+        local held, dues, keys = {}, {}, {}
+        for id, due, epoch, max, key in each_entry(l.text) do
+          if l.held[token_of(id, epoch)] then
+            held[#held + 1] = entry_line(id, epoch, max)
+            dues[#held], keys[#held] = due, key
+          end
+        end
+        local text = lease_text(held, dues, keys)
+        if l.head then text = l.head .. string.sub(text, 2) end
         redis.call('HSET', LEASES, lease, text)
 --@end
       end

@@ -36,7 +36,8 @@ local function end_expired_leases(now)
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
 --@flow
-  local freed, head = 0, read_counted_head()
+  local _, now_us = read_clock()
+  local freed, freed_keys, heads = 0, {}, read_heads()
 --@end
   for i = 1, #past, 2 do
     local lease, deadline = past[i], past[i + 1]
@@ -56,7 +57,8 @@ local function end_expired_leases(now)
     ended[#ended + 1] = lease
     reaped = reaped + #ids
 --@flow
-    if counts(text, head) then freed = freed + #ids end
+    if counts(text, heads) then freed = freed + #ids end
+    if counts_keys(text, heads) then count_keys(text, nil, freed_keys) end
 --@end
     local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
     for k, id in ipairs(ids) do
@@ -99,6 +101,7 @@ local function end_expired_leases(now)
     local leased = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
     redis.call('HSET', META, 'flow_leased', math.max(0, leased - freed))
   end
+  if next(freed_keys) then free_keys(read_limits(now_us), freed_keys) end
 --@end
   return died, reaped
 end
@@ -152,6 +155,10 @@ local function earliest_of(a, b, c)
   return first < math.huge and first or nil
 end
 
+--@flow
+--@include turns
+
+--@end
 -- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in so
 -- many bytes. meta has the fields of META that the caller read. It returns their ids; their values, nil unless they had
 -- to be read; the next message with the ones before it if they are few, as ZRANGE returns them; the time of the next
@@ -161,6 +168,9 @@ local function find_ready(meta, now, max, bound)
   local paused, max_envelope_bytes, inspect_envelopes, packed, max_age, max_count = unpack(meta, 2, 7)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
+--@flow
+  if redis.call('HGET', META, 'flow_keyed') then read_sets() end
+--@end
   local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   packed = not paused and tonumber(packed or '') or 0
   local next_bucket = packed > 0 and promote(packed, now, max) or nil
@@ -179,7 +189,11 @@ local function find_ready(meta, now, max, bound)
   limits.asked, limits.forwards = max, meta.forwards
   if limits.forwards then limits.free = math.huge end
   limits.allowed = starts_allowed(limits, max)
-  if inspect_envelopes then
+  if limits.keyed then
+    limits.turns = find_turns(limits, paused, next_bucket and math.min(now, next_bucket - 1) or now, bound,
+      inspect_envelopes, max_envelope_bytes, now)
+    max = 0 -- the rest looks at what is not sorted
+  elseif inspect_envelopes then
     local held_back = math.max(1, math.floor(HELD_BACK_BYTES / math.max(1, max_envelope_bytes)))
     max = math.max(limits.allowed, math.min(max, MAX_HELD_BACK, held_back))
   else
@@ -205,6 +219,7 @@ local function find_ready(meta, now, max, bound)
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
 --@end
 --@flow
+  if next_due and next_due >= SORTED then next_due = nil end
   limits.unreaped = unreaped
   limits.waiting = next_due and next_due <= now or next_bucket and next_bucket <= now
   limits.event, limits.expiry = earliest_of(next_due, next_bucket), next_expiry
@@ -252,6 +267,10 @@ end
 -- but the caller does not wait.
 local function end_claim(limits, n, deadline, any_died, process, first_waiting, now)
   charge(limits, n, not limits.forwards)
+  if limits.turns then
+    limits.turns.finish()
+    see_turns(limits)
+  end
   local at = limits.waiting and now or limits.event
   local start = at and may_start(limits, at)
   -- Expired messages may follow the ones that have just died.

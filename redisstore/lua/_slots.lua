@@ -1,25 +1,48 @@
 --@include limits
+--@include lanes
 --@include waiting
 -- A lease counts if it was claimed while the queue had its flow. Then its text begins with a line that other readers
 -- take for a due time of no message: a tab, an asterisk, and flow_since of META. So a lease from before the flow, or
 -- from before the queue was plain in between, does not count, and which ones do is known without reading the others.
 
--- counted_head returns how the text of a lease begins that counts; false in a plain queue.
-local function counted_head(since)
-  return since and '\n\t*' .. since .. '\n'
+-- Likewise, it counts for keys if it was claimed since they take turns. Then a tab, a number sign and flow_keyed follow
+-- in a second line.
+
+-- heads_of returns how the text of a lease begins that counts, false in a plain queue, and how that of a lease begins
+-- that counts for keys, false unless keys take turns.
+local function heads_of(since, keyed)
+  local head = since and '\n\t*' .. since .. '\n'
+  return { head, keyed and head and head .. '\t#' .. keyed .. '\n' }
 end
 
--- read_counted_head returns that of the queue in use.
-local function read_counted_head()
-  return counted_head(redis.call('HGET', META, 'flow_since'))
+-- read_heads returns these of the queue in use.
+local function read_heads()
+  return heads_of(unpack(redis.call('HMGET', META, 'flow_since', 'flow_keyed')))
 end
 
 -- counts reports whether a lease counts.
-local function counts(text, head)
-  return head and string.sub(text, 1, #head) == head
+local function counts(text, heads)
+  return heads[1] and string.sub(text, 1, #heads[1]) == heads[1]
 end
 
--- first_ready returns when the first message that is not leased is due, or the first bucket starts; nil for none.
+-- counts_keys reports whether a lease counts for keys.
+local function counts_keys(text, heads)
+  return heads[2] and string.sub(text, 1, #heads[2]) == heads[2]
+end
+
+-- count_keys adds the number of messages of each key in the text of a lease or a part of it. key is that of the lines
+-- before the first line with a key.
+local function count_keys(text, key, numbers)
+  for line in string.gmatch(text, '[^\n]+') do
+    if string.byte(line) ~= 9 then
+      if key then numbers[key] = (numbers[key] or 0) + 1 end
+    elseif string.byte(line, 2) == 64 then
+      key = string.sub(line, 3)
+    end
+  end
+end
+
+-- first_ready returns when the first message in DUE is due, or the first bucket starts; nil for none.
 local function first_ready(packed)
   local first
   for _, key in ipairs({ DUE, packed and packed ~= '0' and BUCKET_STARTS or nil }) do
@@ -29,24 +52,48 @@ local function first_ready(packed)
   return first
 end
 
+-- first_sorted returns when the first message may start that has been sorted, as far as its key is concerned, in ms.
+local function first_sorted(now)
+  if redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0 then return now end
+  local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
+  return at and at < FULL and at or nil
+end
+
+-- next_ready returns when the first message may start, as far as its key is concerned, or the first bucket starts; nil
+-- for none.
+local function next_ready(packed, keyed, now)
+  local first = first_ready(packed)
+  if not keyed then return first end
+  if first and first >= SORTED then first = nil end
+  local sorted = first_sorted(now)
+  return first and sorted and math.min(first, sorted) or first or sorted
+end
+
 -- read_slots reads the keys that free_slots uses, before the first write of its script.
 local function read_slots()
   redis.call('ZCARD', DUE)
   redis.call('ZCARD', BUCKET_STARTS)
   redis.call('ZCARD', WAKE)
+  if redis.call('HGET', META, 'flow_keyed') then read_sets() end
 end
 
--- free_slots counts n messages down that have left leases that count. If all slots were taken, a process learns when
--- the next message may start: nobody has promised to claim it. It is the last step of a script.
-local function free_slots(n, now)
+-- free_slots counts n messages down that have left leases that count, and those of each key that have left leases that
+-- count for keys. If all slots were taken, a process learns when the next message may start: nobody has promised to
+-- claim it. It is the last step of a script.
+local function free_slots(n, now, of_keys)
   if n == 0 then return end
-  local concurrency, leased, paused, packed = unpack(redis.call('HMGET', META, 'flow_concurrency', 'flow_leased',
-    'paused', 'packed_messages'))
+  local concurrency, leased, paused, packed, keyed = unpack(redis.call('HMGET', META, 'flow_concurrency', 'flow_leased',
+    'paused', 'packed_messages', 'flow_keyed'))
   leased = tonumber(leased or '') or 0
   local left = math.max(0, leased - n)
   redis.call('HSET', META, 'flow_leased', left)
+  local any_turn = false
+  if keyed and of_keys and next(of_keys) then
+    local _, now_us = read_clock()
+    any_turn = free_keys(read_limits(now_us), of_keys)
+  end
   concurrency = tonumber(concurrency or '') or math.huge
-  if paused or leased < concurrency or left >= concurrency then return end
-  local at = first_ready(packed)
+  if paused or left >= concurrency or leased < concurrency and not any_turn then return end
+  local at = next_ready(packed, keyed, now)
   if at then notify(at, now) end
 end

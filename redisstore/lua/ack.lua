@@ -84,7 +84,7 @@ end
 local function cut_runs(lease, a, runs)
 --@end
 --@flow
-local function cut_runs(lease, a, runs, head) -- it also returns whether the lease counts
+local function cut_runs(lease, a, runs, heads, of_keys) -- it also returns whether the lease counts, and adds to of_keys
 --@end
   if string.byte(ARGV[a]) == 61 then -- "=": the text itself is not needed, and expensive to read
 --@plain
@@ -95,22 +95,33 @@ local function cut_runs(lease, a, runs, head) -- it also returns whether the lea
 --@flow
     local text = redis.call('HGET', LEASES, lease) or ''
     if ARGV[a] ~= '=' .. #text then return nil end
-    return '', counts(text, head)
+    if counts_keys(text, heads) then count_keys(text, nil, of_keys) end
+    return '', counts(text, heads)
   end
   local text = redis.call('HGET', LEASES, lease)
-  local counted = text and counts(text, head)
+  local counted, keyed = text and counts(text, heads), text and counts_keys(text, heads)
+  local of_runs = {} -- only counted if the lease has all runs
 --@end
   for _ = 1, text and runs or 0 do
     local run = ARGV[a]
     local from, to = string.find(text, run, 1, true)
     if not from then return nil end
+--@plain
     text = string.sub(text, 1, from) .. (string.match(run, '^.*\n(\t%d+\n)') or '') .. string.sub(text, to + 1)
+--@end
+--@flow
+    local before = string.sub(text, 1, from)
+    if keyed then count_keys(run, string.match(before, '^.*\n\t@([^\n]*)\n'), of_runs) end
+    text = before .. (string.match(run, '^.*\n(\t@[^\n]*\n)') or '') .. (string.match(run, '^.*\n(\t%d+\n)') or '')
+      .. string.sub(text, to + 1)
+--@end
     a = a + 2 + tonumber(ARGV[a + 1])
   end
 --@plain
   return text
 --@end
 --@flow
+  for key, n in pairs(of_runs) do of_keys[key] = (of_keys[key] or 0) + n end
   return text, counted
 --@end
 end
@@ -133,7 +144,7 @@ local changes, successors, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
 --@flow
 read_slots()
-local freed, head = 0, read_counted_head()
+local freed, of_keys, heads = 0, {}, read_heads()
 --@end
 local pair_count = tonumber(ARGV[3])
 local grouped = pair_count > 0 and string.byte(ARGV[stop]) == 103 and {} -- 103 is "g"
@@ -154,7 +165,7 @@ while a <= last do
       text = cut_runs(lease, a, runs)
 --@end
 --@flow
-      text, counted = cut_runs(lease, a, runs, head)
+      text, counted = cut_runs(lease, a, runs, heads, of_keys)
 --@end
     end
   end
@@ -226,6 +237,7 @@ if pair_count > 0 then
   write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end
 --@flow
-free_slots(freed + (leases and leases.freed or 0), now)
+for key, n in pairs(leases and leases.freed_keys or {}) do of_keys[key] = (of_keys[key] or 0) + n end
+free_slots(freed + (leases and leases.freed or 0), now, of_keys)
 --@end
 return refused

@@ -118,6 +118,6 @@ for _, planned in ipairs(adds) do
 end
 --@flow
 use(1)
-free_slots(leases.freed, now)
+free_slots(leases.freed, now, leases.freed_keys)
 --@end
 return refused

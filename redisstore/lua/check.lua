@@ -155,7 +155,16 @@ end
 local function leases_page(step)
   local ended, kept, deadlines = {}, {}, {}
 --@flow
-  local freed, head = 0, read_counted_head()
+  local freed, of_keys, heads = 0, {}, read_heads()
+
+  -- free_lines counts the messages of each key that are in a text of a lease and not in a new one.
+  local function free_lines(text, new)
+    local before, left = {}, {}
+    if counts_keys(text, heads) then count_keys(text, nil, before) end
+    count_keys(new, nil, left)
+    for key, n in pairs(before) do of_keys[key] = (of_keys[key] or 0) + n - (left[key] or 0) end
+  end
+
 --@end
   for i = 1, #step, 2 do
     local lease, text = step[i], step[i + 1]
@@ -167,7 +176,13 @@ local function leases_page(step)
     local ready = ids[1] and redis.call('ZMSCORE', DUE, unpack(ids))
     local dead = ids[1] and redis.call('ZMSCORE', DEAD, unpack(ids))
     local i = 0
+--@plain
     for id, due, epoch, max in each_entry(text) do
+--@end
+--@flow
+    local keys = {}
+    for id, due, epoch, max, key in each_entry(text) do
+--@end
       if not tonumber(due) then break end
       i, left = i + 1, left - 1
       local recorded = records and records[i]
@@ -182,24 +197,38 @@ local function leases_page(step)
       else
         lines[#lines + 1] = entry_line(id, epoch, max)
         dues[#dues + 1] = due
+--@flow
+        keys[#dues] = key
+--@end
       end
     end
 --@flow
     if left > 0 then dropped = #ids end
-    if counts(text, head) then freed = freed + dropped end
+    if counts(text, heads) then freed = freed + dropped end
 --@end
     if left > 0 then
       add_issue('lease unreadable', lease)
       ended[#ended + 1] = lease
+--@flow
+      free_lines(text, '')
+--@end
     elseif #lines == 0 then
       if dropped == 0 then add_issue('lease without messages', lease) end
       ended[#ended + 1] = lease
+--@flow
+      free_lines(text, '')
+--@end
     else
       if dropped > 0 then
         kept[#kept + 1] = lease
+--@plain
         kept[#kept + 1] = lease_text(lines, dues)
+--@end
 --@flow
-        if counts(text, head) then kept[#kept] = head .. string.sub(kept[#kept], 2) end
+        local new = lease_text(lines, dues, keys)
+        free_lines(text, new)
+        local head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
+        kept[#kept + 1] = head and head .. string.sub(new, 2) or new
 --@end
       end
       if not redis.call('ZSCORE', LEASE_DEADLINES, lease) then
@@ -215,7 +244,7 @@ local function leases_page(step)
   write('HDEL', LEASES, ended)
   write('ZREM', LEASE_DEADLINES, ended)
 --@flow
-  free_slots(freed, now)
+  free_slots(freed, now, of_keys)
 --@end
 end
 

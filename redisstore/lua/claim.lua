@@ -11,7 +11,8 @@
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
 --@end
 --@flow
--- Reply  {now in us, time in us when the process has to claim again or -1, more, deadline or 0, lease text,
+-- Reply  {now in us, time in us when the process has to claim again or -1, more, and 4 more if ready messages are
+--        left that are not sorted, deadline or 0, lease text,
 --@end
 --        values of MESSAGES, records: position and record alternating, ids that died, ids of them that had expired,
 --        ids that were dropped or none, 1 if another attempt of this call made the lease or else nothing}; NEWER
@@ -56,6 +57,24 @@ local function first_text(lines, n, few)
   return table.concat(parts, '\n')
 end
 
+--@flow
+-- lease_of_turns returns the lease text of messages that were picked by turns, a deadline of 0, their values, and their
+-- records for the reply. It removes the messages from DUE.
+local function lease_of_turns(limits, picked)
+  local ids, lines, dues, keys, values, records = {}, {}, {}, {}, {}, {}
+  for i, m in ipairs(picked) do
+    ids[i], lines[i], dues[i], keys[i], values[i] = m.id, m.line, m.due, m.key.name, m.value
+    if m.record then
+      records[#records + 1] = i
+      records[#records + 1] = string.sub(m.record, 1, RECORD_HEAD)
+    end
+  end
+  if not ids[1] then return '', 0, {}, {} end
+  write('ZREM', DUE, ids)
+  return heads_of(limits.since, limits.keyed)[2] .. string.sub(lease_text(lines, dues, keys), 2), 0, values, records
+end
+
+--@end
 -- repeated_claim returns the reply to a repeated call, given the text of its lease: the messages as they were claimed,
 -- without messages that were cancelled since, even if their ids were sent again. It reads no successors, which are
 -- long.
@@ -120,6 +139,20 @@ end
 --@flow
 meta.now_us = now_us
 local ids, values, few, first_waiting, died, dropped, limits = find_ready(meta, now, ARGV[4] - ARGV[8], CLAIM_BYTES)
+if limits.turns then
+  local picked, expired = limits.turns.picked, limits.turns.expired
+  local text, deadline, values, records = lease_of_turns(limits, picked)
+  if picked[1] then
+    deadline = now + tonumber(ARGV[5])
+    redis.call('HSET', LEASES, ARGV[6], text)
+    redis.call('ZADD', LEASE_DEADLINES, deadline, ARGV[6])
+  end
+  for _, id in ipairs(limits.turns.died) do died[#died + 1] = id end
+  local coming, more = end_claim(limits, #picked, picked[1] and deadline, #limits.turns.died > 0, ARGV[7],
+    first_waiting, now)
+  if limits.unsorted then more = more + 4 end
+  return { now_us, coming, more, deadline, text, values, records, died, expired, dropped }
+end
 if #ids == 0 then
   local coming, more = end_claim(limits, 0, nil, false, ARGV[7], first_waiting, now)
   return { now_us, coming, more, 0, '', {}, {}, died, {}, dropped }
@@ -164,7 +197,7 @@ local text, deadline = '', 0
 if n > 0 then
   text, deadline = first_text(lines, n, few), now + tonumber(ARGV[5])
 --@flow
-  text = counted_head(limits.since) .. string.sub(text, 2)
+  text = heads_of(limits.since)[1] .. string.sub(text, 2)
 --@end
   redis.call('HSET', LEASES, ARGV[6], text)
   redis.call('ZADD', LEASE_DEADLINES, deadline, ARGV[6])

@@ -107,6 +107,6 @@ write('ZADD', LEASE_DEADLINES, extended)
 changes.write()
 leases.write()
 --@flow
-free_slots(leases.freed, now)
+free_slots(leases.freed, now, leases.freed_keys)
 --@end
 return reply

@@ -54,16 +54,28 @@ end
 --@flow
 meta.now_us, meta.forwards = now_us, true
 local ids, values, _, first_waiting, died, dropped, limits = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
+local picked = limits.turns and limits.turns.picked
+local expired_turns = limits.turns and limits.turns.expired or {}
+for _, id in ipairs(limits.turns and limits.turns.died or {}) do died[#died + 1] = id end
+if picked then
+  ids, values = {}, {}
+  for i, m in ipairs(picked) do ids[i], values[i] = m.id, m.value end
+end
 if #ids == 0 then
-  local coming, more = end_claim(limits, 0, nil, false, ARGV[2], first_waiting, now)
-  return { now_us, coming, more, 0, {}, died, {}, dropped }
+  local coming, more = end_claim(limits, 0, nil, picked and died[1], ARGV[2], first_waiting, now)
+  return { now_us, coming, more, 0, {}, died, expired_turns, dropped }
 end
 --@end
 
 values = values or redis.call('HMGET', MESSAGES, unpack(ids))
 local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
 local dead = {}
+--@plain
 if records or inspect_envelopes then
+--@end
+--@flow
+if not picked and (records or inspect_envelopes) then
+--@end
   local _
   _, dead = inspect_all(ids, inspect_envelopes and values, records, now)
 end
@@ -81,6 +93,9 @@ for _, d in ipairs(dead) do dies[d[1]] = true end
 local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
 local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
 local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
+--@flow
+for i, m in ipairs(range and picked or {}) do range[2 * i] = m.due end
+--@end
 local whole, byte, sub = kind == 'queue', string.byte, string.sub
 local work = 0 -- µs, about
 for i = 1, #ids do
@@ -95,6 +110,7 @@ for i = 1, #ids do
 --@end
 --@flow
     limits.waiting = true
+    if picked then limits.turns.leave(i) end
 --@end
     break
   end
@@ -105,7 +121,13 @@ for i = 1, #ids do
     work = work + #value / 256 + (names and #names / 2 or 0)
     if not at then
       dies[i] = true
+--@plain
       dead[#dead + 1] = { i, redis.call('ZSCORE', DUE, ids[i]), 'unreadable', UNREADABLE_TEXT }
+--@end
+--@flow
+      local due = picked and picked[i].due or redis.call('ZSCORE', DUE, ids[i])
+      dead[#dead + 1] = { i, due, 'unreadable', UNREADABLE_TEXT }
+--@end
     else
       n = n + 1
       moved[n] = ids[i]
@@ -127,6 +149,9 @@ for i = 1, #ids do
   end
 end
 table.sort(dead, function(one, other) return one[1] < other[1] end)
+--@flow
+for k = picked and #dead or 0, 1, -1 do limits.turns.drop(dead[k][1]) end
+--@end
 redis.call('ZCARD', DEAD)
 redis.call('ZCARD', DEDUP)
 local any_grouped = redis.call('ZCARD', GROUPS) > 0
@@ -164,7 +189,12 @@ if dead[1] then
   for _, id in ipairs(died_now) do died[#died + 1] = id end
 end
 if ids[1] then
+--@plain
   redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1)
+--@end
+--@flow
+  if picked then write('ZREM', DUE, ids) else redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1) end
+--@end
   write('HDEL', MESSAGES, moved)
   if any_grouped then write('ZREM', GROUPS, moved) end
   changes.write()
@@ -183,6 +213,7 @@ end
 return { now_us, coming or -1, more and 1 or 0, #moved, ARGV[6] == '1' and moved or {}, died, expired, dropped }
 --@end
 --@flow
-local coming, more = end_claim(limits, #moved, nil, dead[1], ARGV[2], first_waiting, now)
+for _, id in ipairs(expired_turns) do expired[#expired + 1] = id end
+local coming, more = end_claim(limits, #moved, nil, dead[1] or picked and died[1], ARGV[2], first_waiting, now)
 return { now_us, coming, more, #moved, ARGV[6] == '1' and moved or {}, died, expired, dropped }
 --@end

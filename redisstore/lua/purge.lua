@@ -42,7 +42,7 @@ local function cancel_leased()
   local live = redis.call('HLEN', MESSAGES) - redis.call('ZCARD', DUE) - redis.call('ZCARD', DEAD)
     - (tonumber(packed or '') or 0)
   if leased == 0 or math.max(leased, live, redis.call('HLEN', LEASES)) > MAX_PURGED_LEASED then return {}, {}, {}, 0 end
-  local all, head = redis.call('HGETALL', LEASES), read_counted_head()
+  local all, head = redis.call('HGETALL', LEASES), read_heads()
   local kept, deadlines, epochs, refs, ids = {}, {}, {}, {}, {}
   for i = 1, #all, 2 do
     if counts(all[i + 1], head) then

@@ -11,8 +11,8 @@
 --@include slots
 local format, leased = unpack(redis.call('HMGET', META, 'format', 'flow_leased'))
 if format and format ~= FLOW_FORMAT and format ~= PLAIN_FORMAT and format ~= PREVIOUS_FORMAT then return NEWER end
-local head = read_counted_head()
-if not head then return { 0, 0 } end
+local heads = read_heads()
+if not heads[1] then return { 0, 0 } end
 read_slots()
 local cursor, bytes, held, seen = '0', 0, 0, {}
 repeat
@@ -21,7 +21,7 @@ repeat
   for i = 1, #step[2], 2 do
     local lease, text = step[2][i], step[2][i + 1]
     bytes = bytes + #text
-    if not seen[lease] and counts(text, head) then -- HSCAN may return a lease twice
+    if not seen[lease] and counts(text, heads) then -- HSCAN may return a lease twice
       for _ in each_entry(text) do held = held + 1 end
     end
     seen[lease] = true

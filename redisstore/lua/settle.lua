@@ -124,6 +124,6 @@ write('ZADD', DEAD, dead)
 changes.write()
 leases.write()
 --@flow
-free_slots(leases.freed, now)
+free_slots(leases.freed, now, leases.freed_keys)
 --@end
 return states

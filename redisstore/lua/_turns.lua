@@ -1,0 +1,373 @@
+--@include lanes
+--@include inspect
+--@include read_records
+-- The steps of a claim in a queue in which keys take turns; see _lanes.lua.
+
+-- key_of returns the key in the value of a message, '' for none; see internal/envelope. It is the first header behind
+-- the group.
+local function key_of(value)
+  local at, flags = 1, string.byte(value or '') or 128
+  if flags == 128 and #value >= 7 then -- after the prefix of a packed message
+    at = 8
+    flags = string.byte(value, at) or 128
+  end
+  if flags < 64 or flags >= 128 then return '' end
+  local from = at + 2
+  if flags > 64 then
+    for bit, width in ipairs({ 2, 6, 6, 4, 6, 8 }) do
+      if flags % 2 ^ bit >= 2 ^ (bit - 1) then from = from + width end
+    end
+  end
+  local length, low, high = string.byte(value, from, from + 2)
+  if length == 0 and low then
+    from = low < 128 and from + 2 + low or from + 3 + low - 128 + (high or 0) * 128
+    length, low = string.byte(value, from, from + 1)
+  end
+  if length ~= 1 or low ~= 1 then return '' end
+  local key = string.sub(value, from + 3, from + 2 + (string.byte(value, from + 2) or 0))
+  return string.find(key, '%c') and '' or key
+end
+
+-- sort_ready moves ready messages into the lanes of their keys.
+local function sort_ready(limits, places, ids, dues, values)
+  local scores, entries, names, known = {}, {}, {}, {}
+  local due, score, digits
+  for i, id in ipairs(ids) do
+    local name = key_of(values[i])
+    if dues[i] ~= due then
+      due = dues[i]
+      score, digits = string.format('%.0f', due + SORTED), string.format('%014.0f', due)
+    end
+    scores[2 * i - 1], scores[2 * i] = score, id
+    entries[2 * i - 1], entries[2 * i] = '0', name .. '\0' .. digits .. id
+    if not known[name] then
+      known[name] = true
+      names[#names + 1] = name
+    end
+  end
+  write('ZADD', DUE, scores)
+  write('ZADD', LANES, entries)
+  local waiting, new = places_of(names), {}
+  for _, name in ipairs(names) do
+    if not waiting[name] then new[#new + 1] = name end
+  end
+  for _, k in ipairs(read_keys(limits, new)) do
+    k.pass = math.max(k.pass, limits.pass)
+    places.set(k)
+  end
+end
+
+-- place_again puts some of the keys of a set where they belong, at most MAX_PLACED.
+local function place_again(limits, places, key, names)
+  for _, k in ipairs(read_keys(limits, names)) do places.set(k, key) end
+end
+
+-- wake_keys gives turns to keys that have rested, and looks at those from before a change of limits.
+local function wake_keys(limits, places)
+  local now_ms = string.format('%.3f', limits.now_us / 1000)
+  place_again(limits, places, RESTS, redis.call('ZRANGE', RESTS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, MAX_PLACED))
+  places.write()
+  local first, at = unpack(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES'))
+  local old = redis.call('ZCARD', OLD_RESTS)
+  at = tonumber(at or '') or FULL
+  if old == 0 and at < FULL and at > limits.now_us / 1000 then
+    local k = read_keys(limits, { first })[1]
+    if (rests_until(k) or 0) < at - 0.001 then -- the clock was set back
+      redis.call('RENAME', RESTS, OLD_RESTS)
+      old = 1
+    end
+  end
+  if old > 0 then
+    place_again(limits, places, OLD_RESTS, redis.call('ZRANGE', OLD_RESTS, 0, MAX_PLACED - 1))
+    places.write()
+  end
+end
+
+-- forget_keys looks at keys that do not wait, and removes states that are not needed.
+local function forget_keys(limits, places, now)
+  local names = redis.call('ZRANGE', FORGET, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_FORGOTTEN)
+  if not names[1] then return end
+  redis.call('ZREM', FORGET, unpack(names))
+  local waiting = places_of(names)
+  for _, k in ipairs(read_keys(limits, names)) do
+    if not waiting[k.name] and k.leased == 0 then places.keep(k) end
+  end
+  places.write()
+end
+
+-- digits_of returns a name as numbers of six bytes, which compare like the bytes.
+local function digits_of(k)
+  if not k.digits then
+    k.digits = {}
+    for i = 1, #k.name, 6 do
+      local a, b, c, d, e, f = string.byte(k.name, i, i + 5)
+      k.digits[#k.digits + 1] = ((((a * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (d or 0)) * 256 + (e or 0)) * 256
+        + (f or 0)
+    end
+  end
+  return k.digits
+end
+
+-- goes_before reports whether a turn goes before another one: by the pass, then by the bytes of the name.
+local function goes_before(pass, k, other_pass, other)
+  if pass ~= other_pass then return pass < other_pass end
+  if k == other then return false end
+  local a, b = digits_of(k), digits_of(other)
+  for i = 1, #a do
+    if a[i] ~= b[i] then return a[i] < (b[i] or -1) end
+  end
+  return #a < #b
+end
+
+-- sink moves the key at a position of a heap of n keys behind those that go before it.
+local function sink(heap, i, n)
+  local k = heap[i]
+  while 2 * i <= n do
+    local child = 2 * i
+    if child < n and goes_before(heap[child + 1].next, heap[child + 1], heap[child].next, heap[child]) then
+      child = child + 1
+    end
+    if not goes_before(heap[child].next, heap[child], k.next, k) then break end
+    heap[i] = heap[child]
+    i = child
+  end
+  heap[i] = k
+end
+
+-- new_turns returns the turns of a claim: at first none. want is how many messages may start, looks how many it may
+-- look at, and bound how many bytes their values may have.
+local function new_turns(limits, places, want, looks, bound, inspect, max_bytes, now)
+  local turns = { picked = {}, died = {}, expired = {} }
+  local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
+  local stale, cut = {}, false
+  local rounds, lost, texts = 0, false, {} -- lost: some turns of a round were not used; texts: due times by their digits
+
+  -- read_turns reads the next keys.
+  local function read_turns(n)
+    local read = redis.call('ZRANGE', TURNS, seen, seen + n - 1, 'WITHSCORES')
+    local names = {}
+    for i = 1, #read, 2 do names[#names + 1] = read[i] end
+    at_end = #names < n
+    seen = seen + #names
+    local keys = read_keys(limits, names)
+    for i, k in ipairs(keys) do
+      k.pass = tonumber(read[2 * i])
+      k.next, k.count, k.last = k.pass, 0, nil
+      if limits.forwards and k.free > 0 then k.free = math.huge end
+      k.may = starts_allowed(k, want)
+      visited[#visited + 1], last = k, k
+    end
+    return keys
+  end
+
+  -- plan returns the keys that start next, in order, up to n, as if all lanes were long.
+  local function plan(n)
+    local heap, slots = {}, {}
+    for _, k in ipairs(visited) do
+      k.planned = 0
+      if k.may > k.count and not k.ended then heap[#heap + 1] = k end
+    end
+    for i = math.floor(#heap / 2), 1, -1 do sink(heap, i, #heap) end
+    local size = #heap
+    while #slots < n do
+      local k = heap[1]
+      if not at_end and (size == 0 or goes_before(last.pass, last, k.next, k)) then
+        local more = math.min(math.max(n - #slots, seen), MAX_PLACED - seen)
+        if more <= 0 then break end
+        for _, new in ipairs(read_turns(more)) do
+          new.planned = 0
+          if new.may > 0 then
+            size = size + 1
+            heap[size] = new
+          end
+        end
+        for i = math.floor(size / 2), 1, -1 do sink(heap, i, size) end
+      elseif size == 0 then
+        break
+      else
+        slots[#slots + 1] = k
+        k.planned = k.planned + 1
+        k.next = k.next + 1 / k.weight
+        if k.count + k.planned >= k.may then
+          heap[1], heap[size] = heap[size], nil
+          size = size - 1
+        end
+        if size > 1 then sink(heap, 1, size) end
+      end
+    end
+    return slots
+  end
+
+  -- read_lanes reads the first valid messages of the lanes of the planned keys, as many as are planned.
+  local function read_lanes(slots)
+    local keys, known = {}, {}
+    for _, k in ipairs(slots) do
+      if not known[k] then
+        known[k], k.messages, k.taken = true, {}, 0
+        keys[#keys + 1] = k
+      end
+    end
+    repeat
+      local ids, read = {}, {}
+      for _, k in ipairs(keys) do
+        local missing = k.planned - #k.messages
+        if missing > 0 and not k.ended then
+          local from = k.last and '(' .. k.last or '[' .. k.name .. '\0'
+          local entries = redis.call('ZRANGE', LANES, from, '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, missing + 1)
+          k.ended = #entries <= missing
+          for i = 1, math.min(#entries, missing) do
+            k.last = entries[i]
+            local digits = string.sub(k.last, #k.name + 2, #k.name + 15)
+            texts[digits] = texts[digits] or string.match(digits, '^0*(%d+)$')
+            ids[#ids + 1] = string.sub(k.last, #k.name + 16)
+            read[#ids] = { id = ids[#ids], due = texts[digits], entry = k.last, key = k }
+          end
+        end
+      end
+      local any_stale = false
+      for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
+        local m = read[i]
+        if score and tonumber(score) == tonumber(m.due) + SORTED then
+          m.key.messages[#m.key.messages + 1] = m
+        else
+          stale[#stale + 1], any_stale = m.entry, true
+        end
+      end
+      if #stale > MAX_STALE then cut = true end
+    until not any_stale or cut
+  end
+
+  -- look reads the values and records of messages and picks them. Messages that die use no turn.
+  local function look(found)
+    local ids, dues = {}, {}
+    for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
+    local values, fitting = read_values(ids, max_bytes, bound)
+    for i = #ids, fitting + 1, -1 do ids[i], cut = nil, true end
+    for _, value in ipairs(values) do bound = bound - #(value or '') end
+    local records = read_first_records(ids, values)
+    cut = cut or #ids < #found or bound <= 0
+    local lines, dead = ids, {}
+    if records or inspect then
+      lines, dead = inspect_all(ids, inspect and values, records, now, dues)
+    end
+    local dies = {}
+    for _, d in ipairs(dead) do dies[d[1] ] = true end
+    for i = 1, #found do
+      local m = found[i]
+      local k = m.key
+      if i > #ids then
+        k.ended = false
+      elseif dies[i] then
+        stale[#stale + 1] = m.entry
+      elseif values[i] and key_of(values[i]) ~= k.name then
+        stale[#stale + 1] = m.entry
+      else
+        m.value, m.record, m.line = values[i], records and records[i], lines[i]
+        turns.picked[#turns.picked + 1] = m
+        k.count = k.count + 1
+      end
+    end
+    if dead[1] then
+      local died, expired = kill(dead, now, ids, nil, nil, records)
+      for _, id in ipairs(died) do turns.died[#turns.died + 1] = id end
+      for _, id in ipairs(expired) do turns.expired[#turns.expired + 1] = id end
+    end
+    looks = looks - #found
+  end
+
+  -- pass_all sets the pass of each start, and puts the messages in order if they were picked in several rounds.
+  local function pass_all()
+    for _, k in ipairs(visited) do k.next = k.pass end
+    for i, m in ipairs(turns.picked) do
+      m.pass, m.at = m.key.next, i
+      m.key.next = m.key.next + 1 / m.key.weight
+    end
+    if rounds > 1 or lost then
+      table.sort(turns.picked, function(m, other)
+        if m.key == other.key then return m.at < other.at end
+        return goes_before(m.pass, m.key, other.pass, other.key)
+      end)
+    end
+  end
+
+  -- pick picks the messages that start.
+  function turns.pick()
+    while not cut and math.min(want - #turns.picked, looks) > 0 do
+      local slots = plan(math.min(want - #turns.picked, looks))
+      if #slots == 0 then break end
+      rounds = rounds + 1
+      read_lanes(slots)
+      local found = {}
+      for _, k in ipairs(slots) do
+        k.taken = k.taken + 1
+        found[#found + 1] = k.messages[k.taken]
+      end
+      local before = #turns.picked
+      if found[1] then look(found) end
+      lost = lost or #turns.picked < before + #slots
+      pass_all()
+    end
+  end
+
+  -- leave leaves the messages from a position on in their lanes.
+  function turns.leave(from)
+    for _ = from, #turns.picked do
+      local m = table.remove(turns.picked)
+      m.key.count, m.key.ended = m.key.count - 1, false
+    end
+  end
+
+  -- drop takes the message at a position, which died, out of its lane. It uses no turn.
+  function turns.drop(i)
+    local m = table.remove(turns.picked, i)
+    stale[#stale + 1] = m.entry
+    m.key.count = m.key.count - 1
+  end
+
+  -- finish charges the keys for the messages that were picked and writes where the keys are now.
+  function turns.finish()
+    for _, m in ipairs(turns.picked) do stale[#stale + 1] = m.entry end
+    write('ZREM', LANES, stale)
+    local last = turns.picked[#turns.picked]
+    if last then limits.pass, places.moved = math.max(limits.pass, last.pass), true end
+    for _, k in ipairs(visited) do
+      if k.count > 0 then start_key(k, k.count, not limits.forwards) end
+      if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
+      if k.count > 0 or k.may <= 0 or k.ended then
+        if k.ended then places.leave(k, TURNS) else places.set(k, TURNS) end
+      end
+    end
+    places.write()
+  end
+
+  return turns
+end
+
+-- find_turns does the steps of a claim before messages start: it sorts ready messages, gives turns to keys that have
+-- rested, and picks the messages that start. It returns nothing while the queue is paused.
+local function find_turns(limits, paused, latest, bound, inspect, max_bytes, now)
+  if paused then return nil end
+  local places = new_places(limits)
+  local range = redis.call('ZRANGE', DUE, '-inf', latest, 'BYSCORE', 'LIMIT', 0, MAX_SORTED, 'WITHSCORES')
+  local ids, dues = {}, {}
+  for i = 1, #range, 2 do ids[#ids + 1], dues[#ids + 1] = range[i], tonumber(range[i + 1]) end
+  local values, n = read_values(ids, max_bytes, MAX_READ)
+  for i = #ids, n + 1, -1 do ids[i] = nil end
+  wake_keys(limits, places)
+  if ids[1] then
+    sort_ready(limits, places, ids, dues, values)
+    places.write()
+  end
+  forget_keys(limits, places, now)
+  local turns = new_turns(limits, places, limits.allowed, limits.asked, bound, inspect, max_bytes, now)
+  turns.pick()
+  return turns
+end
+
+-- see_turns says when a message may start of those that have been sorted.
+local function see_turns(limits)
+  limits.unsorted = limits.waiting
+  limits.waiting = limits.waiting or redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0
+  local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
+  if at and at < FULL then limits.event = earliest_of(limits.event, at) end
+end
