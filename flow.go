@@ -17,11 +17,27 @@ type Rate = store.Rate
 // FlowState is a Flow with the state that its limits have now; see Queue.Flow.
 type FlowState = store.FlowState
 
+// KeyFlow is the limits of each key of a queue, and the share of a key; see Flow.Key and Key.
+type KeyFlow = store.KeyFlow
+
+// KeyOverride is the limits of a single key that differ from Flow.Key; see Queue.SetKeyFlow.
+type KeyOverride = store.KeyOverride
+
+// KeyState is the limits of a key with the state that they have now; see Queue.Keys.
+type KeyState = store.KeyState
+
+// KeysRequest selects keys for Queue.Keys.
+type KeysRequest = store.KeysRequest
+
 // SetFlow limits how many messages of the queue may be in flight at once and how many may start in a span of time, by
-// all workers and receivers together. It replaces both limits and creates the queue if necessary. The zero Flow removes
-// them.
+// all workers and receivers together, for the queue and for each key of its messages. It also says whether keys take
+// turns. It replaces all limits and creates the queue if necessary. The zero Flow removes them.
 //
-//	err := q.SetFlow(ctx, later.Flow{Concurrency: 20, Rate: later.Rate{N: 100, Per: time.Second}})
+//	err := q.SetFlow(ctx, later.Flow{
+//		Concurrency: 20,
+//		Rate:        later.Rate{N: 100, Per: time.Second},
+//		Key:         later.KeyFlow{Concurrency: 1}, // one at a time for each customer
+//	})
 //
 // The limits are kept in the store, and every process obeys them from its next claim on. A message that is held back
 // stays ready. A worker that is held back sleeps until the next message may start, and a handler is called once for
@@ -64,4 +80,34 @@ func (q *Queue) SetFlowIf(ctx context.Context, f Flow, allow func(version string
 func (q *Queue) Flow(ctx context.Context) (FlowState, error) {
 	stats, err := q.Stats(ctx)
 	return stats.Flow, err
+}
+
+// SetKeyFlow sets limits of a single key that differ from the Key of the queue's Flow, such as the share of a large
+// customer. Fields that are nil stay as Flow.Key says, and the zero KeyOverride removes the override. A queue can have
+// 10,000 of them. It returns an ErrInvalid for a key or limits that are not allowed, and if the queue's keys have no
+// limits and take no turns.
+func (q *Queue) SetKeyFlow(ctx context.Context, key string, o KeyOverride) error {
+	if err := cmp.Or(store.CheckKeyFlow(q.name, key, o), q.old); err != nil {
+		return err
+	}
+	if err := q.begin(); err != nil {
+		return err
+	}
+	defer q.client.calls.Done()
+	return q.client.store.SetKeyFlow(ctx, q.name, key, o)
+}
+
+// Keys returns keys of the queue with their limits and what they wait for, in the order of their bytes: these that wait,
+// or the ones that the request names. A Limit of 0 is the largest, 500. It returns none if keys of the queue have no
+// limits and take no turns. A key waits from the claim on that finds its first message ready.
+func (q *Queue) Keys(ctx context.Context, req KeysRequest) ([]KeyState, error) {
+	req.Limit = cmp.Or(req.Limit, store.MaxKeysPage)
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	if err := q.begin(); err != nil {
+		return nil, err
+	}
+	defer q.client.calls.Done()
+	return q.client.store.Keys(ctx, q.name, req)
 }

@@ -139,7 +139,7 @@ const (
 	WhyScheduled = inspect.Scheduled // it is not due yet
 	WhyPaused    = inspect.Paused    // it is due, and its queue is paused
 	WhyNoWorker  = inspect.NoWorker  // it is due, and no worker of its queue is live
-	WhyLimited   = inspect.Limited   // it is due, and a limit of its queue holds it back; see Queue.SetFlow
+	WhyLimited   = inspect.Limited   // it is due, and a limit of its queue or key holds it back; see Queue.SetFlow
 	WhyWaiting   = inspect.Waiting   // it is due, and no worker has claimed it yet
 	WhyLeased    = inspect.Leased    // a worker holds it
 	WhyFollows   = inspect.Follows   // it follows a message that a worker holds; see Follow
@@ -173,7 +173,9 @@ type Explanation struct {
 	LeaseDeadline time.Time
 	DeadReason    DeadReason // for WhyDead
 	DiedAt        time.Time
-	Flow          FlowState // the limits of the queue, for WhyLimited
+	Flow          FlowState // the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns
+	// Key is the message's key with its limits, if the key is what the message waits for, and else nil.
+	Key *KeyState
 	// Now is the store's clock.
 	Now time.Time
 }

@@ -1,9 +1,11 @@
 package diskstore
 
 import (
-	"unique"
+	"cmp"
+	"strings"
 
 	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -28,11 +30,10 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 	if err != nil {
 		return 0, false, err
 	}
-	if err = t.sortReady(q, reader); err == nil {
-		deliverable, bounded, err = t.takeTurns(q, reader, limit)
-	}
+	unsorted := t.sortReady(q, reader) // sorted messages start nevertheless
+	deliverable, bounded, err = t.takeTurns(q, reader, limit)
 	t.keepRates(q)
-	if err = t.end(reader.it, err); err != nil && len(t.ready) > 0 {
+	if err = t.end(reader.it, cmp.Or(err, unsorted)); err != nil && len(t.ready) > 0 {
 		return deliverable, true, nil // the next claim returns the error; this one returns what has had its turn
 	}
 	return deliverable, bounded, err
@@ -99,10 +100,11 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 		return err
 	}
 	for i, key := range keys {
-		l.sorted[all[i].id] = sorted{key: key, stored: all[i].stored}
-		l.order.Sort(t.micros, l.sorted[all[i].id].message(all[i].entry))
+		e := all[i]
+		key = l.order.Sort(t.micros, turns.Message{Key: key, Due: e.at, ID: e.id})
+		l.sorted[e.id] = sorted{key, e.stored}
 		if i < late {
-			l.late.Delete(all[i])
+			l.late.Delete(e)
 		}
 	}
 	if first := max(late, len(keys)); first < len(all) {
@@ -120,11 +122,11 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 
 // keys returns the keys of messages, up to a bounded number of bytes that it reads. A message that does not exist or
 // cannot be read has none, and comes to its turn among those without a key.
-func (r *messageReader) keys(all []lateEntry) (keys []unique.Handle[string], err error) {
-	none, size := unique.Make(""), 0
+func (r *messageReader) keys(all []lateEntry) (keys []string, err error) {
+	size := 0
 	for _, e := range all {
 		r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, e.id)
-		key := none
+		key := ""
 		if r.it.SeekGE(r.t.key) && string(r.it.Key()) == string(r.t.key) {
 			value, err := r.it.ValueAndErr()
 			if err != nil {
@@ -133,9 +135,7 @@ func (r *messageReader) keys(all []lateEntry) (keys []unique.Handle[string], err
 			if size += len(value); size > store.MaxBatchBytes && len(keys) > 0 {
 				break
 			}
-			if k := keyIn(value); k != "" {
-				key = unique.Make(k)
-			}
+			key = strings.Clone(keyIn(value)) // without the rest of the message
 		} else if err := r.it.Error(); err != nil {
 			return nil, r.t.s.unreadable(err)
 		}

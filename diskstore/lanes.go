@@ -1,8 +1,6 @@
 package diskstore
 
 import (
-	"unique"
-
 	"github.com/tidwall/btree"
 
 	"github.com/laterq/later/internal/turns"
@@ -16,6 +14,9 @@ import (
 //
 // A claim sorts the messages from the frontier on, and moves the frontier behind them. An entry that is added before
 // the frontier later is kept in late, and the next claim sorts it.
+//
+// A sorted message takes about 130 bytes of memory, or 300 if no other message has its key: 130 MB for 1,000,000
+// messages of few keys.
 type lanes struct {
 	order    *turns.Order
 	sorted   map[string]sorted // by id
@@ -28,8 +29,8 @@ type lanes struct {
 
 // sorted is a message that is in the lane of its key.
 type sorted struct {
-	key    unique.Handle[string] // shared with all other messages of the key
-	stored bool                  // it has a record
+	key    string // with memory that all messages of the key share
+	stored bool   // it has a record
 }
 
 type lateEntry struct {
@@ -74,7 +75,7 @@ func (l *lanes) remove(now int64, e entry) {
 }
 
 func (s sorted) message(e entry) turns.Message {
-	return turns.Message{Key: s.key.Value(), Due: e.at, ID: e.id}
+	return turns.Message{Key: s.key, Due: e.at, ID: e.id}
 }
 
 // next returns when a message is sorted or may start, in microseconds, by a first entry ahead or a bound of it.

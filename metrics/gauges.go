@@ -35,8 +35,10 @@ var (
 		"version of the program, because they do not know their kind or cannot decode their payload.", "queue")
 	pausedDesc   = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
 	heldBackDesc = desc("later_queue_held_back",
-		"Whether ready messages wait because the limits of the queue let none start: 1 or 0. Only queues with limits.",
-		"queue")
+		"Whether ready messages wait because the limits of the queue or of its keys let none start: 1 or 0. Only queues "+
+			"with limits.", "queue")
+	keysDesc = desc("later_queue_keys", "Keys that have ready messages, by their reason to wait: turn, full (as many "+
+		"in flight as the key may have), resting (for its rate). Only queues with keys that take turns.", "queue", "state")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
 		"reason")
@@ -71,7 +73,8 @@ func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, heldBackDesc, leftOutDesc, readingDesc,
+		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, heldBackDesc, keysDesc, leftOutDesc,
+		readingDesc,
 	} {
 		to <- d
 	}
@@ -103,8 +106,13 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			set(givenBackDesc, float64(s.givenBack[q.name]), q.name)
 		}
 		set(pausedDesc, truth(q.stats.Paused), q.name)
-		if q.stats.Flow.Limited() {
-			set(heldBackDesc, truth(q.stats.Ready > 0 && q.stats.Flow.HoldsBack()), q.name)
+		if flow := q.stats.Flow; flow.Limited() {
+			set(heldBackDesc, truth(q.stats.Ready > 0 && (flow.HoldsBack() || flow.KeysHoldBack())), q.name)
+		}
+		if keys := q.stats.Flow.Keys; q.stats.Flow.Fair {
+			set(keysDesc, float64(keys.Waiting-keys.Full-keys.Resting), q.name, "turn")
+			set(keysDesc, float64(keys.Full), q.name, "full")
+			set(keysDesc, float64(keys.Resting), q.name, "resting")
 		}
 	}
 }

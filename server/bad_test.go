@@ -218,6 +218,10 @@ var badRequests = []struct {
 			`"field":"rate.per"`},
 	{"PUT", "/v1/queues/mail/flow", `{"rate": "10/1s"}`, "", 400,
 		`"code":"invalid","detail":"field \"rate\": text is not a JSON object but a text","field":"rate"`},
+	{"PUT", "/v1/queues/mail/flow", `{"key": {"weight": 1001}}`, "", 400,
+		`"code":"invalid","detail":"field \"key\": field \"weight\" is 1001: must be a whole number of 0 to 1000","field":"key.weight"`},
+	{"PUT", "/v1/queues/mail/flow", `{"key": {"rate": {"n": 10, "per": "9us"}}}`, "", 400,
+		`"code":"invalid","detail":"period of the rate is 9µs: must be 10µs, which is 1µs a message, to 8784h0m0s","field":"key.rate.per"`},
 	{"PUT", "/v1/queues/topic:news/flow", `{"concurrency": 1}`, "", 400,
 		`"code":"invalid","detail":"queue \"topic:news\" is one of Later's own, which have no limits: give another queue",` +
 			`"field":"path.queue"`},

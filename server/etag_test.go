@@ -196,7 +196,7 @@ func TestWhatIsPutIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 		"/v1/topics/orders":                    {`{}`, `{"history_count": 5}`, `{"drop_unsubscribed": true}`},
 		"/v1/topics/orders/subscriptions/mail": {`{}`, `{"where": "a=b"}`, `{"where": "c"}`},
 		"/v1/queues/mail/dead-retention":       {`{}`, `{"max_age": "1h"}`, `{"max_count": 3}`},
-		"/v1/queues/mail/flow":                 {`{}`, `{"concurrency": 3}`, `{"rate": {"n": 1, "per": "1s"}}`},
+		"/v1/queues/mail/flow":                 {`{}`, `{"concurrency": 3}`, `{"key": {"concurrency": 3}}`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			a := newAPI(t)

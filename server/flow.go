@@ -6,6 +6,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 func (s *Server) flow(ctx context.Context, in *QueuePath) (*tagged[wire.Flow], error) {
@@ -38,4 +39,59 @@ func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Fl
 	s.Changed(ctx, "limits of queue set", slog.String("queue", in.Queue), slog.Int("concurrency", flow.Concurrency),
 		slog.String("rate", flow.Rate.String()))
 	return taggedFlow(flow), nil
+}
+
+type listKeysInput struct {
+	QueuePath
+	PageQuery
+	Overridden bool `query:"overridden" doc:"The keys with limits of their own, instead of the keys that wait"`
+}
+
+func (s *Server) listKeys(ctx context.Context, in *listKeysInput) (*output[Page[wire.Key]], error) {
+	keys, err := s.client.Queue(in.Queue).Keys(ctx, later.KeysRequest{Overridden: in.Overridden, After: in.Cursor,
+		Limit: in.Limit})
+	if err = s.foundSome(ctx, in.Queue, len(keys), err); err != nil {
+		return nil, err
+	}
+	page := pageOf(keys, func(k later.KeyState) wire.Key { return wire.NewKey(&k) })
+	if len(keys) > 0 { // a page may have fewer keys although more follow
+		page.Next = keys[len(keys)-1].Key
+	}
+	return outputOf(page), nil
+}
+
+// KeyPath is a key of a path.
+type KeyPath struct {
+	QueuePath
+	Key string `path:"key" maxLength:"64" doc:"The key of messages"`
+}
+
+func (s *Server) getKey(ctx context.Context, in *KeyPath) (*output[wire.Key], error) {
+	keys, err := s.client.Queue(in.Queue).Keys(ctx, later.KeysRequest{Key: in.Key, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		if err := s.queueExists(ctx, in.Queue); err != nil {
+			return nil, err
+		}
+		return nil, store.ErrNotFair(in.Queue)
+	}
+	return outputOf(wire.NewKey(&keys[0])), nil
+}
+
+type setKeyFlowInput struct {
+	KeyPath
+	Body wire.KeyOverride
+}
+
+func (s *Server) setKeyFlow(ctx context.Context, in *setKeyFlowInput) (*output[wire.Key], error) {
+	if err := s.queueExists(ctx, in.Queue); err != nil {
+		return nil, err
+	}
+	if err := s.client.Queue(in.Queue).SetKeyFlow(ctx, in.Key, in.Body.KeyOverride()); err != nil {
+		return nil, err
+	}
+	s.Changed(ctx, "limits of key set", slog.String("queue", in.Queue), slog.String("key", in.Key))
+	return s.getKey(ctx, &in.KeyPath)
 }

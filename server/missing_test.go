@@ -31,7 +31,7 @@ func TestWhatDoesNotExistIsNotFound(t *testing.T) {
 			return
 		}
 		path := strings.NewReplacer("{queue}", "none", "{id}", "none", "{group}", "none", "{topic}", "none", "{schedule}",
-			"none", "{operation}", "none", "{name}", "none").Replace(op.Path)
+			"none", "{key}", "none", "{operation}", "none", "{name}", "none").Replace(op.Path)
 		if op.OperationID == "getHorizon" {
 			path += "?from=2030-01-01T00:00:00Z&to=2030-01-02T00:00:00Z"
 		}

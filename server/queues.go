@@ -40,6 +40,14 @@ func registerQueues(s *Server) {
 	route(s, access.Operate, on("PUT "+one+"/flow", tag, "setFlow",
 		"Limit how fast messages of a queue start", fails(http.StatusPreconditionFailed),
 		says("An empty object removes all limits.")), s.setFlow)
+	route(s, access.Look, on("GET "+one+"/keys", tag, "listKeys", "List the keys that wait in a queue",
+		fails(http.StatusNotFound), s.fewReads, says("In the order of their bytes, with what they wait for. "+
+			"It lists nothing if keys of the queue have no limits and take no turns.")), s.listKeys)
+	route(s, access.Look, on("GET "+one+"/keys/{key}", tag, "getKey", "Get the limits of a key and their state",
+		fails(http.StatusNotFound)), s.getKey)
+	route(s, access.Operate, on("PUT "+one+"/keys/{key}/flow", tag, "setKeyFlow",
+		"Give a key limits that differ from the limits of other keys", fails(http.StatusNotFound),
+		says("An empty object removes them. The flow of the queue must be fair or limit each key.")), s.setKeyFlow)
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayQueue", "Make dead messages live again",
 		fails(http.StatusNotFound), says("Without in and at they are due at once.")), s.replayQueue)
 	route(s, access.Operate, on("POST "+one+"/purge", tag, "purgeQueue", "Remove messages in some states",

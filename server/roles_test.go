@@ -51,6 +51,8 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/dead-retention
 		GET /v1/queues/{queue}/export
 		GET /v1/queues/{queue}/flow
+		GET /v1/queues/{queue}/keys
+		GET /v1/queues/{queue}/keys/{key}
 		GET /v1/queues/{queue}/horizon
 		GET /v1/queues/{queue}/messages
 		GET /v1/schedules
@@ -96,6 +98,7 @@ var routeRights = []struct {
 		POST /v1/queues/{queue}/bulk
 		PUT /v1/queues/{queue}/dead-retention
 		PUT /v1/queues/{queue}/flow
+		PUT /v1/queues/{queue}/keys/{key}/flow
 		DELETE /v1/queues/{queue}/groups/{group}
 		PATCH /v1/queues/{queue}/groups/{group}
 		POST /v1/queues/{queue}/messages/{id}/replay

@@ -72,9 +72,14 @@ type FlowState struct {
 // Limited reports whether there is a limit.
 func (f Flow) Limited() bool { return f != Flow{} }
 
-// HoldsBack reports whether the limits let no message start now.
+// HoldsBack reports whether the limits of the queue let no message start now.
 func (s FlowState) HoldsBack() bool {
 	return s.Concurrency > 0 && s.Leased >= s.Concurrency || s.Next.After(s.Now)
+}
+
+// KeysHoldBack reports whether keys wait, and the limits of keys let none of them start a message now.
+func (s FlowState) KeysHoldBack() bool {
+	return s.Keys.Waiting > 0 && s.Keys.Full+s.Keys.Resting >= s.Keys.Waiting
 }
 
 // Normal returns f as engines keep it: the burst of a rate is 1 instead of 0, and a flow with limits of keys is Fair and

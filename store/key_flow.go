@@ -43,7 +43,9 @@ type KeysRequest struct {
 	Key        string // only this key, whether or not it waits; "" for all that wait
 	Overridden bool   // the keys with a KeyOverride, instead of those that wait
 	After      string // only keys behind this one, in the order of their bytes
-	Limit      int    // 1 to MaxKeysPage
+	// Limit is 1 to MaxKeysPage. Messages without a key, which come first, do not count against it: After of the next page
+	// is the last key of a page, and a page that ends with them is the last.
+	Limit int
 }
 
 // KeyState is the state of a key in a Fair queue.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,6 +17,9 @@ import (
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
+
+// limitFlags are the flags that change a limit.
+var limitFlags = []string{"concurrency", "rate", "burst", "fair", "key-concurrency", "key-rate", "key-burst"}
 
 // flowTries is how often limits are read again because another program has changed them meanwhile.
 const flowTries = 20
@@ -28,17 +33,25 @@ type flowFlags struct {
 
 func (m *Main) flowCommand() *cobra.Command {
 	var flags flowFlags
-	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--burst N] [--none]",
+	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--burst N] [--fair] [--key-concurrency N] "+
+		"[--key-rate RATE] [--key-burst N] [--none]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
-all workers on all machines together. Each flag changes one limit and keeps the others; 0 removes it, and --none removes
-all. Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that
-you can limit it before its first message.
+all workers on all machines together. Flags with --key- limit each key of its messages in the same way; see --key of
+later send. With --fair or a limit of keys, keys take turns: a customer with ten messages does not wait for one with
+ten thousand. Messages without a key take turns as one key without limits. later keys shows the keys that wait, and
+gives single keys other limits.
+
+Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys, and --none all.
+Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that you can
+limit it before its first message.
 
 Every worker obeys a change from its next claim on. Messages that are held back stay ready; later get says which limit
 a message waits for. Messages that were in flight before the queue had a limit do not count.`,
 		`  later flow mail --rate 10/1s --burst 5
   later flow mail --concurrency 20
+  later flow mail --key-concurrency 1 --key-rate 1/1m
+  later flow mail --fair
   later flow mail --none
   later flow mail`,
 		nil)
@@ -46,9 +59,13 @@ a message waits for. Messages that were in flight before the queue had a limit d
 	flags.set.IntVar(&flags.Concurrency, "concurrency", 0, "at most this many messages in flight at once")
 	flags.set.Var(rateValue{&flags.Rate}, "rate", "at most this many starts in a time: 10/1s, 1000/1h")
 	flags.set.IntVar(&flags.Rate.Burst, "burst", 0, "how many may start at once (default 1)")
+	flags.set.BoolVar(&flags.Fair, "fair", false, "keys take turns")
+	flags.set.IntVar(&flags.Key.Concurrency, "key-concurrency", 0, "at most this many messages of each key in flight")
+	flags.set.Var(rateValue{&flags.Key.Rate}, "key-rate", "at most this many starts of each key in a time: 1/1m")
+	flags.set.IntVar(&flags.Key.Rate.Burst, "key-burst", 0, "how many of a key may start at once (default 1)")
 	flags.set.BoolVar(&flags.none, "none", false, "remove all limits")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-		limited := flags.set.Changed("concurrency") || flags.set.Changed("rate") || flags.set.Changed("burst")
+		limited := slices.ContainsFunc(limitFlags, flags.set.Changed)
 		if flags.none && limited {
 			return store.Invalid("--none and a limit are both given: use one of them")
 		}
@@ -102,22 +119,38 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 	if f.none {
 		return later.Flow{}, nil
 	}
+	if f.set.Changed("fair") {
+		if flow.Fair = f.Fair; !f.Fair {
+			flow.Key = later.KeyFlow{}
+		}
+	}
 	if f.set.Changed("concurrency") {
 		flow.Concurrency = f.Concurrency
 	}
-	if f.set.Changed("rate") {
-		flow.Rate.N, flow.Rate.Per = f.Rate.N, f.Rate.Per
+	if f.set.Changed("key-concurrency") {
+		flow.Key.Concurrency = f.Key.Concurrency
 	}
-	if f.set.Changed("burst") {
-		flow.Rate.Burst = f.Rate.Burst
+	if err := f.changeRate(&flow.Rate, f.Rate, ""); err != nil {
+		return flow, err
 	}
-	if flow.Rate.N == 0 {
-		if f.set.Changed("burst") && f.Rate.Burst != 0 {
-			return flow, store.Invalid("--burst is for a rate: give --rate, too")
+	return flow, f.changeRate(&flow.Key.Rate, f.Key.Rate, "key-")
+}
+
+// changeRate changes the parts of a rate that are given by flags with a prefix.
+func (f *flowFlags) changeRate(rate *later.Rate, given later.Rate, prefix string) error {
+	if f.set.Changed(prefix + "rate") {
+		rate.N, rate.Per = given.N, given.Per
+	}
+	if f.set.Changed(prefix + "burst") {
+		rate.Burst = given.Burst
+	}
+	if rate.N == 0 {
+		if f.set.Changed(prefix+"burst") && given.Burst != 0 {
+			return store.Invalid("--%sburst is for a rate: give --%srate, too", prefix, prefix)
 		}
-		flow.Rate = later.Rate{}
+		*rate = later.Rate{}
 	}
-	return flow, nil
+	return nil
 }
 
 func (m *Main) printFlow(ctx context.Context, q *later.Queue) error {
@@ -128,25 +161,49 @@ func (m *Main) printFlow(ctx context.Context, q *later.Queue) error {
 	if m.json {
 		return m.printJSON(wire.Limited{Queue: q.Name(), Flow: wire.NewFlowState(s)})
 	}
-	var limits []string
-	if s.Concurrency > 0 {
-		limits = append(limits, fmt.Sprintf("%s in flight (%d now)", messages(s.Concurrency), s.Leased))
-	}
-	if s.Rate != (later.Rate{}) {
-		limits = append(limits, fmt.Sprintf("%v (the next start %s)", s.Rate, nextStart(s)))
-	}
-	if len(limits) == 0 {
+	limits := limitsText(s.Concurrency, s.Leased, s.Rate, s.Next, s.Now)
+	if len(limits) == 0 && !s.Fair {
 		return m.print("%s has no limits\n", q.Name())
 	}
-	return m.print("%s is limited to %s\n", q.Name(), strings.Join(limits, " and "))
+	var text []string
+	if len(limits) > 0 {
+		text = append(text, "is limited to "+strings.Join(limits, " and "))
+	}
+	if s.Fair {
+		text = append(text, keysText(s))
+	}
+	return m.print("%s %s\n", q.Name(), strings.Join(text, "; "))
 }
 
-// nextStart returns when the rate allows the next start.
-func nextStart(s later.FlowState) string {
-	if !s.Next.After(s.Now) {
-		return "now"
+// limitsText returns the limits of a queue or a key with their state.
+func limitsText(concurrency, leased int, rate later.Rate, next, now time.Time) (limits []string) {
+	if concurrency > 0 {
+		limits = append(limits, fmt.Sprintf("%s in flight (%d now)", messages(concurrency), leased))
 	}
-	return formatTime(s.Next, s.Now)
+	if rate != (later.Rate{}) {
+		start := "now"
+		if next.After(now) {
+			start = formatTime(next, now)
+		}
+		limits = append(limits, fmt.Sprintf("%v (the next start %s)", rate, start))
+	}
+	return limits
+}
+
+// keysText returns the limits of each key, and how many wait.
+func keysText(s later.FlowState) string {
+	text := "its keys take turns"
+	var limits []string
+	if s.Key.Concurrency > 0 {
+		limits = append(limits, messages(s.Key.Concurrency)+" in flight")
+	}
+	if s.Key.Rate != (later.Rate{}) {
+		limits = append(limits, s.Key.Rate.String())
+	}
+	if len(limits) > 0 {
+		text += ", each limited to " + strings.Join(limits, " and ")
+	}
+	return text + fmt.Sprintf(" (%d waiting, %d full, %d resting)", s.Keys.Waiting, s.Keys.Full, s.Keys.Resting)
 }
 
 // rateValue is the flag of a rate without its burst. 0 is no limit.

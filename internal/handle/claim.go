@@ -84,7 +84,7 @@ func (q *Queue) claim(ctx context.Context, reserved *slots.Reservation) (more bo
 	}
 	short := !claim.More && len(claim.Messages) < want
 	q.FoundDead(claim)
-	for _, t := range w.scheduler.Deliver(ctx, q.slots, reserved, q.receive(claim, asked), short, claim.Limited) {
+	for _, t := range w.scheduler.Deliver(ctx, q.slots, reserved, q.receive(claim, asked), short, &claim) {
 		t.(*Task).release(nil)
 	}
 	if short {

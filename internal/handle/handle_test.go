@@ -25,7 +25,7 @@ func TestWorkerLooksAgainWhenTheOldestMessageOfABufferHasWaited(t *testing.T) {
 	q := &Queue{Lease: 2 * time.Second, Share: slots.Config{Weight: 1, Concurrency: 1, MaxPrefetch: 10}}
 	w, now := newTestWorker(t, q), time.Now()
 	buffered := []slots.Task{&Task{lease: &lease{queue: q, arrived: now}}}
-	w.scheduler.Deliver(t.Context(), q.slots, &slots.Reservation{Ahead: true}, buffered, true, false)
+	w.scheduler.Deliver(t.Context(), q.slots, &slots.Reservation{Ahead: true}, buffered, true, &store.Claim{})
 	if next := q.releaseStale(now); !next.Equal(now.Add(q.maxBuffer())) {
 		t.Errorf("the next look is after %v; want %v", next.Sub(now), q.maxBuffer())
 	}

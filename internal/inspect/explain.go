@@ -45,6 +45,7 @@ type Explanation struct {
 	DeadReason       store.DeadReason
 	DiedAt           time.Time
 	Flow             store.FlowState
+	Key              *store.KeyState
 	Now              time.Time
 }
 
@@ -74,8 +75,8 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 		f := &info.Failures[0]
 		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
 	}
-	if e.Reason == Waiting && stats.Flow.HoldsBack() {
-		e.Reason, e.Flow = Limited, stats.Flow
+	if err := e.limit(ctx, d.Store, stats.Flow, info.Key); err != nil {
+		return nil, err
 	}
 	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
 		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
@@ -85,6 +86,30 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 		e.Before = counts[0]
 	}
 	return e, nil
+}
+
+// limit finds out whether a limit of the queue or of its key holds the message back, or turns of keys do.
+func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowState, key string) error {
+	if e.Reason != Waiting || !flow.Limited() {
+		return nil
+	}
+	if flow.HoldsBack() {
+		e.Reason, e.Flow = Limited, flow
+	}
+	if !flow.Fair || key == "" {
+		return nil
+	}
+	keys, err := s.Keys(ctx, e.Queue, store.KeysRequest{Key: key, Limit: 1})
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	switch k := &keys[0]; {
+	case k.Full() || k.Resting():
+		e.Reason, e.Flow, e.Key = Limited, flow, k
+	case k.Waiting > 0 && flow.Keys.Waiting > 1:
+		e.Flow, e.Key = flow, k
+	}
+	return nil
 }
 
 // addWorker counts a worker that may claim the message, and looks whether it holds it.
@@ -130,7 +155,14 @@ func (e *Explanation) why(info *store.Info) Why {
 
 // limitText returns which limit holds the message back.
 func (e *Explanation) limitText(in *time.Location) string {
-	f := e.Flow
+	f, k := e.Flow, e.Key
+	switch {
+	case k != nil && k.Full():
+		return fmt.Sprintf("its key %s has %d of %d messages in flight%s", k.Key, k.Leased, k.Concurrency, waitingWith(k))
+	case k != nil && k.Resting():
+		return fmt.Sprintf("its key %s may start %v, the next message %s%s", k.Key, k.Rate,
+			relativeTime(k.Next, k.Now, in), waitingWith(k))
+	}
 	text := fmt.Sprintf("its queue may start %v, the next message %s", f.Rate, relativeTime(f.Next, f.Now, in))
 	if f.Concurrency > 0 && f.Leased >= f.Concurrency {
 		text = fmt.Sprintf("its queue has %d of %d messages in flight", f.Leased, f.Concurrency)
@@ -142,6 +174,14 @@ func (e *Explanation) limitText(in *time.Location) string {
 		text += fmt.Sprintf(", and %d messages wait before it", e.Before)
 	}
 	return text
+}
+
+// waitingWith returns how many messages of the key wait.
+func waitingWith(k *store.KeyState) string {
+	if k.Waiting < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d of its messages wait", k.Waiting)
 }
 
 var deadTexts = map[store.DeadReason]string{
@@ -198,6 +238,9 @@ func (e Explanation) Text(in *time.Location) string {
 	switch {
 	case e.Running == 0:
 		return "all workers of queue " + e.Queue + " are paused or draining"
+	case e.Key != nil:
+		return fmt.Sprintf("it waits for a turn of its key %s: %d keys wait, and %s of this one", e.Key.Key,
+			e.Flow.Keys.Waiting, plural(e.Key.Waiting, "message"))
 	case e.Before == 1:
 		return "1 message is before it"
 	case e.Before > 1:

@@ -245,14 +245,14 @@ func (s *Scheduler) Fail(q *Queue, r *Reservation) {
 }
 
 // Deliver uses the Reservation of a claim: it starts its first tasks and buffers the rest. short means that
-// the claim found fewer messages than it asked for, and limited that the queue has a flow, so nothing is prefetched.
-// When ctx has ended, Deliver returns the tasks instead.
+// the claim found fewer messages than it asked for. If the queue has a flow, nothing is prefetched. When ctx has ended,
+// Deliver returns the tasks instead.
 func (s *Scheduler) Deliver(
-	ctx context.Context, q *Queue, r *Reservation, tasks []Task, short, limited bool,
+	ctx context.Context, q *Queue, r *Reservation, tasks []Task, short bool, claim *store.Claim,
 ) (unwanted []Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q.limited = limited
+	q.limited, q.unsorted = claim.Limited, claim.Unsorted
 	s.returned(q, r, true)
 	if ctx.Err() != nil { // otherwise stop, which comes later, finds what is buffered here
 		s.putBack(q, r.slots)

@@ -54,6 +54,7 @@ type Queue struct {
 	suspect       bool          // the last claim failed; see claim.go
 	backlog       bool          // the last claim reported that it left messages behind
 	limited       bool          // the last claim reported that the queue has a flow
+	unsorted      bool          // and that messages are left to sort by key
 	coming        int           // room reserved in the buffer by claims in flight
 	buffer        fifo
 	handlerTime   time.Duration // moving average; 0 before the first
@@ -120,6 +121,9 @@ func (q *Queue) shrinkBuffer() {
 func (q *Queue) room() int {
 	if q.forming != nil {
 		return q.missing()
+	}
+	if q.limited && q.unsorted && q.coming == 0 {
+		return 1 // a claim sorts messages, so that keys take turns, even if no handler is free
 	}
 	if q.handlerTime == 0 || q.suspect || q.limited {
 		return 0

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // message is a Task that ends when it is told to.
@@ -57,7 +59,7 @@ func TestSchedulerDoesNotRunALostBufferedMessage(t *testing.T) {
 	if r == nil || r.slots != 1 || r.room != 0 || r.Max != 1 {
 		t.Fatalf("reserved %+v", r)
 	}
-	s.Deliver(t.Context(), q, r, tasks, true, false)
+	s.Deliver(t.Context(), q, r, tasks, true, &store.Claim{})
 	s.Wait()
 	if fmt.Sprint(ran) != "[0 2]" {
 		t.Errorf("the messages %v ran; want the first and the last", ran)
@@ -79,7 +81,7 @@ func TestSchedulerDeliversNothingOnceTheDrainHasBegun(t *testing.T) {
 	if left := s.Stop(); len(left) != 0 {
 		t.Errorf("Stop returned %d tasks before the delivery", len(left))
 	}
-	if unwanted := s.Deliver(ctx, q, r, tasks, false, false); len(unwanted) != 3 || q.buffer.len() != 0 {
+	if unwanted := s.Deliver(ctx, q, r, tasks, false, &store.Claim{}); len(unwanted) != 3 || q.buffer.len() != 0 {
 		t.Errorf("%d tasks were returned and %d buffered; want 3 and 0", len(unwanted), q.buffer.len())
 	}
 	if s.free != 2 || q.held != 0 || q.coming != 0 {

@@ -7,9 +7,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// lane holds the messages of a key that wait, in order of due time, then id. The zero lane is empty.
+// lane holds the messages of a key that wait, in order of due time, then id. The zero lane is empty. A lane of one
+// message has no tree, which saves two thirds of the memory where most keys have one.
 type lane struct {
-	tree *btree.BTreeG[entry] // nil while the lane is empty
+	only entry // the message of a lane without a tree; its id is "" while there is none
+	tree *btree.BTreeG[entry]
 }
 
 type entry struct {
@@ -23,18 +25,31 @@ func (e entry) less(f entry) bool {
 
 // add reports whether the message is new.
 func (l *lane) add(due int64, id string) bool {
-	if l.tree == nil {
+	e := entry{due, id}
+	switch {
+	case l.tree == nil && (l.only == e || l.only.id == ""):
+		isNew := l.only != e
+		l.only = e
+		return isNew
+	case l.tree == nil:
 		l.tree = btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true})
+		l.tree.Set(l.only)
+		l.only = entry{}
 	}
-	_, replaced := l.tree.Set(entry{due, id})
+	_, replaced := l.tree.Set(e)
 	return !replaced
 }
 
 func (l *lane) remove(due int64, id string) bool {
+	e := entry{due, id}
 	if l.tree == nil {
-		return false
+		removed := l.only == e
+		if removed {
+			l.only = entry{}
+		}
+		return removed
 	}
-	_, removed := l.tree.Delete(entry{due, id})
+	_, removed := l.tree.Delete(e)
 	if l.tree.Len() == 0 {
 		l.tree = nil
 	}
@@ -42,23 +57,30 @@ func (l *lane) remove(due int64, id string) bool {
 }
 
 func (l *lane) has(due int64, id string) bool {
+	e := entry{due, id}
 	if l.tree == nil {
-		return false
+		return l.only == e
 	}
-	_, ok := l.tree.Get(entry{due, id})
+	_, ok := l.tree.Get(e)
 	return ok
 }
 
 func (l *lane) len() int {
-	if l.tree == nil {
-		return 0
+	switch {
+	case l.tree != nil:
+		return l.tree.Len()
+	case l.only.id != "":
+		return 1
 	}
-	return l.tree.Len()
+	return 0
 }
 
 // first returns the first message of a lane that is not empty.
 func (l *lane) first() (due int64, id string) {
-	e, _ := l.tree.Min()
+	e := l.only
+	if l.tree != nil {
+		e, _ = l.tree.Min()
+	}
 	return e.due, e.id
 }
 

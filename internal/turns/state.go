@@ -20,11 +20,15 @@ func (o *Order) Counts(now int64) store.KeyCounts {
 
 // Keys returns a page of the keys with their states, as store.Store describes it.
 func (o *Order) Keys(now int64, req store.KeysRequest) (page []store.KeyState) {
+	keys := 0 // with a name
 	add := func(name string) bool {
-		if name > req.After || name == "" && req.After == "" {
+		if name > req.After {
+			keys++
+			page = append(page, o.Key(now, name))
+		} else if name == "" && req.After == "" {
 			page = append(page, o.Key(now, name))
 		}
-		return len(page) < req.Limit
+		return keys < req.Limit
 	}
 	switch {
 	case req.Key != "":

@@ -77,18 +77,18 @@ func New(f store.KeyFlow) *Order {
 	}
 }
 
-// Sort adds a message to the lane of its key.
-func (o *Order) Sort(now int64, m Message) {
+// Sort adds a message to the lane of its key. It returns the key with memory that all messages of the key share.
+func (o *Order) Sort(now int64, m Message) (key string) {
 	k := o.key(m.Key)
 	if !k.lane.add(m.Due, m.ID) {
-		return
+		return k.name
 	}
-	if o.sorted++; k.lane.len() > 1 {
-		return
+	if o.sorted++; k.lane.len() == 1 {
+		o.waiting.Insert(k.name)
+		o.setPass(k, max(k.pass, o.pass))
+		o.place(k, now)
 	}
-	o.waiting.Insert(k.name)
-	o.setPass(k, max(k.pass, o.pass))
-	o.place(k, now)
+	return k.name
 }
 
 // Remove takes a message out of the lane of its key, and reports whether it was there.

@@ -58,7 +58,7 @@ func Delivery(m *later.Message) wire.Delivery {
 
 // Explanation returns the JSON of why a message has not been handled yet, with times of day of a location.
 func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
-	return wire.Explanation{
+	shown := wire.Explanation{
 		Queue: e.Queue, ID: e.ID, Reason: string(e.Reason), Text: e.Text(in), Due: wire.FormatTime(e.Due),
 		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running,
 		Worker:    e.Worker,
@@ -67,6 +67,11 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 		DiedAt:     wire.FormatTime(e.DiedAt), GivenBackAt: wire.FormatTime(e.GivenBackAt), Error: e.Error,
 		Flow: wire.NewFlowState(e.Flow), Now: wire.FormatTime(e.Now),
 	}
+	if e.Key != nil {
+		key := wire.NewKey(e.Key)
+		shown.Key = &key
+	}
+	return shown
 }
 
 // DeadErrors returns the JSON of the dead messages of a queue with errors of the same pattern.

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
@@ -193,62 +192,6 @@ func NewStats(queue string, s store.Stats) Stats {
 	}
 }
 
-// Flow is the limits of a queue.
-type Flow struct {
-	Concurrency int   `json:"concurrency,omitempty" minimum:"0" maximum:"1000000" doc:"So many messages in flight at once. Default: no limit"`
-	Rate        *Rate `json:"rate,omitempty" doc:"How many messages may start in a span of time. Default: no limit"`
-}
-
-// Rate is a limit of starts in a span of time.
-type Rate struct {
-	N     int      `json:"n" minimum:"1" maximum:"1000000" doc:"So many messages"`
-	Per   Duration `json:"per" doc:"In so long, such as 1s: at least a microsecond for each message"`
-	Burst int      `json:"burst,omitempty" minimum:"0" maximum:"1000000" doc:"So many may start at once. Default: 1"`
-}
-
-// NewFlow returns the JSON of the limits of a queue.
-func NewFlow(f store.Flow) Flow {
-	w := Flow{Concurrency: f.Concurrency}
-	if f.Rate != (store.Rate{}) {
-		w.Rate = &Rate{f.Rate.N, Duration(f.Rate.Per), f.Rate.Burst}
-	}
-	return w
-}
-
-// Flow returns the limits.
-func (f Flow) Flow() store.Flow {
-	of := store.Flow{Concurrency: f.Concurrency}
-	if f.Rate != nil {
-		of.Rate = store.Rate{N: f.Rate.N, Per: time.Duration(f.Rate.Per), Burst: f.Rate.Burst}
-	}
-	return of
-}
-
-// FlowState is the limits of a queue, with how many messages count as in flight and when the next one may start.
-type FlowState struct {
-	Flow
-	Leased int    `json:"leased"`
-	Next   string `json:"next,omitempty"`
-}
-
-// NewFlowState returns the JSON of a flow with its state, nil for a plain queue.
-func NewFlowState(s store.FlowState) *FlowState {
-	if !s.Limited() {
-		return nil
-	}
-	w := &FlowState{Flow: NewFlow(s.Flow), Leased: s.Leased}
-	if s.Next.After(s.Now) {
-		w.Next = FormatTime(s.Next)
-	}
-	return w
-}
-
-// Limited is a queue with its limits, if it has some.
-type Limited struct {
-	Queue string     `json:"queue"`
-	Flow  *FlowState `json:"flow,omitempty"`
-}
-
 // Explanation is the reason why a message has not been handled yet, as a word and as a sentence, with the facts behind
 // it.
 type Explanation struct {
@@ -270,6 +213,7 @@ type Explanation struct {
 	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
 	DiedAt        string           `json:"died_at,omitempty"`
 	Flow          *FlowState       `json:"flow,omitempty"`
+	Key           *Key             `json:"key,omitempty"`
 	Now           string           `json:"now"`
 }
 

@@ -67,6 +67,50 @@ func TestLimitsOfAQueueAreSetAndRemoved(t *testing.T) {
 	b.gone(".queues", "limited")
 }
 
+func TestKeysThatWaitAreSeenAndLimited(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for i := range 3 {
+		s.send("orders", "x", later.WithID(fmt.Sprint("a", i)), later.Key("customer-1"))
+	}
+	s.send("orders", "x", later.Key("customer-2"))
+	b := s.open("/")
+	b.gone(".queues button", "Keys…")
+	b.click(".queues button", "Limits… orders")
+	b.write("1", "dialog input[name=key-concurrency]")
+	b.choose("true", "dialog select[name=fair]")
+	b.click("dialog button.primary", "Save")
+	b.see(".queues li", "limited: 1 of a key in flight")
+	want := later.Flow{Key: later.KeyFlow{Concurrency: 1}}.Normal()
+	q := s.client.Queue("orders")
+	if state, err := q.Flow(t.Context()); err != nil || state.Flow != want {
+		t.Errorf("flow %+v, %v, want %+v", state.Flow, err, want)
+	}
+	if got, err := q.Receive(t.Context(), 1); err != nil || len(got) != 1 {
+		t.Fatalf("received %d, %v", len(got), err)
+	}
+	b.click(".queues button", "Keys… orders")
+	b.see("dialog tr", "customer-1")
+	b.see("dialog tr", "1 of 1 in flight")
+	b.see("dialog tr", "customer-2")
+	b.click("dialog tr button", "Limits… customer-1")
+	b.write("2", "dialog input[name=concurrency]")
+	b.write("3", "dialog input[name=weight]")
+	b.click("dialog button.primary", "Save")
+	b.see(".notices", "customer-1 has limits of its own")
+	b.click(".queues button", "Keys… orders")
+	b.see("dialog tr", "2 in flight · weight 3 · its own")
+	b.click("dialog tr button", "Limits… customer-1")
+	b.write("", "dialog input[name=concurrency]")
+	b.write("", "dialog input[name=weight]")
+	b.click("dialog button.primary", "Save")
+	b.see(".notices", "customer-1 has the limits of each key")
+	b.click(".queues button", "Limits… orders")
+	b.choose("false", "dialog select[name=fair]")
+	b.click("dialog button.primary", "Save")
+	b.gone(".queues", "limited")
+}
+
 func TestManyQueuesAreFoundByName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

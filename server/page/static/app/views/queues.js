@@ -5,7 +5,7 @@ import { html, useState } from '../html.js';
 import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
-import { flowText, setFlow } from './flow.js';
+import { flowText, setFlow, showKeys } from './flow.js';
 
 const most = 200; // queues in the list: more would keep the browser busy with each overview
 
@@ -82,6 +82,8 @@ function Queue({ q, current }) {
       ${q.paused ? 'Resume' : 'Pause…'}
       <span class="hidden"> ${q.queue}</span></button> <button class="quiet" onClick=${() => setFlow(q)}>
       Limits…<span class="hidden"> ${q.queue}</span></button>`}
+    ${q.flow?.fair && html` <button class="quiet" onClick=${() => showKeys(q)}>
+      Keys…<span class="hidden"> ${q.queue}</span></button>`}
   </li>`;
 }
 

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+// keysFlags are the flags of later keys.
+type keysFlags struct {
+	overridden, inherit bool
+	concurrency, weight int
+	rate                later.Rate
+	set                 *pflag.FlagSet
+}
+
+func (m *Main) keysCommand() *cobra.Command {
+	var flags keysFlags
+	cmd := m.command("keys QUEUE [KEY] [--overridden] [--concurrency N] [--rate RATE] [--burst N] [--weight N] "+
+		"[--inherit]",
+		"List the keys that wait, or give a key limits of its own",
+		`Keys lists the keys of a queue that have ready messages, with what each waits for: turn, a message of the key in
+flight (full), or its rate (resting). A key waits from the claim on that finds its first message ready. With KEY it
+prints that key, whether or not it waits.
+
+Flags give KEY limits that differ from the limits that later flow sets for each key: each flag changes one, and 0
+removes the limit of a concurrency or rate. The weight is its share of the starts among the keys that wait: a key with
+weight 3 starts three messages for one of a key with weight 1. --inherit removes all limits of its own.`,
+		`  later keys mail
+  later keys mail customer-7
+  later keys mail customer-7 --concurrency 5 --weight 3
+  later keys mail customer-7 --inherit
+  later keys mail --overridden`,
+		nil)
+	flags.set = cmd.Flags()
+	flags.set.BoolVar(&flags.overridden, "overridden", false, "list the keys with limits of their own")
+	flags.set.IntVar(&flags.concurrency, "concurrency", 0, "at most this many messages of the key in flight at once")
+	flags.set.Var(rateValue{&flags.rate}, "rate", "at most this many starts of the key in a time: 10/1s")
+	flags.set.IntVar(&flags.rate.Burst, "burst", 0, "how many of the key may start at once (default 1)")
+	flags.set.IntVar(&flags.weight, "weight", 0, "share among the keys that wait (default 1)")
+	flags.set.BoolVar(&flags.inherit, "inherit", false, "remove the key's own limits")
+	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		if err := flags.check(len(args) == 2); err != nil {
+			return err
+		}
+		q, stats, err := existingQueue(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		if !stats.Flow.Fair {
+			return store.Invalid("keys of queue %q have no limits and take no turns: later flow %s --fair lets them",
+				q.Name(), q.Name())
+		}
+		if len(args) == 1 {
+			return m.listKeys(ctx, q, flags.overridden)
+		}
+		state, err := keyOf(ctx, q, args[1])
+		if err == nil && flags.changes() {
+			if err = q.SetKeyFlow(ctx, args[1], flags.of(state)); err == nil {
+				state, err = keyOf(ctx, q, args[1])
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if m.json {
+			return m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&state)})
+		}
+		t := newKeyTable()
+		addKey(t, &state)
+		return m.flush(t)
+	})
+	return cmd
+}
+
+func (f *keysFlags) changes() bool {
+	for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit"} {
+		if f.set.Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *keysFlags) check(key bool) error {
+	switch {
+	case !key && f.changes():
+		return store.Invalid("limits are given without a key: name it behind the queue; later flow has the limits of all")
+	case key && f.overridden:
+		return store.Invalid("--overridden and a key are both given: use one of them")
+	case f.inherit && f.set.NFlag() > 1:
+		for _, name := range []string{"concurrency", "rate", "burst", "weight"} {
+			if f.set.Changed(name) {
+				return store.Invalid("--inherit and --%s are both given: use one of them", name)
+			}
+		}
+	}
+	return nil
+}
+
+// of returns the override of a key after the change.
+func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride) {
+	if f.inherit {
+		return o
+	}
+	if s.Override != nil {
+		o = *s.Override
+	}
+	if f.set.Changed("concurrency") {
+		o.Concurrency = &f.concurrency
+	}
+	if f.set.Changed("rate") || f.set.Changed("burst") {
+		rate := s.Rate
+		if f.set.Changed("rate") {
+			rate.N, rate.Per = f.rate.N, f.rate.Per
+		}
+		if f.set.Changed("burst") {
+			rate.Burst = f.rate.Burst
+		}
+		if rate.N == 0 {
+			rate = later.Rate{}
+		}
+		o.Rate = &rate
+	}
+	if f.set.Changed("weight") {
+		o.Weight = &f.weight
+	}
+	return o
+}
+
+func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, error) {
+	if err := store.CheckKey(key); err != nil {
+		return later.KeyState{}, err
+	}
+	keys, err := q.Keys(ctx, later.KeysRequest{Key: key})
+	if err == nil && len(keys) == 0 { // its flow was changed meanwhile
+		err = store.ErrNotFair(q.Name())
+	}
+	if err != nil {
+		return later.KeyState{}, err
+	}
+	return keys[0], nil
+}
+
+func (m *Main) listKeys(ctx context.Context, q *later.Queue, overridden bool) error {
+	t, none := newKeyTable(), "that wait"
+	if overridden {
+		none = "with limits of their own"
+	}
+	for after := ""; ; {
+		keys, err := q.Keys(ctx, later.KeysRequest{Overridden: overridden, After: after})
+		switch {
+		case err != nil:
+			return err
+		case len(keys) == 0 && after == "" && !m.json:
+			return m.print("%s has no keys %s\n", q.Name(), none)
+		case len(keys) == 0:
+			return m.flush(t)
+		}
+		for i := range keys {
+			if m.json {
+				err = m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&keys[i])})
+			} else {
+				addKey(t, &keys[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if after = keys[len(keys)-1].Key; after == "" { // the last page
+			return m.flush(t)
+		}
+	}
+}
+
+func newKeyTable() *table {
+	return newTable("key", ">waiting", "first due", ">in flight", "waits for", "limits")
+}
+
+func addKey(t *table, s *later.KeyState) {
+	shown := wire.NewKey(s)
+	key, first, limits := s.Key, "-", limitsText(s.Concurrency, s.Leased, s.Rate, s.Next, s.Now)
+	if key == "" {
+		key = "(none)"
+	}
+	if !s.Since.IsZero() {
+		first = formatTime(s.Since, s.Now)
+	}
+	if s.Weight != 1 {
+		limits = append(limits, "weight "+strconv.Itoa(s.Weight))
+	}
+	reason := shown.Reason
+	if reason == "" {
+		reason = "-"
+	}
+	text := strings.Join(limits, " and ")
+	if s.Override != nil {
+		text += " (its own)"
+	}
+	t.add(key, s.Waiting, first, s.Leased, reason, text)
+}

@@ -1,0 +1,262 @@
+package later
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// Workers of one queue run one message of each key at a time, as many keys at once as they have handlers, and call a
+// handler once for each message.
+func TestWorkersKeepTheLimitsOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &claimCounter{Store: memstore.New()}
+		c := newClientOn(t, s)
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Key: KeyFlow{Concurrency: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		running, calls := map[string]int{}, 0
+		for range 2 {
+			w := NewWorker(c, WorkerConfig{Concurrency: 8, Unlisted: true})
+			w.Handle("mail", func(_ context.Context, m *Message) error {
+				mu.Lock()
+				running[m.Key]++
+				calls++
+				if running[m.Key] > 1 {
+					t.Errorf("%d messages of key %s at once", running[m.Key], m.Key)
+				}
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				running[m.Key]--
+				mu.Unlock()
+				return nil
+			})
+			go w.Run(t.Context())
+		}
+		synctest.Wait()
+		before, _ := s.count()
+		const keys, each = 5, 20
+		var out []Outgoing
+		for i := range keys * each {
+			out = append(out, Outgoing{Key: fmt.Sprint("customer-", i%keys)})
+		}
+		begin := time.Now()
+		if _, err := q.SendBatch(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		for stats := (Stats{Ready: 1}); stats.Ready+stats.Leased > 0; {
+			time.Sleep(time.Millisecond)
+			var err error
+			if stats, err = q.Stats(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begin); calls != keys*each || took > each*10*time.Millisecond+50*time.Millisecond {
+			t.Errorf("%d calls of handlers in %v, want %d in %v", calls, took, keys*each, each*10*time.Millisecond)
+		}
+		if claims, _ := s.count(); claims-before > 2*keys*each {
+			t.Errorf("%d claims for %d messages", claims-before, keys*each)
+		}
+	})
+}
+
+// A worker that is held back by the rate of a key starts its messages at exactly the times that the rate allows, and
+// messages of other keys at once.
+func TestWorkersStartAtTheRateOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Key: KeyFlow{Rate: Rate{N: 10, Per: time.Second}}}); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		began, at := time.Now(), map[string][]time.Duration{}
+		for range 10 {
+			w := NewWorker(c, WorkerConfig{Concurrency: 4, Unlisted: true})
+			w.Handle("mail", func(_ context.Context, m *Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				at[m.Key] = append(at[m.Key], time.Since(began))
+				return nil
+			})
+			go w.Run(t.Context())
+		}
+		synctest.Wait()
+		for _, key := range []string{"a", "b", "", "a", "b", "", "a", "b", ""} {
+			if _, err := q.Send(t.Context(), nil, Key(key)); key != "" && err != nil {
+				t.Fatal(err)
+			} else if key == "" {
+				if _, err := q.Send(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		for key, want := range map[string]time.Duration{"a": 100 * time.Millisecond, "b": 100 * time.Millisecond, "": 0} {
+			if len(at[key]) != 3 {
+				t.Errorf("%d messages of key %q", len(at[key]), key)
+			}
+			for i, got := range at[key] {
+				if d := got - time.Duration(i)*want; d < 0 || d > 2*time.Millisecond {
+					t.Errorf("message %d of key %q started after %v", i, key, got)
+				}
+			}
+		}
+	})
+}
+
+// A message of a quiet customer does not wait for the thousand messages of a noisy one.
+func TestKeysOfAQueueTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Fair: true}); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.SetKeyFlow(t.Context(), "large", KeyOverride{Weight: new(int)}); err == nil {
+			t.Error("a weight of 0 is accepted")
+		}
+		var out []Outgoing
+		for range 1000 {
+			out = append(out, Outgoing{Key: "noisy"})
+		}
+		out = append(out, Outgoing{Key: "quiet"})
+		if _, err := q.SendBatch(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var order []string
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Unlisted: true})
+		w.Handle("mail", func(_ context.Context, m *Message) error {
+			if order = append(order, m.Key); m.Key == "quiet" {
+				cancel()
+			}
+			return nil
+		})
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.Index(order, "quiet"); i < 0 || i > 1 {
+			t.Errorf("the quiet customer's message started after %d others", i)
+		}
+	})
+}
+
+// unsortedStore says of its first claims that messages are left to sort.
+type unsortedStore struct {
+	store.Store
+	mu    sync.Mutex
+	left  int
+	ahead int // claims that asked for no messages
+}
+
+func (s *unsortedStore) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	c, err := s.Store.Claim(ctx, queue, req)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if req.Ahead == req.Max {
+		s.ahead++
+	}
+	if s.left--; s.left > 0 {
+		c.Unsorted = true
+	}
+	return c, err
+}
+
+// Claims go on to sort messages by key while no handler is free, and end when all are sorted.
+func TestWorkerWithoutAFreeHandlerSortsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &unsortedStore{Store: memstore.New(), left: 10}
+		c := newClientOn(t, s)
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Fair: true}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := q.Send(t.Context(), nil, Key("a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold := make(chan struct{})
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Unlisted: true})
+		w.Handle("mail", func(context.Context, *Message) error { <-hold; return nil })
+		go w.Run(t.Context())
+		synctest.Wait()
+		if s.ahead != 9 || s.left != 0 {
+			t.Errorf("%d claims without a free handler, %d left; want 9 and none", s.ahead, s.left)
+		}
+		close(hold)
+		synctest.Wait()
+		if stats, err := q.Stats(t.Context()); err != nil || stats.Ready+stats.Leased > 0 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+	})
+}
+
+// Explain says which limit of its key a message waits for, or that it waits for a turn.
+func TestExplainNamesTheKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("q")
+		if err := q.SetFlow(t.Context(), Flow{Key: KeyFlow{Concurrency: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		hold := make(chan struct{})
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
+		go w.Run(t.Context())
+		defer close(hold)
+		for _, id := range []string{"a", "b", "c"} {
+			if _, err := q.Send(t.Context(), nil, WithID(id), Key("k")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		sort := func() {
+			t.Helper()
+			claim := store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Second}
+			if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sort()
+		explain := func(why Why, want string) {
+			t.Helper()
+			e, err := q.Explain(t.Context(), "c")
+			if got := e.Text(time.UTC); err != nil || e.Reason != why || !strings.HasPrefix(got, want) || e.Key == nil {
+				t.Errorf("%v: %q, %v; want %v: %q", e.Reason, got, err, why, want)
+			}
+		}
+		explain(WhyLimited, "its key k has 1 of 1 messages in flight, and 2 of its messages wait")
+		one, rate := 5, Rate{N: 1, Per: time.Minute}
+		if err := q.SetKeyFlow(t.Context(), "k", KeyOverride{Concurrency: &one, Rate: &rate}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := q.Receive(t.Context(), 1); err != nil || len(got) != 1 {
+			t.Fatalf("received %d, %v", len(got), err)
+		}
+		explain(WhyLimited, "its key k may start 1/1m, the next message ")
+		if err := q.SetKeyFlow(t.Context(), "k", KeyOverride{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.SetFlow(t.Context(), Flow{Fair: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Send(t.Context(), nil, Key("other")); err != nil {
+			t.Fatal(err)
+		}
+		sort()
+		explain(WhyWaiting, "it waits for a turn of its key k: 2 keys wait, and 1 message of this one")
+	})
+}
