@@ -184,7 +184,8 @@ func (w *world) text() string {
 	for _, h := range w.hands {
 		l := q.leases[h.Lease]
 		_, isMember := w.member(l, h)
-		lines = append(lines, fmt.Sprint("hand", h.ID, h.key, h.worker, max(0, h.deadline-now), h.over, l != nil, isMember))
+		lines = append(lines,
+			fmt.Sprint("hand", h.ID, h.key, h.worker, max(0, h.deadline-now), h.over, l != nil, isMember))
 		if l != nil {
 			lines[len(lines)-1] += fmt.Sprint(len(l.members), len(l.cancelled), max(0, l.deadline-now))
 		}

@@ -85,8 +85,8 @@ func (q *queue) head(now int64) *message {
 	return nil
 }
 
-// keysReady returns how many messages of a Fair queue the limits of their keys allow to start. Messages to sort count as
-// one: the claim that sorts them finds out how many may start.
+// keysReady returns how many messages of a Fair queue the limits of their keys allow to start. Messages to sort count
+// as one: the claim that sorts them finds out how many may start.
 func (q *queue) keysReady() int {
 	q.flow.keys.Wake(q.micros, math.MaxInt)
 	n := q.flow.keys.May(q.micros, store.MaxBatch)

@@ -1,7 +1,7 @@
 // Package memstore is Later's reference engine: a simple store in memory, with a clock that tests can move. Messages do
 // not outlive the process. One lock guards all data, so every call is one atomic step. Start reading at Store for the
-// calls and at queue for the transitions. Of Later, the package imports the store contract, rates, turns of keys, precise timers and
-// the shared code for events.
+// calls and at queue for the transitions. Of Later, the package imports the store contract, rates, turns of keys,
+// precise timers and the shared code for events.
 package memstore
 
 import (

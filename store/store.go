@@ -38,8 +38,8 @@
 // it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue:
 // Send, Restore, Forward, follow-ups, SetPaused, SetDeadRetention, SetFlow and SetProperties. An engine itself refuses
 // input that could be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a
-// Retention, Flow, KeyOverride, KeysRequest, ListRequest or Action that fails its check, and a cursor that it did not return. All are ErrInvalid
-// and change nothing.
+// Retention, Flow, KeyOverride, KeysRequest, ListRequest or Action that fails its check, and a cursor that it did not
+// return. All are ErrInvalid and change nothing.
 package store
 
 import (
@@ -211,13 +211,13 @@ type Store interface {
 	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
 	// it to Burst of its intervals from now if that is earlier. All this holds for the rate of each key too.
 	//
-	// A Flow that is not Fair removes all overrides of keys. Leases from before the queue was Fair, or from before it was
-	// not Fair in between, do not count for their keys.
+	// A Flow that is not Fair removes all overrides of keys. Leases from before the queue was Fair, or from before it
+	// was not Fair in between, do not count for their keys.
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
 
 	// SetKeyFlow sets an override for one key of a Fair queue; the zero KeyOverride removes it. It returns the error of
-	// CheckKeyFlow, ErrNotFair if the queue is not Fair or does not exist, and ErrKeyFlows if more than MaxKeyFlows keys
-	// would have an override.
+	// CheckKeyFlow, ErrNotFair if the queue is not Fair or does not exist, and ErrKeyFlows if more than MaxKeyFlows
+	// keys would have an override.
 	SetKeyFlow(ctx context.Context, queue, key string, o KeyOverride) error
 
 	// Keys returns up to req.Limit keys of a Fair queue with their states, in the order of their bytes. A page may have

@@ -5,7 +5,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// SetLimits sets the limits of all keys without an override. Waiting keys are looked at again by the next calls of Wake.
+// SetLimits sets the limits of all keys without an override. The next calls of Wake look at waiting keys again.
 func (o *Order) SetLimits(f store.KeyFlow) {
 	if f = f.Normal(); f == o.limits {
 		return
@@ -19,10 +19,9 @@ func (o *Order) SetLimits(f store.KeyFlow) {
 
 // SetOverride sets the override of a key; the zero KeyOverride removes it.
 func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) {
-	k, was := o.keys[name], o.limits
-	if k != nil {
-		was = o.limitsOf(k)
-		o.convert(k, was, now)
+	k := o.keys[name]
+	if k != nil { // a rate that is removed and set again begins with its full burst
+		o.convert(k, o.limitsOf(k), now)
 	}
 	if override.IsZero() {
 		o.overrides.Delete(name)
@@ -30,9 +29,6 @@ func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) 
 		o.overrides.Set(name, clone(override))
 	}
 	if k != nil {
-		l := o.limitsOf(k)
-		k.starts = k.starts.Changed(was.Rate, l.Rate, now)
-		k.n, k.rates = l.Rate.N, o.rates
 		o.place(k, now)
 	}
 }

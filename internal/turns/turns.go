@@ -26,8 +26,8 @@ type Message struct {
 }
 
 // Order is the order of the messages of one queue. Times are the engine's clock in microseconds, unless they are due
-// times. Each method takes a time that is logarithmic in the numbers of keys and messages, for each item that it returns
-// or looks at. It is not safe for concurrent use.
+// times. The cost of each method is logarithmic in the numbers of keys and messages, for each item that it returns or
+// looks at. It is not safe for concurrent use.
 type Order struct {
 	limits    store.KeyFlow // of each key without an override, Normal
 	rates     int64         // counts how often the rate of limits was set or removed
@@ -85,7 +85,6 @@ func (o *Order) Sort(now int64, m Message) (key string) {
 	}
 	if o.sorted++; k.lane.len() == 1 {
 		o.waiting.Insert(k.name)
-		o.setPass(k, max(k.pass, o.pass))
 		o.place(k, now)
 	}
 	return k.name
@@ -110,8 +109,8 @@ func (o *Order) Has(m Message) bool {
 	return k != nil && k.lane.has(m.Due, m.ID)
 }
 
-// Wake begins a claim. It gives turns to keys that have rested and to those that may start after a change of limits, and
-// forgets idle keys: looks of them at most. Head looks at no more than looks keys until the next Wake either.
+// Wake begins a claim. It gives turns to keys that have rested, looks again at keys after a change of limits, and
+// forgets idle keys: up to looks keys for each of the three. Until the next Wake, Head looks at up to looks keys too.
 func (o *Order) Wake(now int64, looks int) {
 	if now < o.now { // the clock was set back, and rests may end too late
 		o.lookAgain()
@@ -158,8 +157,8 @@ func (o *Order) Head(now int64) (Message, bool) {
 	return Message{}, false
 }
 
-// Start starts the message that Head has returned, and counts it for its key. A message that holds keeps a slot of the
-// key until Free.
+// Start starts the message that Head has returned, and counts it for its key. With holds, the message keeps a slot of
+// the key until Free.
 func (o *Order) Start(now int64, m Message, holds bool) {
 	k := o.keys[m.Key]
 	l := o.limitsOf(k)

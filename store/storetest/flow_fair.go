@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -262,4 +263,77 @@ var fairRules = []rule{
 		e.ack(c)
 		e.takesKey("b", "b00000")
 	}},
+}
+
+// turnsRule is about random histories: while two keys wait, their starts, each divided by the weight, never differ by
+// more than one of each.
+var turnsRule = rule{"while two keys wait, neither gets ahead of its share by more than a message", func(e *env) {
+	for seed := range uint64(5) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		f := e.other()
+		f.limit(fair)
+		weights := map[string]int{"a": 1 + rnd.IntN(3), "b": 1 + rnd.IntN(3), "c": 1 + rnd.IntN(9)}
+		for key, weight := range weights {
+			f.override(key, store.KeyOverride{Weight: &weight})
+		}
+		s := shared{weights: weights, waiting: map[string]int{}, passes: map[string]float64{}, since: map[string]span{}}
+		for i := range 60 {
+			for key := range weights {
+				if n := rnd.IntN(4) * rnd.IntN(4); n > 0 && s.waiting[key] < 20 {
+					msgs := keyed(key, n)
+					for j := range msgs {
+						msgs[j].ID = fmt.Sprint(key, i, "-", j)
+					}
+					f.send(msgs...)
+					s.waiting[key] += n
+				}
+			}
+			f.sort()
+			for range rnd.IntN(6) {
+				c := f.claimWith(1+rnd.IntN(3), held)
+				for key, ids := range perKey(c.Messages) {
+					s.waiting[key] -= len(ids)
+					s.passes[key] += float64(len(ids)) / float64(weights[key])
+				}
+				f.ack(c.Messages...)
+				if text := s.check(); text != "" {
+					e.Fatal(text)
+				}
+			}
+		}
+	}
+}}
+
+// shared are the starts of keys, and how many messages of each wait.
+type shared struct {
+	weights, waiting map[string]int
+	passes           map[string]float64 // starts by weight
+	since            map[string]span    // by two keys that wait: the differences of their passes since they both do
+}
+
+type span struct{ least, most float64 }
+
+func (s *shared) check() string {
+	for a := range s.weights {
+		for b := range s.weights {
+			ahead := s.passes[a] - s.passes[b]
+			both, ok := s.since[a+b]
+			switch {
+			case a >= b:
+				continue
+			case s.waiting[a] == 0 || s.waiting[b] == 0:
+				delete(s.since, a+b)
+				continue
+			case !ok:
+				both = span{ahead, ahead}
+			}
+			both = span{min(both.least, ahead), max(both.most, ahead)}
+			s.since[a+b] = both
+			if one := 1/float64(s.weights[a]) + 1/float64(s.weights[b]); both.most-both.least > one+1e-9 {
+				return fmt.Sprintf("keys %s and %s wait, of the weights %v, and one is %v ahead: must be up to %v", a, b,
+					s.weights, both.most-both.least, one)
+			}
+		}
+	}
+	return ""
 }

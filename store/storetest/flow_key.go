@@ -11,7 +11,7 @@ import (
 
 // keyFlowRules are the rules of turns and of limits of keys.
 var keyFlowRules = slices.Concat(keySettingRules, overrideRules, keyConcurrencyRules, keyLearningRules,
-	keyRateRules, fairRules, laneRules, keyWaitRules)
+	keyRateRules, fairRules, []rule{turnsRule}, laneRules, keyWaitRules)
 
 func keyConcurrency(n int) store.Flow { return store.Flow{Key: store.KeyFlow{Concurrency: n}} }
 

@@ -343,7 +343,7 @@ var keyLearningRules = []rule{
 		e.takesKey("k", "k00003", "k00004")
 		e.keyCounted("k", 3)
 	}},
-	{"purged messages count for their keys until their holder has learned of it or their lease has ended", func(e *env) {
+	{"purged messages count for their keys until their holder has learned of it or their lease ends", func(e *env) {
 		e.limit(keyConcurrency(3))
 		e.sendKeys(3, "k")
 		extended, settled, ended := e.claim(1), e.claim(1), e.claimWith(1, short)

@@ -171,6 +171,21 @@ var keyRateRules = []rule{
 		e.limit(keyRate(1, time.Hour, 4))
 		e.takesKey("k", keyedIDs("k", 9, 13)...) // a new rate
 	}},
+	{"a new rate of keys begins with its full burst", func(e *env) {
+		e.sendKeys(50, "k")
+		e.limit(keyRate(1, time.Hour, 2))
+		e.takesKey("k", "k00000", "k00001")
+		e.limit(fair)
+		e.limit(keyRate(1, time.Hour, 3))
+		e.takesKey("k", keyedIDs("k", 2, 5)...)
+		rate := store.Rate{N: 1, Per: time.Minute, Burst: 2}
+		e.override("k", store.KeyOverride{Rate: &store.Rate{}})
+		e.override("k", store.KeyOverride{Rate: &rate})
+		e.takesKey("k", "k00005", "k00006")
+		e.limit(fair)
+		e.full() // the rate of the override is as it was
+		e.keyIn("k", time.Minute.Microseconds())
+	}},
 	{"an override changes the rate of its key", func(e *env) {
 		e.sendKeys(50, "k", "l")
 		e.limit(keyRate(1, time.Hour, 1))

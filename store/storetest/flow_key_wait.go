@@ -6,8 +6,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// wakesForKey lets the limit of a key of another queue, with a leased message, hold back a consumer. It checks that act,
-// on that queue, lets the consumer receive a message.
+// wakesForKey lets the limit of a key of another queue, with a leased message, hold back a consumer. It checks that
+// act, on that queue, lets the consumer receive a message.
 func (e *env) wakesForKey(want string, act func(f *env, held store.Claimed)) {
 	e.Helper()
 	f := e.other()
@@ -80,8 +80,8 @@ var keyWaitRules = []rule{
 	{"wait ends when the limit of keys or of the key is raised or removed", func(e *env) {
 		two, none := 2, 0
 		for _, raise := range []func(f *env){
-			func(f *env) { f.limit(keyConcurrency(2)) }, func(f *env) { f.limit(fair) }, func(f *env) { f.limit(store.Flow{}) },
-			func(f *env) { f.limit(concurrency(5)) },
+			func(f *env) { f.limit(keyConcurrency(2)) }, func(f *env) { f.limit(fair) },
+			func(f *env) { f.limit(concurrency(5)) }, func(f *env) { f.limit(store.Flow{}) },
 			func(f *env) { f.override("k", store.KeyOverride{Concurrency: &two}) },
 			func(f *env) { f.override("k", store.KeyOverride{Concurrency: &none}) },
 		} {

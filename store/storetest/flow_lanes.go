@@ -14,8 +14,9 @@ func (e *env) sorted() store.Claimed {
 	e.send(message("held", withKey("k"), at(e.now().Add(-time.Hour))))
 	c := e.claimOne("held", held)
 	now := e.now()
-	e.send(message("a", withKey("k"), at(now.Add(-3*time.Second))), message("b", withKey("k"), at(now.Add(-2*time.Second))),
-		message("c", withKey("k"), at(now.Add(-time.Second))))
+	for i, id := range []string{"a", "b", "c"} {
+		e.send(message(id, withKey("k"), at(now.Add(time.Duration(i-3)*time.Second))))
+	}
 	e.sort()
 	e.equal("waiting", e.key("k").Waiting, int64(3))
 	return c
@@ -49,6 +50,22 @@ var laneRules = []rule{
 		e.full()
 		e.send(message("d", withKey("k")))
 		e.inTurn(c, "d")
+	}},
+	{"a message that is changed before it is sorted starts as it is then", func(e *env) {
+		e.limit(keyConcurrency(1))
+		e.sendKeys(6, "k")
+		e.cancel("k00000", store.StateReady)
+		e.ok(e.tryReschedule("k00001", store.Due{Delay: time.Second}))
+		e.equal("results", e.trySend(message("k00002", replacing, withKey("l"))), wasReplaced)
+		e.equal("removed", e.remove(*e.get("k00003")), []bool{true})
+		c := e.takesOf(map[string][]string{"k": {"k00004"}, "l": {"k00002"}})
+		e.equal("purged", e.purge(store.Selection{State: store.StateScheduled}), 1)
+		e.send(message("m", withKey("k"), delay(time.Second)))
+		e.cancel("m", store.StateScheduled)
+		e.advance(time.Second)
+		e.full()
+		e.ack(c...)
+		e.takesKey("k", "k00005")
 	}},
 	{"a sorted message that is cancelled and sent again is a new one", func(e *env) {
 		c := e.sorted()

@@ -148,7 +148,8 @@ var overrideRules = []rule{
 		var next atomic.Int64
 		e.concurrently(func(_ int, s store.Store) error {
 			for i := next.Add(1); i <= store.MaxKeyFlows; i = next.Add(1) {
-				if err := s.SetKeyFlow(e.Context(), e.queue, fmt.Sprint(i), store.KeyOverride{Weight: &one}); err != nil {
+				err := s.SetKeyFlow(e.Context(), e.queue, fmt.Sprint(i), store.KeyOverride{Weight: &one})
+				if err != nil {
 					return err
 				}
 			}
@@ -160,6 +161,7 @@ var overrideRules = []rule{
 		e.override("2", store.KeyOverride{})
 		e.override("more", store.KeyOverride{Weight: &one})
 		e.refusesOverride(e.queue, "2", store.KeyOverride{Weight: &one}, store.ErrKeyFlows(e.queue))
-		e.equal("listed", len(e.states(store.KeysRequest{Overridden: true, Limit: store.MaxKeysPage})), store.MaxKeyFlows)
+		all := e.states(store.KeysRequest{Overridden: true, Limit: store.MaxKeysPage})
+		e.equal("number of overrides", len(all), store.MaxKeyFlows)
 	}},
 }
