@@ -132,7 +132,7 @@ func (v *wakeServer) send(ctx context.Context, calls []keeping) (err error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
 		for i, k := range calls {
-			cmds[i] = redis.NewCmd(ctx, k.args...)
+			cmds[i] = redis.NewCmd(ctx, k.arguments()...)
 			cmds[i].SetFirstKeyPos(3)
 			p.Process(ctx, scriptCmd{cmds[i]})
 		}

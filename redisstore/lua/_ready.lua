@@ -7,6 +7,7 @@
 --@include enlist
 --@flow
 --@include slots
+--@include flow_change
 --@end
 -- promote promotes packed messages that are due soon. It returns the start of the first bucket, or nil if there is
 -- none. No packed message is due before it.
@@ -169,7 +170,8 @@ local function find_ready(meta, now, max, bound)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
 --@flow
-  if redis.call('HGET', META, 'flow_keyed') then read_sets() end
+  local keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_unsorting'))
+  if keyed then read_sets() end
 --@end
   local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   packed = not paused and tonumber(packed or '') or 0
@@ -189,10 +191,13 @@ local function find_ready(meta, now, max, bound)
   limits.asked, limits.forwards = max, meta.forwards
   if limits.forwards then limits.free = math.huge end
   limits.allowed = starts_allowed(limits, max)
+  local unsorted_more = unsorting and unsort()
   if limits.keyed then
     limits.turns = find_turns(limits, paused, next_bucket and math.min(now, next_bucket - 1) or now, bound,
       inspect_envelopes, max_envelope_bytes, now)
     max = 0 -- the rest looks at what is not sorted
+  elseif unsorting and not unsorted_more then
+    max = 0 -- the queue may be a plain one from now on
   elseif inspect_envelopes then
     local held_back = math.max(1, math.floor(HELD_BACK_BYTES / math.max(1, max_envelope_bytes)))
     max = math.max(limits.allowed, math.min(max, MAX_HELD_BACK, held_back))
@@ -220,6 +225,7 @@ local function find_ready(meta, now, max, bound)
 --@end
 --@flow
   if next_due and next_due >= SORTED then next_due = nil end
+  if unsorted_more then next_due = now end
   limits.unreaped = unreaped
   limits.waiting = next_due and next_due <= now or next_bucket and next_bucket <= now
   limits.event, limits.expiry = earliest_of(next_due, next_bucket), next_expiry
@@ -276,7 +282,7 @@ local function end_claim(limits, n, deadline, any_died, process, first_waiting, 
   -- Expired messages may follow the ones that have just died.
   local more = limits.unreaped or start and start <= now or any_died and limits.waiting and not limits.held
   if more then start = now end
-  more = more or n == limits.asked and n > 0 and may_start(limits, now) == now
+  more = more or not limits.turns and n == limits.asked and n > 0 and may_start(limits, now) == now
   local coming = earliest_of(start, limits.expiry, deadline)
   if not more and n < limits.asked then
     return to_us(enlist(process, first_waiting, coming, now, limits.now_us)), 0

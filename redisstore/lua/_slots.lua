@@ -52,8 +52,8 @@ local function first_ready(packed)
   return first
 end
 
--- first_sorted returns when the first message may start that has been sorted, as far as its key is concerned, in ms.
-local function first_sorted(now)
+-- first_turn returns when the first message may start that has been sorted, as far as its key is concerned, in ms.
+local function first_turn(now)
   if redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0 then return now end
   local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
   return at and at < FULL and at or nil
@@ -65,7 +65,7 @@ local function next_ready(packed, keyed, now)
   local first = first_ready(packed)
   if not keyed then return first end
   if first and first >= SORTED then first = nil end
-  local sorted = first_sorted(now)
+  local sorted = first_turn(now)
   return first and sorted and math.min(first, sorted) or first or sorted
 end
 
