@@ -37,6 +37,25 @@ func Example_cookbookRateLimit() {
 	// Output: <nil> true
 }
 
+func Example_cookbookTurns() {
+	client, _ := cookbook("mail")
+	defer client.Close()
+	ctx := context.Background()
+
+	mail := client.Queue("mail")
+	err := mail.SetFlow(ctx, later.Flow{
+		Rate: later.Rate{N: 10, Per: time.Second},
+		Key:  later.KeyFlow{Concurrency: 1}, // customers take turns
+	})
+	fmt.Println(err)
+
+	_, err = mail.Send(ctx, []byte("your invoice"), later.Key("customer-7"))
+	state, _ := mail.Flow(ctx)
+	fmt.Println(err, state.Fair, state.Key.Concurrency)
+	// Output: <nil>
+	// <nil> true 1
+}
+
 func Example_cookbookSpread() {
 	client, _ := cookbook("sms")
 	defer client.Close()
