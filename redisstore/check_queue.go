@@ -28,6 +28,9 @@ var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "b
 	"bucket_counts 5", "bucket_counts 4", "bucket_counts 3", "bucket_counts 2", "bucket_counts 1", "packed_messages",
 	"leases", "lease_deadlines", "groups", "messages"}
 
+// checkedLanes are the subjects of check_lanes.lua.
+var checkedLanes = []string{"due", "lanes", "turns", "rests", "key_states", "key_flows"}
+
 // issueKind is a kind of issue that the scripts report.
 type issueKind struct {
 	check      string
@@ -111,6 +114,27 @@ var issueKinds = map[string]issueKind{
 	"wrong leased count": {"flow", store.SeverityError,
 		"recorded number of messages that count against the concurrency is wrong, so too few or too many are claimed",
 		"counts them again"},
+	"wrong leased count of key": {"flow", store.SeverityError,
+		"keys have a wrong number of messages that count against their concurrency, so too few or too many are claimed",
+		"counts them again"},
+	"turns in a queue without": {"flow", store.SeverityWarning,
+		"queue has the state of keys, which do not take turns in it", "removes the state"},
+	"sorted without lane": {"flow", store.SeverityError,
+		"messages are sorted and missing from the lane of their key, so they are never delivered",
+		"has the next claims sort them again"},
+	"lane unreadable": {"flow", store.SeverityError, "entries of lanes cannot be read", "removes them"},
+	"key without turn": {"flow", store.SeverityError,
+		"keys have messages and no turn, so these are never delivered", "gives the keys turns"},
+	"key waits twice": {"flow", store.SeverityError,
+		"keys are among those that may start and those that may not", "lets the keys start"},
+	"key waits for a free slot": {"flow", store.SeverityError,
+		"keys wait for a slot although one is free", "gives the keys turns"},
+	"state of key unreadable": {"flow", store.SeverityError,
+		"states of keys cannot be read", "removes them; the keys begin with a full burst"},
+	"state of key kept": {"flow", store.SeverityNote,
+		"states of keys are kept although nothing of the keys is left", "forgets them"},
+	"limits of key unreadable": {"flow", store.SeverityError,
+		"limits of single keys cannot be read", "removes them, so that the limits of all keys apply; set them again"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "makes them ready"},
 }
@@ -143,6 +167,11 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	for _, key := range checkedLanes {
+		if err := q.lanePages(ctx, key); err != nil {
+			return err
+		}
+	}
 	if err := q.recount(ctx); err != nil {
 		return err
 	}
@@ -161,10 +190,35 @@ func (q *queueCheck) recount(ctx context.Context) error {
 		q.report(store.CheckResult{Severity: store.SeverityNote, Check: "flow", Queue: q.name,
 			Text:   "too many messages are leased to count those that count against the concurrency",
 			Advice: "check again when fewer are leased"})
-	} else if counts[0] != counts[1] {
-		q.add("wrong leased count", "")
+	} else {
+		if counts[0] != counts[1] {
+			q.add("wrong leased count", "")
+		}
+		for _, key := range counts[2].([]any) {
+			q.add("wrong leased count of key", key.(string))
+		}
 	}
 	return nil
+}
+
+// lanePages runs check_lanes.lua over one key.
+func (q *queueCheck) lanePages(ctx context.Context, key string) error {
+	for cursor := "0"; ; {
+		c := q.s.newCall("check_lanes", q.name, 3)
+		c.add(key, cursor, q.repair)
+		reply, err := q.s.run(ctx, q.name, c)
+		if err != nil {
+			return err
+		}
+		r := reply.([]any)
+		found := r[1].([]any)
+		for i := 0; i+1 < len(found); i += 2 {
+			q.add(found[i].(string), found[i+1].(string))
+		}
+		if cursor = r[0].(string); cursor == "0" {
+			return nil
+		}
+	}
 }
 
 // types checks the types of the keys. If one is wrong, the rest of the queue cannot be checked.

@@ -95,14 +95,20 @@ func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) (
 	case req.Overridden:
 		return s.overridden(ctx, queue, req)
 	}
+	at := "-"
+	if req.After != "" {
+		at = "[" + req.After + "\x01" // entries of a key have a zero byte behind it
+	}
 	var page []store.KeyState
-	for at := "-"; ; {
-		if req.After != "" && at == "-" {
-			at = "[" + req.After + "\x01" // entries of a key have a zero byte behind it
-		}
-		keys, next, err := s.readKeys(ctx, queue, "waiting", at, req.Limit-len(page))
+	for left := req.Limit; ; {
+		keys, next, err := s.readKeys(ctx, queue, "waiting", at, left)
 		page = append(page, keys...)
-		if at = next; err != nil || at == "" || len(page) >= req.Limit {
+		for _, k := range keys {
+			if k.Key != "" {
+				left--
+			}
+		}
+		if at = next; err != nil || at == "" || left <= 0 {
 			return page, err
 		}
 	}

@@ -61,7 +61,7 @@ var luaConstants = map[string]string{
 	"MAX_PURGED_LEASED":   "2000",  // messages that still count after a purge of everything
 	"MAX_PURGED_KEYS":     "2000",  // keys that a purge of everything takes out of their turns
 	"MAX_UNSORTED":        "500",   // sorted messages that one call makes plain ready ones
-	"MAX_WOKEN":           "250",   // keys that one call looks at after a change of limits
+	"MAX_RECOUNTED":       "1000",  // keys with a wrong number of messages that one repair corrects
 	"MAX_KEY_FLOWS":       strconv.Itoa(store.MaxKeyFlows),
 	"MAX_KEYS_LOOKED":     "5000",    // entries of lanes that one call looks at to count them, about
 	"MAX_LANE_LOOKED":     "100",     // of these, of each key

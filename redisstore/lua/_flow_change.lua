@@ -1,4 +1,4 @@
---@include write
+--@include lanes
 --@include sorted
 -- A change of a queue's limits may concern any number of messages and keys. Then it leaves a mark, and finish_flow.lua
 -- does the rest in bounded steps. So do claims, in case the process that made the change has died.
@@ -9,9 +9,8 @@
 
 -- read_flow_change reads the keys that the functions below use.
 local function read_flow_change()
-  for _, key in ipairs({ DUE, TURNS, RESTS, OLD_RESTS }) do redis.call('ZCARD', key) end
-  redis.call('HLEN', KEY_STATES)
-  redis.call('HLEN', KEY_FLOWS)
+  redis.call('ZCARD', DUE)
+  read_sets()
 end
 
 -- unsort makes up to MAX_UNSORTED sorted messages plain ready ones again, and reports whether more are left. At the end
@@ -34,25 +33,21 @@ local function unsort()
   return false
 end
 
--- wake_rests lets up to MAX_WOKEN keys go that rested under the former limits, and reports whether more are left. A
--- claim that comes to one that may not go lets it rest again.
-local function wake_rests()
-  local keys = redis.call('ZRANGE', OLD_RESTS, 0, MAX_WOKEN - 1)
-  if not keys[1] then return false end
-  local clock, turns = tonumber(redis.call('HGET', META, 'flow_pass') or '') or 0, {}
-  for i, state in ipairs(redis.call('HMGET', KEY_STATES, unpack(keys))) do
-    turns[2 * i - 1] = math.max(clock, tonumber(state and string.match(state, '([^\t]*)$') or '') or 0)
-    turns[2 * i] = keys[i]
-  end
-  write('ZADD', TURNS, turns)
-  write('ZREM', OLD_RESTS, keys)
-  return #keys == MAX_WOKEN
+-- place_rests looks at up to MAX_PLACED keys that rested under the former limits, and reports whether more are left.
+local function place_rests(now_us)
+  local names = redis.call('ZRANGE', OLD_RESTS, 0, MAX_PLACED - 1)
+  if not names[1] then return false end
+  local limits = read_limits(now_us)
+  local places = new_places(limits)
+  for _, k in ipairs(read_keys(limits, names)) do places.set(k, OLD_RESTS) end
+  places.write()
+  return #names == MAX_PLACED
 end
 
 -- end_rates removes the times of the next starts of some keys, and reports whether more are left. Keys with a rate of
 -- their own keep it.
 local function end_rates(cursor)
-  local step = redis.call('HSCAN', KEY_STATES, cursor, 'COUNT', MAX_WOKEN)
+  local step = redis.call('HSCAN', KEY_STATES, cursor, 'COUNT', MAX_PLACED)
   local states, keys, set = step[2], {}, {}
   for i = 1, #states, 2 do keys[#keys + 1] = states[i] end
   for i, limits in ipairs(keys[1] and redis.call('HMGET', KEY_FLOWS, unpack(keys)) or {}) do
@@ -72,9 +67,9 @@ local function end_rates(cursor)
 end
 
 -- go_on does a step of an unfinished change, and reports whether more is left.
-local function go_on()
+local function go_on(now_us)
   local unsorting, ending = unpack(redis.call('HMGET', META, 'flow_unsorting', 'flow_end_rates'))
   if unsorting then return unsort() end
-  local resting = wake_rests()
+  local resting = place_rests(now_us)
   return ending and end_rates(ending) or resting
 end

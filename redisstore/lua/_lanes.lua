@@ -27,6 +27,7 @@
 local function read_sets()
   for _, key in ipairs({ LANES, TURNS, RESTS, OLD_RESTS, FORGET }) do redis.call('ZCARD', key) end
   redis.call('HLEN', KEY_STATES)
+  redis.call('HLEN', KEY_FLOWS)
 end
 
 -- read_key returns the limits of a key and its state, given its texts in KEY_STATES and KEY_FLOWS, false for none.

@@ -62,6 +62,7 @@ end
 -- next_ready returns when the first message may start, as far as its key is concerned, or the first bucket starts; nil
 -- for none.
 local function next_ready(packed, keyed, now)
+  if not keyed and redis.call('HEXISTS', META, 'flow_unsorting') == 1 then return now end -- see _flow_change.lua
   local first = first_ready(packed)
   if not keyed then return first end
   if first and first >= SORTED then first = nil end

@@ -14,7 +14,7 @@ local function due_text_in(score)
   return string.format('%.0f', score - SORTED)
 end
 
--- first_sorted returns the earliest due time of the sorted messages; nil if there are none.
-local function first_sorted()
+-- earliest_sorted returns the earliest due time of the sorted messages; nil if there are none.
+local function earliest_sorted()
   return due_in(redis.call('ZRANGE', DUE, SORTED, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2])
 end

@@ -7,11 +7,13 @@
 --@include clock
 --@include slots
 --@include flow_change
-local format, paused, packed = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages'))
+local format, paused, packed, keyed = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages',
+  'flow_keyed'))
 if format ~= FLOW_FORMAT then return writes(format) and 0 or NEWER end
 read_slots()
 read_flow_change()
-local more = go_on()
-local at = not paused and first_ready(packed)
-if at then notify(at, (read_clock())) end
+local now, now_us = read_clock()
+local more = go_on(now_us)
+local at = not paused and next_ready(packed, keyed, now)
+if at then notify(at, now) end
 return more and 1 or 0

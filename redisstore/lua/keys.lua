@@ -2,7 +2,8 @@
 --- Reads keys of a queue with turns, with their states.
 -- ARGV   1 "waiting": in order, the ones with sorted messages; "given": some keys; "limits": only the names of all with
 --        limits of their own
---        waiting: 2 where to begin in LANES, as ZRANGE takes it; 3 maximum number. given: the keys
+--        waiting: 2 where to begin in LANES, as ZRANGE takes it; 3 maximum number, besides messages without a key.
+--        given: the keys
 --@plain
 -- Reply  {}: the queue has no turns; NEWER
 --@end
@@ -64,7 +65,7 @@ if ARGV[1] == 'given' then
   return { now_us, limits, '', rows }
 end
 local at, most, keys = ARGV[2], tonumber(ARGV[3]), 0
-while #rows < most and looked < MAX_KEYS_LOOKED and keys < 2 * most do
+while #rows < most + (rows[1] and rows[1][1] == '' and 1 or 0) and looked < MAX_KEYS_LOOKED and keys < 2 * most do
   local entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
   if not entry then return { now_us, limits, '', rows } end
   local key = string.match(entry, '^[^%z]*')

@@ -76,7 +76,7 @@ end
 local more = false
 if fair and keys_changed and any_rest then
   redis.call('RENAME', RESTS, OLD_RESTS)
-  more = wake_rests()
+  more = place_rests(now_us)
 end
 if fair and former[7] ~= '0' and ARGV[10] == '0' then more = end_rates('0') or more end
 if not fair then
@@ -88,6 +88,6 @@ if not fair and any_sorted then
   redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready
   more = unsort()
 end
-local at = not paused and first_ready(packed)
+local at = not paused and next_ready(packed, fair, now)
 if at then notify(at, now) end
 return more and 2 or 1

@@ -11,8 +11,8 @@
 --@include slots
 --@include flow_change
 local key, text = ARGV[3], ARGV[4]
-local format, paused, packed, keyed, key_n, key_per, key_burst = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'packed_messages', 'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst'))
+local format, paused, keyed, key_n, key_per, key_burst = unpack(redis.call('HMGET', META, 'format', 'paused',
+  'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return tonumber(previous) or 1 end
@@ -30,7 +30,6 @@ if text ~= '' and not former and redis.call('HLEN', KEY_FLOWS) >= MAX_KEY_FLOWS 
 read_slots()
 read_flow_change()
 local state = redis.call('HGET', KEY_STATES, key)
-local rests = redis.call('ZSCORE', RESTS, key) or redis.call('ZSCORE', OLD_RESTS, key)
 
 -- rate_in returns the rate of the key with limits of its own; n is nil or 0 if there is none.
 local function rate_in(limits)
@@ -62,11 +61,13 @@ else
   redis.call('HSET', KEY_FLOWS, key, text)
 end
 if state then redis.call('HSET', KEY_STATES, key, changed_state(rate_in(former), rate_in(text))) end
-if rests then
-  redis.call('ZREM', RESTS, key)
-  redis.call('ZADD', OLD_RESTS, rests, key)
-  wake_rests()
+local sets, scores = places_of({ key })
+if sets[key] then
+  local limits = read_limits(now_us)
+  local places, k = new_places(limits), read_keys(limits, { key })[1]
+  if sets[key] == TURNS then k.pass = scores[key] end
+  local to = places.set(k, sets[key])
+  places.write()
+  if to == TURNS and sets[key] ~= TURNS and not paused then notify(now, now) end
 end
-local at = not paused and first_ready(packed)
-if rests and at then notify(at, now) end
 return 1

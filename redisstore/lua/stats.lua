@@ -35,7 +35,7 @@ local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or ''
 --@end
 --@flow
 local earliest = due_in(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]) or -1
-earliest = math.min(earliest, first_sorted() or earliest)
+earliest = math.min(earliest, earliest_sorted() or earliest)
 --@end
 local due_counts, earliest_buckets = {}, {}
 if packed > 0 then

@@ -1,0 +1,179 @@
+#!lua flags=allow-oom
+--- Checks one page of one of the keys that a queue has while keys take turns, and of its sorted messages, and repairs
+--- the issues if asked to.
+-- ARGV   1 subject: "due", "lanes", "turns", "rests", "key_states", "key_flows"; 2 cursor; 3 "1" to repair
+-- Reply  {next cursor, issues: name and id or key alternating}; NEWER
+-- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
+--        the same step. A page is one step of HSCAN or ZSCAN, of about PAGE_BYTES if messages are read.
+--@include keys
+--@include format
+--@flow
+--@include clock
+--@include lanes
+--@include slots
+--@include sorted
+--@include key_of
+--@end
+local format, paused, unsorting, max_envelope_bytes = unpack(redis.call('HMGET', META, 'format', 'paused',
+  'flow_unsorting', 'max_envelope_bytes'))
+if not reads(format) then return NEWER end
+--@plain
+return { '0', {} }
+--@end
+--@flow
+local now, now_us = read_clock()
+local repair, cursor, found = ARGV[3] == '1', '0', {}
+local limits, sets = read_limits(now_us), { TURNS, RESTS, OLD_RESTS }
+read_sets()
+read_slots()
+
+local function add_issue(what, id)
+  found[#found + 1] = what
+  found[#found + 1] = id
+end
+
+-- waits reports whether a key is in one of the sets of keys that wait.
+local function waits(name)
+  for _, key in ipairs(sets) do
+    if redis.call('ZSCORE', key, name) then return true end
+  end
+  return false
+end
+
+-- wake lets a process claim, because a repair has changed when a message may start.
+local function wake(any)
+  if any and not paused then notify(now, now) end
+end
+
+-- due_page checks that each sorted message is in the lane of its key.
+local function due_page(step)
+  if unsorting then return end
+  local due = {}
+  for i = 1, #step, 2 do
+    local id, score = step[i], tonumber(step[i + 1])
+    local value = score >= SORTED and redis.call('HGET', MESSAGES, id)
+    if value then
+      local entry = key_of(value) .. '\0' .. string.format('%014.0f', score - SORTED) .. id
+      if not redis.call('ZSCORE', LANES, entry) then
+        add_issue('sorted without lane', id)
+        due[#due + 1] = due_text_in(step[i + 1])
+        due[#due + 1] = id
+      end
+    end
+  end
+  if not repair then return end
+  write('ZADD', DUE, due)
+  wake(due[1])
+end
+
+-- lanes_page checks that each key with a sorted message waits. Entries of other messages may be left in any number.
+local function lanes_page(step)
+  local deleted, turns, known = {}, {}, {}
+  for i = 1, #step, 2 do
+    local key, due, id = string.match(step[i], '^([^%z]*)%z(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(.+)$')
+    if not key then
+      add_issue('lane unreadable', '')
+      deleted[#deleted + 1] = step[i]
+    elseif not known[key] and tonumber(redis.call('ZSCORE', DUE, id) or '') == due + SORTED
+      and key_of(redis.call('HGET', MESSAGES, id)) == key then
+      known[key] = true
+      if not waits(key) then
+        add_issue('key without turn', key)
+        turns[#turns + 1] = string.format('%.17g', limits.pass)
+        turns[#turns + 1] = key
+      end
+    end
+  end
+  if not repair then return end
+  write('ZREM', LANES, deleted)
+  write('ZADD', TURNS, turns)
+  wake(turns[1])
+end
+
+-- waiting_page checks a set of keys that wait: they are in none of the sets behind it, and do not wait for a free slot.
+local function waiting_page(position, step)
+  local set, twice, stuck = sets[position], {}, {}
+  for i = 1, #step, 2 do
+    local name = step[i]
+    for later = position + 1, #sets do
+      local key = sets[later]
+      if redis.call('ZSCORE', key, name) then
+        add_issue('key waits twice', name)
+        twice[#twice + 1] = { key, name }
+      end
+    end
+    if set == RESTS and tonumber(step[i + 1]) >= FULL then
+      local k = read_keys(limits, { name })[1]
+      if rests_until(k) ~= FULL then
+        add_issue('key waits for a free slot', name)
+        stuck[#stuck + 1] = k
+      end
+    end
+  end
+  if not repair then return end
+  for _, one in ipairs(twice) do
+    local key, name = unpack(one)
+    redis.call('ZREM', key, name)
+  end
+  local places = new_places(limits)
+  for _, k in ipairs(stuck) do places.set(k, RESTS) end
+  places.write()
+  wake(stuck[1])
+end
+
+-- states_page checks that each state can be read, and is forgotten at some time.
+local function states_page(step)
+  local deleted, forget = {}, {}
+  for i = 1, #step, 2 do
+    local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+-]+$')
+    if not leased then
+      add_issue('state of key unreadable', key)
+      deleted[#deleted + 1] = key
+    elseif leased == '0' and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
+      add_issue('state of key kept', key)
+      forget[#forget + 1] = now
+      forget[#forget + 1] = key
+    end
+  end
+  if not repair then return end
+  write('HDEL', KEY_STATES, deleted)
+  write('ZADD', FORGET, forget)
+end
+
+-- overrides_page checks that the limits of single keys can be read.
+local function overrides_page(step)
+  local deleted = {}
+  for i = 1, #step, 2 do
+    local rate = string.match(step[i + 1], '^%d*\t(.*)\t%d*$')
+    if not rate or rate ~= '\t\t' and not string.find(rate, '^%d+\t%d+\t%d+$') then
+      add_issue('limits of key unreadable', step[i])
+      deleted[#deleted + 1] = step[i]
+    end
+  end
+  if repair then write('HDEL', KEY_FLOWS, deleted) end
+end
+
+local function scan(command, key, count)
+  local step = redis.call(command, key, ARGV[2], 'COUNT', count)
+  cursor = step[1]
+  return step[2]
+end
+
+if not limits.keyed then -- none of the keys is in use
+  if ARGV[1] ~= 'due' then return { '0', {} } end
+  local left = redis.call('EXISTS', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
+  if left > 0 then add_issue('turns in a queue without', '') end
+  if left > 0 and repair then redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS) end
+end
+local long = math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
+local pages = {
+  due = function() due_page(scan('ZSCAN', DUE, long)) end,
+  lanes = function() lanes_page(scan('ZSCAN', LANES, long)) end,
+  turns = function() waiting_page(1, scan('ZSCAN', TURNS, 200)) end,
+  rests = function() waiting_page(2, scan('ZSCAN', RESTS, 200)) end,
+  key_states = function() states_page(scan('HSCAN', KEY_STATES, 200)) end,
+  key_flows = function() overrides_page(scan('HSCAN', KEY_FLOWS, 200)) end,
+}
+pages[ARGV[1]]()
+return { cursor, found }
+--@end
