@@ -49,11 +49,15 @@ func (e *env) line(n int) *line {
 // next returns a message that one of the consumers received.
 func (l *line) next(e *env) store.Claimed {
 	e.Helper()
+	limit := wakeTimeout
+	if e.Asleep == nil {
+		limit = hangTimeout
+	}
 	select {
 	case c := <-l.received:
 		return c
-	case <-e.timeoutContext().Done():
-		e.Fatal("all waiters still sleep")
+	case <-time.After(limit):
+		e.Fatalf("after %v all waiters still sleep", limit)
 		return store.Claimed{}
 	}
 }
