@@ -8,6 +8,7 @@
 --@flow
 --@include slots
 --@include flow_change
+--@include turns
 --@end
 -- promote promotes packed messages that are due soon. It returns the start of the first bucket, or nil if there is
 -- none. No packed message is due before it.
@@ -156,10 +157,6 @@ local function earliest_of(a, b, c)
   return first < math.huge and first or nil
 end
 
---@flow
---@include turns
-
---@end
 -- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in so
 -- many bytes. meta has the fields of META that the caller read. It returns their ids; their values, nil unless they had
 -- to be read; the next message with the ones before it if they are few, as ZRANGE returns them; the time of the next
@@ -193,8 +190,11 @@ local function find_ready(meta, now, max, bound)
   limits.allowed = starts_allowed(limits, max)
   local unsorted_more = unsorting and unsort()
   if limits.keyed then
-    limits.turns = find_turns(limits, paused, next_bucket and math.min(now, next_bucket - 1) or now, bound,
-      inspect_envelopes, max_envelope_bytes, now)
+    if not paused then
+      limits.turns = find_turns(limits, { latest = next_bucket and math.min(now, next_bucket - 1) or now, now = now,
+        bound = bound, inspect = inspect_envelopes, max_bytes = max_envelope_bytes, read_values = read_values,
+        kill = kill })
+    end
     max = 0 -- the rest looks at what is not sorted
   elseif unsorting and not unsorted_more then
     max = 0 -- the queue may be a plain one from now on

@@ -134,12 +134,12 @@ local function sink(heap, i, n)
   heap[i] = k
 end
 
--- new_turns returns the turns of a claim: at first none. want is how many messages may start, looks how many it may
--- look at, and bound how many bytes their values may have.
-local function new_turns(limits, places, want, looks, bound, inspect, max_bytes, now)
+-- new_turns returns the turns of a claim: at first none. The claim is as find_turns takes it.
+local function new_turns(limits, places, claim)
   local turns = { picked = {}, died = {}, expired = {} }
   local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
   local stale, cut = {}, false
+  local want, looks, bound = limits.allowed, limits.asked, claim.bound -- messages that may start; to look at; bytes
   local rounds, lost, texts = 0, false, {} -- lost: some turns of a round were not used; texts: due times by their digits
 
   -- read_turns reads the next keys.
@@ -241,14 +241,14 @@ local function new_turns(limits, places, want, looks, bound, inspect, max_bytes,
   local function look(found)
     local ids, dues = {}, {}
     for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
-    local values, fitting = read_values(ids, max_bytes, bound)
+    local values, fitting = claim.read_values(ids, claim.max_bytes, bound)
     for i = #ids, fitting + 1, -1 do ids[i], cut = nil, true end
     for _, value in ipairs(values) do bound = bound - #(value or '') end
     local records = read_first_records(ids, values)
     cut = cut or #ids < #found or bound <= 0
     local lines, dead = ids, {}
-    if records or inspect then
-      lines, dead = inspect_all(ids, inspect and values, records, now, dues)
+    if records or claim.inspect then
+      lines, dead = inspect_all(ids, claim.inspect and values, records, claim.now, dues)
     end
     local dies = {}
     for _, d in ipairs(dead) do dies[d[1] ] = true end
@@ -268,7 +268,7 @@ local function new_turns(limits, places, want, looks, bound, inspect, max_bytes,
       end
     end
     if dead[1] then
-      local died, expired = kill(dead, now, ids, nil, nil, records)
+      local died, expired = claim.kill(dead, claim.now, ids, nil, nil, records)
       for _, id in ipairs(died) do turns.died[#turns.died + 1] = id end
       for _, id in ipairs(expired) do turns.expired[#turns.expired + 1] = id end
     end
@@ -344,22 +344,22 @@ local function new_turns(limits, places, want, looks, bound, inspect, max_bytes,
 end
 
 -- find_turns does the steps of a claim before messages start: it sorts ready messages, gives turns to keys that have
--- rested, and picks the messages that start. It returns nothing while the queue is paused.
-local function find_turns(limits, paused, latest, bound, inspect, max_bytes, now)
-  if paused then return nil end
+-- rested, and picks the messages that start. The claim has the latest due time of messages to sort, how many bytes the
+-- values may have, the needs of the queue's messages, and functions of _ready.lua.
+local function find_turns(limits, claim)
   local places = new_places(limits)
-  local range = redis.call('ZRANGE', DUE, '-inf', latest, 'BYSCORE', 'LIMIT', 0, MAX_SORTED, 'WITHSCORES')
+  local range = redis.call('ZRANGE', DUE, '-inf', claim.latest, 'BYSCORE', 'LIMIT', 0, MAX_SORTED, 'WITHSCORES')
   local ids, dues = {}, {}
   for i = 1, #range, 2 do ids[#ids + 1], dues[#ids + 1] = range[i], tonumber(range[i + 1]) end
-  local values, n = read_values(ids, max_bytes, MAX_READ)
+  local values, n = claim.read_values(ids, claim.max_bytes, MAX_READ)
   for i = #ids, n + 1, -1 do ids[i] = nil end
   wake_keys(limits, places)
   if ids[1] then
     sort_ready(limits, places, ids, dues, values)
     places.write()
   end
-  forget_keys(limits, places, now)
-  local turns = new_turns(limits, places, limits.allowed, limits.asked, bound, inspect, max_bytes, now)
+  forget_keys(limits, places, claim.now)
+  local turns = new_turns(limits, places, claim)
   turns.pick()
   return turns
 end
@@ -369,5 +369,5 @@ local function see_turns(limits)
   limits.unsorted = limits.waiting
   limits.waiting = limits.waiting or redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0
   local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
-  if at and at < FULL then limits.event = earliest_of(limits.event, at) end
+  if at and at < FULL then limits.event = math.min(limits.event or at, at) end
 end
