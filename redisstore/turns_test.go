@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// sortReady makes a claim that only sorts.
+func (q *limitedQueue) sortReady() store.Claim {
+	q.Helper()
+	c, err := q.s.Claim(q.Context(), q.queue, store.ClaimRequest{Max: 10, Ahead: 10, Lease: time.Minute})
+	q.ok(err)
+	if len(c.Messages) > 0 {
+		q.Fatalf("a claim for no handler has %d messages", len(c.Messages))
+	}
+	return c
+}
+
+// entries returns how many entries a sorted set or hash has.
+func (q *limitedQueue) entries(name string) int64 {
+	q.Helper()
+	count := q.rdb.ZCard
+	if name == "key_states" {
+		count = q.rdb.HLen
+	}
+	n, err := count(q.Context(), q.key(name)).Result()
+	q.ok(err)
+	return n
+}
+
+// sendMany sends n messages of each key, one after the other.
+func (q *limitedQueue) sendMany(n int, keys ...string) {
+	q.Helper()
+	var msgs []store.Outgoing
+	for i := range n {
+		for _, key := range keys {
+			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("%s%03d", key, i), Key: key}})
+		}
+	}
+	for len(msgs) > 0 {
+		part := msgs[:min(len(msgs), store.MaxBatch)]
+		_, err := q.s.Send(q.Context(), q.queue, part)
+		q.ok(err)
+		msgs = msgs[len(part):]
+	}
+}
+
+func (q *limitedQueue) ack(msgs []store.Claimed) {
+	q.Helper()
+	acks := make([]store.Settlement, len(msgs))
+	for i, m := range msgs {
+		acks[i] = store.Settlement{Receipt: m.Receipt, Action: store.Ack}
+	}
+	if len(acks) == 0 {
+		return
+	}
+	results, err := q.s.Settle(q.Context(), q.queue, acks)
+	q.ok(err)
+	for _, r := range results {
+		q.ok(r.Err)
+	}
+}
+
+func TestAClaimSortsABoundedNumberOfMessages(t *testing.T) {
+	q := newLimitedQueue(t, "sort bounded", store.Flow{Fair: true})
+	q.sendMany(300, "a", "b")
+	for _, want := range []int64{250, 500, 600} {
+		c := q.sortReady()
+		if n := q.entries("lanes"); n != want || c.Unsorted != (want < 600) {
+			t.Errorf("%d messages are sorted, want %d; unsorted: %v", n, want, c.Unsorted)
+		}
+	}
+	if found := q.issues(false); len(found) > 0 {
+		t.Errorf("issues: %q", found)
+	}
+}
+
+func TestAClaimLooksAtABoundedNumberOfKeys(t *testing.T) {
+	q := newLimitedQueue(t, "keys bounded", store.Flow{Fair: true})
+	var keys []string
+	for i := range 600 {
+		keys = append(keys, fmt.Sprintf("k%03d-", i))
+	}
+	q.sendMany(1, keys...)
+	for q.sortReady().Unsorted {
+	}
+	for _, want := range []int{250, 250, 100} {
+		c := claim(t, q.s, q.queue, 500, time.Minute)
+		if len(c.Messages) != want || c.More != (want == 250) {
+			t.Errorf("claimed %d messages, want %d; more: %v", len(c.Messages), want, c.More)
+		}
+		q.ack(c.Messages)
+	}
+	q.empty()
+}
+
+// empty checks that nothing is left of messages and keys that have gone, after some claims.
+func (q *limitedQueue) empty() {
+	q.Helper()
+	for range 10 {
+		q.advance(store.MaxPeriod / 10)
+		q.sortReady()
+	}
+	for _, name := range flowKeyNames[:len(flowKeyNames)-1] {
+		if n := q.entries(name); n != 0 {
+			q.Errorf("%d entries of %s are left", n, name)
+		}
+	}
+}
+
+// Scripts that take messages out of the queue leave their entries in the lanes.
+func TestEntriesOfMessagesThatHaveGoneAreDroppedInSteps(t *testing.T) {
+	q := newLimitedQueue(t, "stale", store.Flow{Fair: true})
+	q.sendMany(700, "a", "b")
+	for q.sortReady().Unsorted {
+	}
+	for i := range 695 {
+		var ids []string
+		for _, key := range []string{"a", "b"} {
+			ids = append(ids, fmt.Sprintf("%s%03d", key, i))
+		}
+		_, err := q.s.Cancel(t.Context(), q.queue, store.CancelRequest{IDs: ids})
+		q.ok(err)
+	}
+	left, taken := q.entries("lanes"), 0
+	if left != 1400 {
+		t.Fatalf("%d entries, want 1400", left)
+	}
+	for taken < 10 {
+		c := claim(t, q.s, q.queue, 500, time.Minute)
+		n := q.entries("lanes")
+		if left-n > 1500 || left == n || taken+len(c.Messages) < 10 && !c.More {
+			t.Fatalf("a claim of %d messages dropped %d entries; more: %v", len(c.Messages), left-n, c.More)
+		}
+		left, taken = n, taken+len(c.Messages)
+		q.ack(c.Messages)
+	}
+	q.empty()
+}
+
+func TestStatesOfKeysAreForgotten(t *testing.T) {
+	limits := store.KeyFlow{Concurrency: 3, Rate: store.Rate{N: 1, Per: time.Minute, Burst: 2}, Weight: 3}
+	q := newLimitedQueue(t, "forgotten", store.Flow{Concurrency: 8, Key: limits})
+	q.sendMany(5, "a", "b", "c", "d", "")
+	for left := 25; left > 0; q.advance(time.Minute) {
+		c := claim(t, q.s, q.queue, 7, time.Hour)
+		left -= len(c.Messages)
+		q.ack(c.Messages)
+	}
+	if q.entries("key_states") == 0 {
+		t.Error("the rates of keys are forgotten at once")
+	}
+	q.empty()
+}
+
+// The acks of adjacent messages cut their lines out of the text of a lease.
+func TestPartsOfALeaseFreeTheSlotsOfTheirKeys(t *testing.T) {
+	parts := map[string][][]int{
+		"whole":  {{0, 1, 2, 3, 4, 5, 6, 7, 8}},
+		"thirds": {{3, 4, 5}, {0, 1, 2}, {6, 7, 8}},
+		"ends":   {{0}, {8}, {1, 2, 3, 5, 6, 7}, {4}},
+		"odd":    {{1, 3, 5, 7}, {0, 2, 4, 6, 8}},
+		"runs":   {{0, 1, 4, 5, 7, 8}, {2, 3}, {6}},
+	}
+	for name, part := range parts {
+		t.Run(name, func(t *testing.T) {
+			q := newLimitedQueue(t, "parts of keys "+name, store.Flow{Concurrency: 20, Key: store.KeyFlow{Concurrency: 9}})
+			q.sendMany(3, "a", "b", "")
+			c := claim(t, q.s, q.queue, 10, time.Minute)
+			if len(c.Messages) != 9 {
+				t.Fatalf("claimed %d messages, want 9", len(c.Messages))
+			}
+			for _, indexes := range part {
+				var some []store.Claimed
+				for _, i := range indexes {
+					some = append(some, c.Messages[i])
+				}
+				q.ack(some)
+				if found := q.issues(false); len(found) > 0 {
+					t.Errorf("after the acks of %v: %q", indexes, found)
+				}
+			}
+			q.leased(0)
+			q.empty()
+		})
+	}
+}
+
+// Keys rest until a time that is too late after the clock was set back.
+func TestKeysDoNotRestLongerAfterTheClockWasSetBack(t *testing.T) {
+	q := newLimitedQueue(t, "keys set back", store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 1, Per: time.Minute}}})
+	q.advance(2 * time.Hour)
+	q.sendMany(2, "a", "b")
+	q.ack(claim(t, q.s, q.queue, 10, time.Minute).Messages)
+	q.advance(-time.Hour)
+	q.sortReady()
+	q.advance(time.Minute)
+	for range 3 {
+		c := claim(t, q.s, q.queue, 10, time.Minute)
+		if q.ack(c.Messages); len(c.Messages) == 2 {
+			return
+		}
+	}
+	t.Errorf("an interval later, messages still rest: %v", q.rdb.ZRangeWithScores(t.Context(), q.key("rests"), 0, -1))
+}
