@@ -73,17 +73,17 @@ elseif not limits_left then
     for _, field in ipairs({ 'flow_since', 'flow_leased' }) do unset[#unset + 1] = field end
   end
 end
+if not fair then
+  for _, field in ipairs({ 'flow_pass', 'flow_unsorting', 'flow_end_rates' }) do unset[#unset + 1] = field end
+  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
+end
+write('HDEL', META, unset)
 local more = false
 if fair and keys_changed and any_rest then
   redis.call('RENAME', RESTS, OLD_RESTS)
   more = place_rests(now_us)
 end
 if fair and former[7] ~= '0' and ARGV[10] == '0' then more = end_rates('0') or more end
-if not fair then
-  for _, field in ipairs({ 'flow_pass', 'flow_unsorting', 'flow_end_rates' }) do unset[#unset + 1] = field end
-  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
-end
-write('HDEL', META, unset)
 if not fair and any_sorted then
   redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready
   more = unsort()
