@@ -137,9 +137,10 @@ func (c *scan) visit(key, value []byte) error {
 	case kindRemembered:
 		return c.rememberedID(rest, value)
 	case kindKeyFlow, kindKeyRate:
-		if !c.stored.flow.Fair || !isSound(kind, rest, value) {
-			c.add("keys", fmt.Sprintf("%x", key))
-		} else if kind == kindKeyFlow {
+		if c.damage == nil && !c.stored.flow.Fair || !isSound(kind, rest, value) {
+			c.add("limits", string(rest))
+		}
+		if kind == kindKeyFlow {
 			c.keyFlows++
 		} else {
 			c.keyRates++

@@ -16,8 +16,8 @@ const (
 	maxLooks = store.MaxBatch
 )
 
-// readTurns sorts messages, and reads those whose turn has come into t.ready. It returns how many are to be delivered,
-// and reports whether it reached a bound.
+// readTurns sorts messages, and reads the messages that have their turn into t.ready. It returns how many are to be
+// delivered, and reports whether it reached a bound.
 func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err error) {
 	t.ready = t.ready[:0]
 	if _, err := t.earliest(q); err != nil { // so that the first due entry stays known
@@ -39,7 +39,7 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 	return deliverable, bounded, err
 }
 
-// takeTurns reads the messages whose turn has come. A message that is appended to t.ready has left its lane.
+// takeTurns reads the messages that have their turn. A message that is appended to t.ready has left its lane.
 func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable int, bounded bool, err error) {
 	order := q.lanes.order
 	size := 0                // bytes of the messages to deliver
@@ -120,28 +120,35 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 	return nil
 }
 
-// keys returns the keys of messages, up to a bounded number of bytes that it reads. A message that does not exist or
-// cannot be read has none, and comes to its turn among those without a key.
+// keys returns the keys of messages, up to a bounded number of bytes that it reads, and up to the first message that is
+// in a damaged file. It returns the error if that is the first of all.
 func (r *messageReader) keys(all []lateEntry) (keys []string, err error) {
 	size := 0
 	for _, e := range all {
-		r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, e.id)
-		key := ""
-		if r.it.SeekGE(r.t.key) && string(r.it.Key()) == string(r.t.key) {
-			value, err := r.it.ValueAndErr()
-			if err != nil {
-				return nil, r.t.s.unreadable(err)
-			}
-			if size += len(value); size > store.MaxBatchBytes && len(keys) > 0 {
-				break
-			}
-			key = strings.Clone(keyIn(value)) // without the rest of the message
-		} else if err := r.it.Error(); err != nil {
+		key, length, err := r.keyOf(e.id)
+		if err != nil && len(keys) == 0 {
 			return nil, r.t.s.unreadable(err)
+		}
+		if size += length; err != nil || size > store.MaxBatchBytes && len(keys) > 0 {
+			break
 		}
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+// keyOf returns the key of a message, and how many bytes it read. A message that does not exist or makes no sense has
+// none; it has its turn among the messages without a key, and is set aside then.
+func (r *messageReader) keyOf(id string) (key string, length int, err error) {
+	r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, id)
+	if !r.it.SeekGE(r.t.key) || string(r.it.Key()) != string(r.t.key) {
+		return "", 0, r.it.Error()
+	}
+	value, err := r.it.ValueAndErr()
+	if err != nil {
+		return "", 0, err
+	}
+	return strings.Clone(keyIn(value)), len(value), nil // without the rest of the message
 }
 
 // keyIn returns the key of a stored message, or "" for none.

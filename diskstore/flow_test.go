@@ -307,6 +307,7 @@ func TestOneStartWakesOneOfManyWaiters(t *testing.T) {
 	for name, f := range map[string]store.Flow{
 		"rate":        {Rate: store.Rate{N: 10, Per: time.Second}},
 		"concurrency": {Concurrency: 1},
+		"turns":       {Concurrency: 1, Fair: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newManualClock()

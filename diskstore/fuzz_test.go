@@ -6,8 +6,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/store"
 	"github.com/laterq/later/store/storetest"
 )
@@ -39,6 +41,11 @@ func FuzzCursor(f *testing.F) {
 // FuzzStored decodes values of keys. A value is refused as corrupt, or it decodes and encodes to the same value again.
 func FuzzStored(f *testing.F) {
 	f.Add(appendMeta(nil, meta{paused: true, due: 3}))
+	fair := store.Flow{Key: store.KeyFlow{Concurrency: 2, Rate: store.Rate{N: 7, Per: time.Hour}}}.Normal()
+	f.Add(appendMeta(nil, meta{flow: flow{Flow: fair, id: 1, keyed: 2}}))
+	concurrency, weight := 5, 6
+	f.Add(appendOverride(nil, &store.KeyOverride{Concurrency: &concurrency, Rate: &fair.Rate, Weight: &weight}))
+	f.Add(appendRateState(nil, rateState{gcra.State{Micros: 5, Part: 6}, 7}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
@@ -72,6 +79,12 @@ func FuzzStored(f *testing.F) {
 		}
 		if _, err := parseLease("lease", b); !refused(err) {
 			same(b)
+		}
+		if o, err := parseOverride("key", b); !refused(err) {
+			same(appendOverride(nil, o))
+		}
+		if s, err := parseRateState("key", b); !refused(err) {
+			same(appendRateState(nil, s))
 		}
 		if _, err := parseRequest("session", b); !refused(err) {
 			same(b)

@@ -222,10 +222,10 @@ func (s *Store) loadKeys(it *pebble.Iterator, q *queue, now int64) error {
 	return s.unreadable(it.Error())
 }
 
-// copyKeyState recovers an override or the state of a rate of a key.
-func (t *tx) copyKeyState(q *queue, kind byte, key string, value []byte) {
+// copyKeyState recovers an override or the state of a rate of a key, unless it cannot be read or does not apply.
+func (t *tx) copyKeyState(q *queue, kind byte, key string, value []byte) (ok bool) {
 	if q.lanes == nil || !isSound(kind, []byte(key), value) {
-		return
+		return false
 	}
 	t.set(appendIDKey(t.key[:0], q.number, kind, key), value)
 	if kind == kindKeyFlow {
@@ -235,4 +235,5 @@ func (t *tx) copyKeyState(q *queue, kind byte, key string, value []byte) {
 		state, _ := parseRateState(key, value)
 		q.lanes.restoreRate(t.micros, key, state)
 	}
+	return true
 }

@@ -310,7 +310,9 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 			t.addDue(q, id, &p.record)
 		}
 	case kindKeyFlow, kindKeyRate:
-		t.copyKeyState(q, kind, id, value)
+		if !t.copyKeyState(q, kind, id, value) {
+			found.add("limits", id)
+		}
 	case kindProperty, kindActivity:
 		if isSound(kind, []byte(id), value) {
 			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
