@@ -175,13 +175,12 @@ end
 local function free_keys(limits, freed)
   local names = {}
   for name in pairs(freed) do names[#names + 1] = name end
-  local places, changes, any = places_of(names), new_places(limits), false
+  local changes, any, places, scores = new_places(limits), false, places_of(names)
   for _, k in ipairs(read_keys(limits, names)) do
     local n, place = freed[k.name], places[k.name]
-    local was_full = k.free <= 0
     k.leased = math.max(0, k.leased - n)
     if k.concurrency then k.free = math.max(0, k.concurrency - k.leased) end
-    if place == RESTS and was_full then
+    if place == RESTS and scores[k.name] == FULL then
       any = changes.set(k, RESTS) == TURNS or any
     else
       changes.keep(k, place)
