@@ -115,7 +115,7 @@ func TestScriptsRaiseThePreviousFormat(t *testing.T) {
 		switch {
 		case leaves[c.name]:
 			want = previousFormat
-		case c.name == "set a flow":
+		case c.name == "set a flow", c.name == "set limits of keys":
 			want = flowFormat
 		}
 		if format := metaFormat(t, rdb, x.queue); format != strconv.Itoa(want) {

@@ -58,7 +58,7 @@ local reply = script()
 real.call('RPUSH', 'work:` + original.name + `', calls, bytes)
 return reply`
 	sum := sha1.Sum([]byte(body))
-	return &script{name: original.name, body: body, sha: hex.EncodeToString(sum[:])}
+	return &script{name: original.name, body: body, sha: hex.EncodeToString(sum[:]), limits: original.limits}
 }
 
 // mostWork limits the commands of one call of a script, and the KiB that these take and return: in all of its cases, or
@@ -84,7 +84,7 @@ var mostWork = map[string][2]int64{
 	"stats":          {15, 50},
 	"replay":         {20, 1800},
 	"purge":          {250, 1800},
-	"delete":         {1, 1},
+	"delete":         {2, 1},
 	"remove":         {600, 800},
 	"forward":        {600, 3500},
 	"lost":           {300, 1800},
@@ -92,6 +92,10 @@ var mostWork = map[string][2]int64{
 	"check":          {16000, 8000},
 	"set_properties": {600, 4200},
 	"report":         {10, 300},
+	"keys":           {2600, 1900},
+	"set_flow":       {50, 200},
+	"finish_flow":    {50, 200},
+	"check_lanes":    {800, 200},
 
 	// No message was cancelled, so no lease is read, and the messages that a send finds are not read.
 	"extend/leases of 500 beside one record": {1100, 10},
@@ -110,7 +114,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue)
+	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns)
 	for i := range 2 * len(all) {
 		c, flow := all[i%len(all)], i >= len(all)
 		t.Run(fmt.Sprintf("%s/%s, flow %v", c.script, c.name, flow), func(t *testing.T) {
@@ -153,7 +157,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
-	"set_flow": true, "send_one": true, "claim_few": true, "ack_few": true}
+	"set_key_flow": true, "send_one": true, "claim_few": true, "ack_few": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.
@@ -175,7 +179,7 @@ func BenchmarkWorstCases(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue) {
+	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least, leastCPU := time.Hour, math.Inf(1)
 			for i := range b.N {

@@ -63,21 +63,20 @@ return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed,
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }
 --@end
 --@flow
-local limits, keyed, values = read_limits(now_us), redis.call('HGET', META, 'flow_keyed'), {}
-if not (limits.concurrency or limits.n or keyed) then limits.leased = 0 end
-for i, value in ipairs(redis.call('HMGET', META, 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
-  'flow_key_burst', 'flow_key_weight')) do
-  values[i] = tonumber(value or '') or 0
-end
-local waiting, full, resting = redis.call('ZCARD', TURNS), 0, 0
-for _, key in ipairs({ RESTS, OLD_RESTS }) do
-  waiting = waiting + redis.call('ZCARD', key)
-  full = full + redis.call('ZCOUNT', key, FULL, '+inf')
-  resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
+local limits, of_keys = read_limits(now_us), { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+if not (limits.concurrency or limits.n or limits.keyed) then limits.leased = 0 end
+if limits.keyed then
+  local waiting, full, resting = redis.call('ZCARD', TURNS), 0, 0
+  for _, key in ipairs({ RESTS, OLD_RESTS }) do
+    waiting = waiting + redis.call('ZCARD', key)
+    full = full + redis.call('ZCOUNT', key, FULL, '+inf')
+    resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
+  end
+  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting }
+  for i = 1, 5 do of_keys[i + 1] = tonumber(limits.each_key[i] or '') or 0 end
 end
 return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets,
   { limits.concurrency or 0, limits.n or 0, limits.per or 0, limits.burst or 0, limits.leased,
-    limits.n and start_us(limits, 1) or 0, keyed and 1 or 0, values[1], values[2], values[3], values[4], values[5],
-    waiting, full, resting } }
+    limits.n and start_us(limits, 1) or 0, unpack(of_keys) } }
 --@end

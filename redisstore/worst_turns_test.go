@@ -1,0 +1,79 @@
+package redisstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// sorts sends n messages of some keys and has claims sort them. The keys are full if any message is held.
+func (w *worst) sorts(n, keys, held int) {
+	w.Helper()
+	w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Key: store.KeyFlow{Concurrency: 1,
+		Rate: store.Rate{N: 1, Per: time.Hour}}}, nil))
+	msgs := w.messages(n, 10, nil)
+	for i := range msgs {
+		msgs[i].Key = fmt.Sprintf("key-%060d", i%keys)
+	}
+	w.send(msgs)
+	for claimed := 0; ; {
+		free := min(held-claimed, store.MaxBatch)
+		c, err := w.s.Claim(w.Context(), w.queue, store.ClaimRequest{Max: store.MaxBatch, Ahead: store.MaxBatch - free,
+			Lease: time.Hour})
+		if w.ok(err); len(c.Messages) == 0 && !c.Unsorted {
+			return
+		}
+		claimed += len(c.Messages)
+	}
+}
+
+var worstTurns = []worstCase{
+	{"keys", "500 that wait", func(w *worst) func() {
+		w.sorts(3000, 600, 0)
+		return w.keys(store.KeysRequest{Limit: store.MaxKeysPage})
+	}},
+	{"keys", "500 with limits", func(w *worst) func() {
+		w.sorts(3000, 600, 0)
+		one := 1
+		for i := range 600 {
+			w.ok(w.s.SetKeyFlow(w.Context(), w.queue, fmt.Sprintf("key-%060d", i), store.KeyOverride{Weight: &one}))
+		}
+		return w.keys(store.KeysRequest{Limit: store.MaxKeysPage, Overridden: true})
+	}},
+	{"keys", "one of many messages", func(w *worst) func() {
+		w.sorts(w.far+3000, 1, 0)
+		return w.keys(store.KeysRequest{Limit: 1, Key: fmt.Sprintf("key-%060d", 0)})
+	}},
+	{"set_flow", "end of turns", func(w *worst) func() {
+		w.sorts(3000, 600, 0)
+		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{}, nil)) }
+	}},
+	{"finish_flow", "end of turns", func(w *worst) func() {
+		w.sorts(3000, 600, 0)
+		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{}, nil)) }
+	}},
+	{"finish_flow", "full and resting keys", func(w *worst) func() {
+		w.sorts(3000, 1000, 500)
+		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Fair: true}, nil)) }
+	}},
+	{"purge", "everything, with turns", func(w *worst) func() {
+		w.sorts(3000, 1000, 500)
+		return w.purges("")
+	}},
+	{"check_lanes", "everything", func(w *worst) func() {
+		w.sorts(3000, 1000, 500)
+		return w.checks()
+	}},
+	{"recount", "many keys", func(w *worst) func() {
+		w.sorts(3000, 1000, 500)
+		return w.checks()
+	}},
+}
+
+func (w *worst) keys(req store.KeysRequest) func() {
+	return func() {
+		_, err := w.s.Keys(w.Context(), w.queue, req)
+		w.ok(err)
+	}
+}
