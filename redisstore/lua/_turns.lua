@@ -134,6 +134,18 @@ local function sink(heap, i, n)
   heap[i] = k
 end
 
+-- lift moves the key at a position of a heap before those that it goes before.
+local function lift(heap, i)
+  local k = heap[i]
+  while i > 1 do
+    local above = math.floor(i / 2)
+    if not goes_before(k.next, k, heap[above].next, heap[above]) then break end
+    heap[i] = heap[above]
+    i = above
+  end
+  heap[i] = k
+end
+
 -- new_turns returns the turns of a claim: at first none. The claim is as find_turns takes it.
 local function new_turns(limits, places, claim)
   local turns = { picked = {}, died = {}, expired = {} }
@@ -160,39 +172,64 @@ local function new_turns(limits, places, claim)
     return keys
   end
 
-  -- plan returns the keys that start next, in order, up to n, as if all lanes were long.
+  -- plan returns the keys that start next, in order, up to n, as if all lanes were long. Keys come from three lists: the
+  -- ones that were just read, which are in order; the ones of the usual weight that have started, which stay in order;
+  -- and a heap of all others.
   local function plan(n)
-    local heap, slots = {}, {}
+    local slots, count = {}, 0
+    local heap, fresh, again = {}, {}, {}
+    local first_fresh, first_again, last_again = 1, 1, 0
+    local usual = tonumber(limits.each_key[5] or '') or 1
     for _, k in ipairs(visited) do
       k.planned = 0
       if k.may > k.count and not k.ended then heap[#heap + 1] = k end
     end
-    for i = math.floor(#heap / 2), 1, -1 do sink(heap, i, #heap) end
     local size = #heap
-    while #slots < n do
-      local k = heap[1]
-      if not at_end and (size == 0 or goes_before(last.pass, last, k.next, k)) then
-        local more = math.min(math.max(n - #slots, seen), MAX_PLACED - seen)
+    for i = math.floor(size / 2), 1, -1 do sink(heap, i, size) end
+    while count < n do
+      local k, from = heap[1], heap
+      local f, a = fresh[first_fresh], again[first_again]
+      if f and (not k or goes_before(f.next, f, k.next, k)) then k, from = f, fresh end
+      if a and (not k or goes_before(a.next, a, k.next, k)) then k, from = a, again end
+      if not at_end and (not k or goes_before(last.pass, last, k.next, k)) then
+        local more = math.min(math.max(n - count, seen), MAX_PLACED - seen)
         if more <= 0 then break end
+        fresh, first_fresh = {}, 1
         for _, new in ipairs(read_turns(more)) do
           new.planned = 0
-          if new.may > 0 then
-            size = size + 1
-            heap[size] = new
-          end
+          if new.may > 0 then fresh[#fresh + 1] = new end
         end
-        for i = math.floor(size / 2), 1, -1 do sink(heap, i, size) end
-      elseif size == 0 then
+      elseif not k then
         break
       else
-        slots[#slots + 1] = k
+        count = count + 1
+        slots[count] = k
         k.planned = k.planned + 1
         k.next = k.next + 1 / k.weight
-        if k.count + k.planned >= k.may then
-          heap[1], heap[size] = heap[size], nil
+        local goes_on = k.count + k.planned < k.may
+        if from == fresh then
+          first_fresh = first_fresh + 1
+        elseif from == again then
+          first_again = first_again + 1
+        elseif not goes_on or k.weight == usual then
+          local bottom = heap[size]
+          heap[size] = nil
           size = size - 1
+          if size > 0 then
+            heap[1] = bottom
+            sink(heap, 1, size)
+          end
         end
-        if size > 1 then sink(heap, 1, size) end
+        if goes_on and k.weight == usual then
+          last_again = last_again + 1
+          again[last_again] = k
+        elseif goes_on and from == heap then
+          sink(heap, 1, size)
+        elseif goes_on then
+          size = size + 1
+          heap[size] = k
+          lift(heap, size)
+        end
       end
     end
     return slots
