@@ -298,6 +298,7 @@ local function new_turns(limits, places, claim)
         stale[#stale + 1] = m.entry
       elseif values[i] and key_of(values[i]) ~= k.name then
         stale[#stale + 1] = m.entry
+        looks = looks + 1 -- the message is in the lane of its new key too
       else
         m.value, m.record, m.line = values[i], records and records[i], lines[i]
         turns.picked[#turns.picked + 1] = m

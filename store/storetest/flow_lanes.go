@@ -138,6 +138,18 @@ var laneRules = []rule{
 		e.ack(e.takesKey("", "c")...)
 		e.inTurn(c, "a", "b")
 	}},
+	{"a message that was sorted by its former key uses up no claim", func(e *env) {
+		e.limit(fair)
+		now := e.now()
+		due := at(now.Add(-time.Hour))
+		e.send(message("a", withKey("k"), due), message("b", withKey("k")), message("c", withKey("l")))
+		e.sort()
+		e.equal("results", e.trySend(message("a", replacing, withKey("l"), due)), wasReplaced)
+		for range 3 {
+			e.equal("claimed", len(e.claim(1)), 1)
+		}
+		e.full()
+	}},
 	{"sorted messages are listed, counted and grouped as ready messages with their due times", func(e *env) {
 		c := e.sorted()
 		e.send(keyed("k", 4, group("g"), at(e.now().Add(-4*time.Second)))...)
