@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -26,11 +27,11 @@ func asynqSubjects() []*subject {
 	return []*subject{
 		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at "+
 			"its defaults", asynq.Config{}, "send", "drain", "lateness", "herd", "memory", "idle",
-			"clients", "single", "life", "workers", "instructions"),
+			"clients", "single", "life", "workers", "instructions", "limit"),
 		variant("asynq-tuned", "asynq, intervals 10 ms",
 			"as asynq, with DelayedTaskCheckInterval and TaskCheckInterval 10 ms (defaults: 5 s and 1 s)",
 			asynq.Config{DelayedTaskCheckInterval: 10 * time.Millisecond, TaskCheckInterval: 10 * time.Millisecond},
-			"lateness", "herd", "idle"),
+			"lateness", "herd", "idle", "limit"),
 	}
 }
 
@@ -40,6 +41,7 @@ type asynqQueue struct {
 	cfg       asynq.Config
 	client    *asynq.Client
 	inspector *asynq.Inspector
+	limit     *startLimit // nil for none
 }
 
 func connectAsynq(addr string, cfg asynq.Config) (benchmark.Queue, func() error, error) {
@@ -66,8 +68,17 @@ func (q *asynqQueue) Work(ctx context.Context, handlers int, handle func(payload
 	cfg := q.cfg
 	cfg.Concurrency = handlers
 	cfg.LogLevel = asynq.FatalLevel
+	if q.limit != nil {
+		cfg.IsFailure = func(err error) bool { return !errors.Is(err, errRefused) }
+		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration {
+			return time.Duration(rand.IntN(10)) * time.Second
+		}
+	}
 	s := asynq.NewServer(q.redis, cfg)
 	err := s.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		if q.limit.refuses() {
+			return errRefused
+		}
 		handle(t.Payload())
 		return nil
 	}))
@@ -76,6 +87,13 @@ func (q *asynqQueue) Work(ctx context.Context, handlers int, handle func(payload
 	}
 	<-ctx.Done()
 	s.Shutdown()
+	return nil
+}
+
+// limitStarts limits the starts as asynq's example of a rate limit does, https://github.com/hibiken/asynq/wiki/Rate-Limiting:
+// the handler asks a limiter of this process and fails, and the task is tried again in 0 to 9 s.
+func (q *asynqQueue) limitStarts(_ context.Context, l *startLimit) error {
+	q.limit = l
 	return nil
 }
 

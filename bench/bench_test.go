@@ -26,6 +26,8 @@ func tinyPlan() plan {
 	p.Growth, p.GrowthOps, p.Memory, p.MemoryFor = []int{500, 1000}, 20, []int{100}, 200
 	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
 	p.Small, p.Lives, p.Workers = []int{30}, []int{200}, []int{2}
+	p.Limits, p.Limit, p.Helds, p.Held, p.HeldFor = []int{5}, 300*time.Millisecond, []int{100}, 3, 300*time.Millisecond
+	p.Keys, p.Parked, p.Crowd = []int{0, withoutKeys, 20, 500}, []int{600}, []int{600}
 	p.Instructions = 20
 	return p
 }
@@ -96,6 +98,13 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 			if s.settled && v[benchmark.Early] != 0 {
 				t.Errorf("%s: %v messages of Later were early", m.Workload, v[benchmark.Early])
 			}
+		}
+		if (m.Workload == "keys" || s.settled && m.Workload == "limit" || m.Workload == "held") &&
+			(v[benchmark.Handled] != v[benchmark.Messages] || v[benchmark.Unfinished] != 0) {
+			t.Errorf("%s %d: %v, want all handled", m.Workload, m.Case, v)
+		}
+		if (m.Workload == "limit" || m.Workload == "held") && s.settled && v[benchmark.HandlerCalls] != 1 {
+			t.Errorf("%s %d: %v handler calls a message", m.Workload, m.Case, v[benchmark.HandlerCalls])
 		}
 		if m.Workload == "herd" && v[benchmark.PlainRate] <= 0 {
 			t.Errorf("herd: %v messages a second drained afterwards", v[benchmark.PlainRate])

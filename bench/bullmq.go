@@ -25,7 +25,7 @@ func bullmqSubject() *subject {
 			Name: "bullmq", Title: "BullMQ", Settings: "on a Redis without persistence; one Node process, a " +
 				"worker with concurrency 32, removeOnComplete, batches by addBulk",
 		},
-		workloads: []string{"send", "drain", "lateness", "herd", "memory", "idle"},
+		workloads: []string{"send", "drain", "lateness", "herd", "memory", "idle", "limit"},
 		missing: func() error {
 			if err := redisInstalled(); err != nil {
 				return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,6 +13,7 @@ import (
 	_ "github.com/laterq/later/diskstore"
 	"github.com/laterq/later/internal/benchmark"
 	"github.com/laterq/later/redisstore"
+	"github.com/laterq/later/store"
 )
 
 func laterSubjects() []*subject {
@@ -19,12 +22,12 @@ func laterSubjects() []*subject {
 	) *subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
-			s := redisstore.New(rdb)
+			s := &countingStore{Store: redisstore.New(rdb)}
 			c, err := later.New(s)
 			if err != nil {
 				return nil, nil, errors.Join(err, s.Close(), rdb.Close())
 			}
-			return benchmark.LaterWorker(c, queueName, worker), func() error {
+			return &laterQueue{benchmark.LaterWorker(c, queueName, worker), s}, func() error {
 				return errors.Join(c.Close(), s.Close(), rdb.Close())
 			}, nil
 		}
@@ -54,7 +57,7 @@ func laterSubjects() []*subject {
 			"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways, usual, "send", "drain",
 			"lateness"),
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", "",
-			"send", "drain", "lateness", "herd", "growth", "memory", "idle"),
+			"send", "drain", "lateness", "herd", "growth", "memory", "idle", "keys", "parked", "crowd"),
 		embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms",
 			"?sync=100ms", "send", "drain", "lateness"),
 	}
@@ -69,7 +72,31 @@ func startEmbedded(ctx context.Context, query string) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return newTarget(benchmark.Local{Queue: benchmark.Later(c, queueName)}, nil, nil, dir+"/store", func() error {
+	q := &laterQueue{LaterQueue: benchmark.Later(c, queueName)}
+	return newTarget(benchmark.Local{Queue: q}, nil, nil, dir+"/store", func() error {
 		return errors.Join(c.Close(), os.RemoveAll(dir))
 	}), nil
+}
+
+// laterQueue is a queue of Later. Its store is nil if it is embedded.
+type laterQueue struct {
+	*benchmark.LaterQueue
+	store *countingStore
+}
+
+// limitStarts gives the queue a limit.
+func (q *laterQueue) limitStarts(ctx context.Context, l *startLimit) error {
+	rate := later.Rate{N: l.perSecond, Per: time.Second, Burst: l.burst}
+	return q.Queue().SetFlow(ctx, later.Flow{Rate: rate})
+}
+
+// countingStore counts claims.
+type countingStore struct {
+	*redisstore.Store
+	claims atomic.Int64
+}
+
+func (s *countingStore) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	s.claims.Add(1)
+	return s.Store.Claim(ctx, queue, req)
 }

@@ -56,7 +56,7 @@ func markdown(r *results, plots string) (string, error) {
 			return benchmark.Number(f)
 		},
 		"measured": func(workload string) bool { return len(r.measured(workload)) > 0 },
-		"rates":    func() []int { return r.cases("lateness") },
+		"sizes":    r.cases,
 		"plot": func(title, name string) string {
 			if plots == "" {
 				return ""
@@ -186,6 +186,7 @@ func caseName(workload string, n int) string {
 	unit := map[string]string{
 		"send": "senders", "lateness": "msg/s", "growth": "pending", "memory": "bytes", "idle": "processes",
 		"clients": "min", "single": "min", "life": "msg/s", "workers": "workers",
+		"limit": "at once", "held": "msg/s", "keys": "keys", "parked": "messages", "crowd": "messages",
 	}[workload]
 	switch {
 	case unit == "":
@@ -196,6 +197,10 @@ func caseName(workload string, n int) string {
 		return "24 h"
 	case workload == "send" && n == 0:
 		return "batches of 1,000"
+	case workload == "keys" && n == 0:
+		return "a plain queue"
+	case workload == "keys" && n == withoutKeys:
+		return "a limit, no keys"
 	case n == 1:
 		return "1 " + strings.TrimSuffix(strings.TrimSuffix(unit, "s"), "e")
 	}

@@ -39,6 +39,15 @@ type plan struct {
 	Lives   []int `json:"life_rates"`
 	Workers []int `json:"workers"`
 
+	Limits  []int         `json:"limit_bursts"`
+	Limit   time.Duration `json:"limit_ns"` // in which the limit lets all messages start
+	Helds   []int         `json:"held_rates"`
+	Held    int           `json:"held_workers"`
+	HeldFor time.Duration `json:"held_ns"`
+	Keys    []int         `json:"keys"`
+	Parked  []int         `json:"parked_messages"`
+	Crowd   []int         `json:"crowd_messages"`
+
 	Instructions int `json:"instructions_calls"`
 }
 
@@ -51,6 +60,8 @@ func fullPlan() plan {
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
 		Small: []int{30, 24 * 60, spreadMinutes}, Lives: []int{200, 2000}, Workers: []int{64},
+		Limits: []int{1, limitRate}, Limit: 5 * time.Second, Helds: []int{10, 100}, Held: 100, HeldFor: 20 * time.Second,
+		Keys: []int{0, withoutKeys, 20, 1000, 100_000}, Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000},
 		Instructions: 1000,
 	}
 }
@@ -64,6 +75,8 @@ func quickPlan() plan {
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
 	p.Workers = []int{8}
+	p.Limit, p.Held, p.HeldFor = 2*time.Second, 20, 2*time.Second
+	p.Keys[4], p.Parked, p.Crowd = p.Drain, []int{20_000}, []int{20_000}
 	p.Instructions = 200
 	return p
 }
@@ -92,6 +105,11 @@ var workloads = []*workload{
 	{"single", false, func(p *plan) []int { return p.Small }, runSingle, nil},
 	{"life", false, func(p *plan) []int { return p.Lives }, runLife, nil},
 	{"workers", false, func(p *plan) []int { return p.Workers }, runWorkers, nil},
+	{"limit", false, func(p *plan) []int { return p.Limits }, runLimit, nil},
+	{"held", false, func(p *plan) []int { return p.Helds }, runHeld, nil},
+	{"keys", false, func(p *plan) []int { return p.Keys }, runKeys, nil},
+	{"parked", true, func(p *plan) []int { return p.Parked }, runParked, nil},
+	{"crowd", true, func(p *plan) []int { return p.Crowd }, runCrowd, nil},
 	{"instructions", true, noCase, runInstructions, underValgrind},
 }
 

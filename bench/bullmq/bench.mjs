@@ -64,6 +64,7 @@ class Tally {
     this.seen = new Uint8Array(n);
     this.handled = this.doubles = this.early = 0;
     this.late = [];
+    this.starts = [];
     this.all = new Promise((done) => { this.done = done; });
   }
 
@@ -76,6 +77,7 @@ class Tally {
       this.doubles++;
       return;
     }
+    this.starts.push(at);
     if (due) {
       if (at < due) this.early++;
       this.late.push(at - due);
@@ -87,10 +89,10 @@ class Tally {
   }
 }
 
-function work(handlers, handle) {
+function work(handlers, handle, limiter) {
   const connection = connect();
   connections.push(connection);
-  return new Worker(NAME, async (j) => { handle(j.data); }, { connection, concurrency: handlers });
+  return new Worker(NAME, async (j) => { handle(j.data); }, { connection, concurrency: handlers, limiter });
 }
 
 async function left() {
@@ -99,14 +101,16 @@ async function left() {
 }
 
 // handleAll runs workers until the tally is complete, or the limit has passed since begin.
-async function handleAll({ Messages, Handlers, Limit }, begin) {
+async function handleAll({ Messages, Handlers, Limit, Rate, Burst, Workers }, begin) {
   const tally = new Tally(Messages);
   begin ??= now();
-  const worker = work(Handlers, (text) => tally.mark(text));
+  const limiter = Rate ? { max: Burst, duration: 1000 * Burst / Rate } : undefined;
+  const workers = Array.from({ length: Workers || 1 }, () => work(Handlers, (text) => tally.mark(text), limiter));
   await Promise.race([tally.all, sleep(begin + toMillis(Limit) - now())]);
   const took = (tally.finished ?? now()) - begin;
-  await worker.close();
+  await Promise.all(workers.map((worker) => worker.close()));
   return {
+    Starts: Rate ? tally.starts.map((at) => toNanos(at - begin)).sort((a, b) => a - b) : [],
     Messages, Handled: tally.handled, Doubles: tally.doubles, Early: tally.early, Left: await left(),
     Took: toNanos(took), Settled: toNanos(now() - begin),
   };

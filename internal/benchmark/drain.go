@@ -3,6 +3,8 @@ package benchmark
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -13,6 +15,13 @@ type DrainConfig struct {
 	Size     int           // payload bytes, MinSize or more
 	Handlers int           // concurrent handlers, which do nothing
 	Limit    time.Duration // when to give up
+	// Rate is how many messages all workers together may start in a second, and Burst how many at once. The queue has
+	// this limit already, unless it is in another process, where Workers is how many workers share it. With a Rate, the
+	// result has the Starts.
+	Rate, Burst, Workers int
+	// Lead, if not 0, makes messages due so long after they are sent. The worker starts before, and OnFilled is called
+	// shortly before they are due. Only for queues in this process.
+	Lead time.Duration
 	// OnFilled, if not nil, is called when the messages are in the queue. Herd calls it a second before they are due.
 	OnFilled func() `json:"-"`
 }
@@ -24,6 +33,8 @@ type Drained struct {
 	Doubles  int // further deliveries of handled messages
 	Early    int // handled before their due time
 	Left     int // in the queue afterwards
+	// Starts are the times of the first deliveries since the start of the worker, sorted.
+	Starts []time.Duration
 	// Took is the time until the last message was handled, and Settled the time until the worker had settled all
 	// messages and returned. Both count from the start of the worker or, for a herd, from the due time.
 	Took, Settled time.Duration
@@ -34,6 +45,9 @@ func (d Drained) PerSecond() float64 { return float64(d.Handled) / d.Took.Second
 
 // Drain fills the queue with messages that are due at once and handles them.
 func Drain(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
+	if cfg.Lead > 0 {
+		return drainSettled(ctx, q, cfg)
+	}
 	if err := Fill(ctx, q, cfg.Messages, cfg.Size, AtOnce); err != nil {
 		return Drained{}, err
 	}
@@ -41,6 +55,23 @@ func Drain(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 		cfg.OnFilled()
 	}
 	return work(ctx, q, cfg, time.Time{})
+}
+
+// drainSettled drains messages that fall due when the worker has started.
+func drainSettled(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
+	due := time.Now().Add(cfg.Lead).Truncate(time.Millisecond)
+	if err := Fill(ctx, q, cfg.Messages, cfg.Size, func(int) time.Time { return due }); err != nil {
+		return Drained{}, err
+	}
+	var filled sync.WaitGroup
+	filled.Go(func() {
+		if sleepUntil(ctx, due.Add(-cfg.Lead/10)) == nil && cfg.OnFilled != nil {
+			cfg.OnFilled()
+		}
+	})
+	d, err := work(ctx, q, cfg, due)
+	filled.Wait()
+	return d, err
 }
 
 // work handles the messages in the queue until all are handled, or the limit has passed since due.
@@ -58,13 +89,26 @@ func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained
 		case <-working.Done():
 		}
 	}()
-	if err := q.Work(working, cfg.Handlers, func(p []byte) { t.record(p) }); err != nil {
+	handle := func(p []byte) { t.record(p) }
+	var starts []time.Duration
+	if cfg.Rate > 0 {
+		var mu sync.Mutex
+		handle = func(p []byte) {
+			if _, first := t.record(p); first {
+				mu.Lock()
+				defer mu.Unlock()
+				starts = append(starts, time.Since(t.begin))
+			}
+		}
+	}
+	if err := q.Work(working, cfg.Handlers, handle); err != nil {
 		return Drained{}, err
 	}
+	slices.Sort(starts)
 	d := Drained{
 		Messages: cfg.Messages, Handled: int(t.handled.Load()), Doubles: int(t.doubles.Load()),
-		Early: int(t.early.Load()),
-		Took:  t.took(), Settled: time.Since(t.begin),
+		Early: int(t.early.Load()), Starts: starts,
+		Took: t.took(), Settled: time.Since(t.begin),
 	}
 	if ctx.Err() != nil {
 		return d, context.Cause(ctx)

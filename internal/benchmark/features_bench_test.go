@@ -93,7 +93,7 @@ func latenessOf(b *testing.B, rate int) LatenessConfig {
 // forwarded is a queue with a worker that forwards its messages to a list of the same Redis, exactly once. One
 // goroutine pops them from the list and handles them.
 type forwarded struct {
-	laterQueue
+	LaterQueue
 	rdb redis.UniversalClient
 	key string
 }
@@ -145,7 +145,7 @@ func BenchmarkForward(b *testing.B) {
 	}
 	newQueue := func(b *testing.B) *forwarded {
 		name := newName()
-		q := &forwarded{laterQueue{client: c, queue: c.Queue(name)}, r.rdb, "{" + name + "}:list"}
+		q := &forwarded{LaterQueue{client: c, queue: c.Queue(name)}, r.rdb, "{" + name + "}:list"}
 		b.Cleanup(func() { must(b, q.queue.Delete(cleaning(b)), r.rdb.Unlink(cleaning(b), q.key).Err()) })
 		return q
 	}
@@ -301,7 +301,7 @@ func BenchmarkEvents(b *testing.B) {
 			if mode == "off" {
 				client = off
 			}
-			q := LaterWorker(client, newName(), later.WorkerConfig{}).(*laterQueue)
+			q := LaterWorker(client, newName(), later.WorkerConfig{})
 			must(b, q.queue.SetDeadRetention(b.Context(), later.Retention{})) // creates the queue
 			stop := func() {}
 			if mode == "watched" {
@@ -409,7 +409,7 @@ func BenchmarkSchedules(b *testing.B) {
 
 // manyQueues are queues that one worker serves. As a Queue, it sends each message to a random one of them.
 type manyQueues struct {
-	laterQueue
+	LaterQueue
 	names  []string
 	handle atomic.Pointer[func(payload []byte)]
 }
@@ -442,7 +442,7 @@ func BenchmarkQueues(b *testing.B) {
 	if err != nil {
 		n = 1000
 	}
-	q := &manyQueues{laterQueue: laterQueue{client: c}}
+	q := &manyQueues{LaterQueue: LaterQueue{client: c}}
 	memory := inUse()
 	w := later.NewWorker(c, later.WorkerConfig{Concurrency: featureHandlers})
 	for i := range n {

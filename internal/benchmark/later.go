@@ -8,32 +8,55 @@ import (
 )
 
 // Later returns a Queue for a queue of Later, with a default worker.
-func Later(c *later.Client, name string) BatchQueue {
+func Later(c *later.Client, name string) *LaterQueue {
 	return LaterWorker(c, name, later.WorkerConfig{})
 }
 
 // LaterWorker returns a Queue for a queue of Later, with the given worker configuration except for its Concurrency.
-func LaterWorker(c *later.Client, name string, worker later.WorkerConfig) BatchQueue {
-	return &laterQueue{client: c, queue: c.Queue(name), worker: worker}
+func LaterWorker(c *later.Client, name string, worker later.WorkerConfig) *LaterQueue {
+	return &LaterQueue{client: c, queue: c.Queue(name), worker: worker}
 }
 
-type laterQueue struct {
+// LaterQueue is a BatchQueue of Later.
+type LaterQueue struct {
 	client *later.Client
 	queue  *later.Queue
 	worker later.WorkerConfig
+	key    func(number int) string // nil for messages without a key
 }
 
-func (q *laterQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
-	if due.IsZero() {
-		return q.queue.Send(ctx, payload)
+// Queue returns the queue of Later.
+func (q *LaterQueue) Queue() *later.Queue { return q.queue }
+
+// WithKeys returns the queue for messages whose keys depend on their numbers.
+func (q *LaterQueue) WithKeys(key func(number int) string) *LaterQueue {
+	keyed := *q
+	keyed.key = key
+	return &keyed
+}
+
+func (q *LaterQueue) keyOf(payload []byte) string {
+	if q.key == nil {
+		return ""
 	}
-	return q.queue.Send(ctx, payload, later.At(due))
+	return q.key(NumberOf(payload))
 }
 
-func (q *laterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
+func (q *LaterQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
+	var opts []later.SendOption
+	if !due.IsZero() {
+		opts = append(opts, later.At(due))
+	}
+	if key := q.keyOf(payload); key != "" {
+		opts = append(opts, later.Key(key))
+	}
+	return q.queue.Send(ctx, payload, opts...)
+}
+
+func (q *LaterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
 	batch := make([]later.Outgoing, len(msgs))
 	for i, m := range msgs {
-		batch[i].Payload = m.Payload
+		batch[i].Payload, batch[i].Key = m.Payload, q.keyOf(m.Payload)
 		if !m.Due.IsZero() {
 			batch[i].When = later.At(m.Due)
 		}
@@ -43,7 +66,7 @@ func (q *laterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
 }
 
 // Claim claims a message that is due, and returns a function that acks it.
-func (q *laterQueue) Claim(ctx context.Context) (ack func(ctx context.Context) error, err error) {
+func (q *LaterQueue) Claim(ctx context.Context) (ack func(ctx context.Context) error, err error) {
 	got, err := q.queue.Receive(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -51,12 +74,12 @@ func (q *laterQueue) Claim(ctx context.Context) (ack func(ctx context.Context) e
 	return got[0].Ack, nil
 }
 
-func (q *laterQueue) Cancel(ctx context.Context, id string) error {
+func (q *LaterQueue) Cancel(ctx context.Context, id string) error {
 	_, err := q.queue.Cancel(ctx, id)
 	return err
 }
 
-func (q *laterQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
+func (q *LaterQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
 	config := q.worker
 	config.Concurrency = handlers
 	w := later.NewWorker(q.client, config)
@@ -67,10 +90,10 @@ func (q *laterQueue) Work(ctx context.Context, handlers int, handle func(payload
 	return w.Run(ctx)
 }
 
-func (q *laterQueue) Left(ctx context.Context) (int, error) {
+func (q *LaterQueue) Left(ctx context.Context) (int, error) {
 	s, err := q.queue.Stats(ctx)
 	return int(s.Scheduled + s.Ready + s.Leased + s.Dead), err
 }
 
 // NameOf returns the name of a queue returned by Later or LaterWorker.
-func NameOf(q Queue) string { return q.(*laterQueue).queue.Name() }
+func NameOf(q Queue) string { return q.(*LaterQueue).queue.Name() }

@@ -65,3 +65,9 @@ func readPayload(p []byte) (number int, due time.Time, ok bool) {
 	}
 	return int(n), due, true
 }
+
+// NumberOf returns the number of a message.
+func NumberOf(payload []byte) int {
+	number, _, _ := readPayload(payload)
+	return number
+}

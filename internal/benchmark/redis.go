@@ -87,6 +87,21 @@ func (r *Redis) Usage(ctx context.Context) (Usage, error) {
 	return sum, err
 }
 
+// ScriptCalls returns how many scripts clients have called.
+func (r *Redis) ScriptCalls(ctx context.Context) (int64, error) {
+	var sum atomic.Int64
+	err := r.each(ctx, func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "commandstats").Result()
+		for _, command := range []string{"eval", "evalsha", "fcall"} {
+			calls, _, _ := strings.Cut(strings.TrimPrefix(infoField(info, "cmdstat_"+command), "calls="), ",")
+			n, _ := strconv.ParseInt(calls, 10, 64) // absent if there were none
+			sum.Add(n)
+		}
+		return err
+	})
+	return sum.Load(), err
+}
+
 // Version returns the server's name and version, such as "Redis 7.0.15".
 func (r *Redis) Version(ctx context.Context) (version string, err error) {
 	var mu sync.Mutex

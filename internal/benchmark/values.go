@@ -42,6 +42,18 @@ const (
 	ClaimCPU    = "claim_server_cpu_us"
 	CancelCPU   = "cancel_server_cpu_us"
 
+	// Of queues with limits and keys.
+	HandlerCalls = "handler_calls" // for each message
+	ScriptCalls  = "script_calls"  // of clients, for each message
+	ClaimCalls   = "claims"        // for each message
+	GridP50      = "grid_p50_ms"
+	GridP99      = "grid_p99_ms"
+	ManyRate     = "many_handlers_messages_per_second"
+	ManyCPU      = "many_handlers_server_cpu_us"
+	SortedMS     = "sorted_ms"         // until all ready messages were sorted
+	SortedBytes  = "sorted_bytes"      // that a message takes above its payload
+	FirstMS      = "first_of_other_ms" // until the first message of another key started
+
 	// Thousands of instructions of the server for a call.
 	NearKIr   = "near_send_kir"
 	FarKIr    = "far_send_kir"
@@ -61,6 +73,10 @@ var labels = [][2]string{
 	{LongestCall, "ms in the longest call"}, {PlainRate, "msg/s in a plain drain"}, {SendUS, "µs a send"},
 	{ClaimUS, "µs a claim and ack"}, {CancelUS, "µs a cancel"}, {NearKIr, "kIr a near send"}, {FarKIr, "a far one"},
 	{SpreadKIr, "spread"}, {ClaimKIr, "a claim"}, {AckKIr, "an ack"}, {HandleKIr, "both"}, {LifeKIr, "a life"},
+	{HandlerCalls, "handler calls each"}, {ScriptCalls, "script calls"}, {ClaimCalls, "claims"},
+	{GridP50, "ms off the grid p50"}, {GridP99, "p99"}, {ManyRate, "msg/s with many handlers"},
+	{ManyCPU, "µs of server CPU each"}, {SortedMS, "ms until all were sorted"},
+	{SortedBytes, "bytes beyond the payload then"}, {FirstMS, "ms until the first of another key"},
 	{},
 	{Doubles, "delivered twice"}, {Early, "early by this machine's clock"}, {Lost, "lost"},
 	{Unfinished, "not handled in time"},
