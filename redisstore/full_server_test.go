@@ -53,6 +53,15 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 			}
 			return results[0].Err
 		}},
+		{"set limits of keys", func(s *Store) error { return s.SetFlow(ctx, queue, store.Flow{Fair: true}, nil) }},
+		{"set limits of a key", func(s *Store) error {
+			return s.SetKeyFlow(ctx, queue, "k", store.KeyOverride{Rate: &store.Rate{}})
+		}},
+		{"keys", func(s *Store) error {
+			_, err := s.Keys(ctx, queue, store.KeysRequest{Limit: 1})
+			return err
+		}},
+		{"remove limits", func(s *Store) error { return s.SetFlow(ctx, queue, store.Flow{}, nil) }},
 		{"pause", func(s *Store) error { return s.SetPaused(ctx, queue, true) }},
 		{"retain", func(s *Store) error { return s.SetDeadRetention(ctx, queue, store.Retention{MaxCount: 9}, nil) }},
 		{"set properties", func(s *Store) error {

@@ -321,6 +321,36 @@ func mutations() []mutation {
 			},
 		},
 		{
+			name: "set limits of keys",
+			call: func(o otherClient, s *Store) (string, error) {
+				return "", s.SetFlow(o.Context(), o.queue, store.Flow{Key: store.KeyFlow{Concurrency: 1}}, nil)
+			},
+			before: func(o otherClient) { o.send("a", 0) },
+			between: func(o otherClient) {
+				if err := o.s.SetFlow(o.Context(), o.queue, store.Flow{Fair: true}, nil); err != nil {
+					o.Error(err)
+				}
+			},
+		},
+		{
+			name: "set limits of a key",
+			call: func(o otherClient, s *Store) (string, error) {
+				one := 1
+				return "", s.SetKeyFlow(o.Context(), o.queue, "k", store.KeyOverride{Concurrency: &one})
+			},
+			before: func(o otherClient) {
+				o.send("a", 0)
+				if err := o.s.SetFlow(o.Context(), o.queue, store.Flow{Fair: true}, nil); err != nil {
+					o.Error(err)
+				}
+			},
+			between: func(o otherClient) {
+				if err := o.s.SetKeyFlow(o.Context(), o.queue, "k", store.KeyOverride{}); err != nil {
+					o.Error(err)
+				}
+			},
+		},
+		{
 			name:   "set properties",
 			before: func(o otherClient) { o.setProperties(map[string]string{"old": "1", "kept": "1"}) },
 			call: func(o otherClient, s *Store) (string, error) {

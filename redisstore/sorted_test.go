@@ -243,6 +243,42 @@ func TestEndOfTurnsIsFinishedInSteps(t *testing.T) {
 	}
 }
 
+// So do claims, of any process.
+func TestClaimsFinishTheEndOfTurns(t *testing.T) {
+	q := newLimitedQueue(t, "end of turns by claims", store.Flow{Fair: true})
+	ids := numbered("m", 1200)
+	for some := range slices.Chunk(ids, 400) {
+		q.sendKeyed("k", store.Due{}, some...)
+	}
+	q.sort("k", ids...)
+	c := q.s.newCall("set_flow", q.queue, 13)
+	q.s.sessions.release(q.s.stampRequest(t.Context(), c))
+	c.add("0")
+	c.addFlow(store.Flow{})
+	_, err := q.s.run(t.Context(), q.queue, c)
+	q.ok(err)
+	if q.sorted() != 700 {
+		t.Fatalf("%d messages are sorted", q.sorted())
+	}
+	q.sound()
+	q.ok(q.s.Wait(t.Context(), q.queue)) // returns at once
+	other, seen := newFrozenClock(t, q.rdb), map[string]bool{}
+	for range 20 {
+		before := q.sorted()
+		c := claim(q, other, q.queue, 100, time.Hour)
+		if before-q.sorted() > 500 {
+			t.Errorf("a claim changed %d messages", before-q.sorted())
+		}
+		for _, m := range c.Messages {
+			seen[m.ID] = true
+		}
+	}
+	if len(seen) != 1200 || q.meta("format") != fmt.Sprint(layoutFormat) {
+		t.Errorf("%d messages were claimed, format %s", len(seen), q.meta("format"))
+	}
+	q.sound()
+}
+
 // Keys that rested under former limits are looked at again, in steps.
 func TestRestsAreLookedAtAfterAChangeOfLimits(t *testing.T) {
 	q := newLimitedQueue(t, "looked at", store.Flow{Key: store.KeyFlow{Concurrency: 1}})
