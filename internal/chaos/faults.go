@@ -301,10 +301,11 @@ var faults = []*fault{
 	},
 	{
 		name: "flow",
-		title: "limits of queues, which change: workers are killed and frozen, the server dies, connections are " +
-			"half-open, replies are lost, requests are late, scripts are forgotten",
+		title: "limits of queues and their keys, which change: workers are killed and frozen, the server dies, " +
+			"connections are half-open, replies are lost, requests are late, scripts are forgotten",
 		right: "never more messages are leased than the concurrency says, and in no span of time more start than the " +
-			"rate says; all are handled as soon as the limits allow; nothing lost or doubled",
+			"rate says, of a queue or of a key; keys take turns; all are handled as soon as the limits allow; " +
+			"nothing lost or doubled",
 		setting: setting{form: alone, args: always}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimited, finish: resumeLimits,
 	},

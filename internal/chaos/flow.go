@@ -5,32 +5,56 @@ package chaos
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 // Under the flow faults every queue has limits, which change during the run. limitSets has those of the first three
-// queues, and of the others in turn. The first ones are in force at the beginning and at the end.
+// queues, and of the others in turn. The first ones are in force at the beginning and at the end. In some of them keys
+// take turns or have limits, which some messages of the run would exceed.
 var limitSets = [][]later.Flow{
 	{
-		{Concurrency: 5, Rate: later.Rate{N: 200, Per: time.Second, Burst: 8}},
+		{Concurrency: 5, Rate: later.Rate{N: 200, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
+			Concurrency: 3, Rate: later.Rate{N: 60, Per: time.Second, Burst: 4},
+		}},
 		{Concurrency: 2, Rate: later.Rate{N: 80, Per: time.Second, Burst: 3}},
-		{Concurrency: 9, Rate: later.Rate{N: 500, Per: time.Second, Burst: 20}},
-		{Concurrency: 5},
+		{Concurrency: 9, Rate: later.Rate{N: 500, Per: time.Second, Burst: 20}, Key: later.KeyFlow{Concurrency: 1}},
+		{Concurrency: 5, Fair: true},
 		{},
 	},
-	{{Concurrency: 4}, {Concurrency: 2}, {Concurrency: 12}, {Rate: later.Rate{N: 100, Per: time.Second}}, {}},
+	{
+		{Concurrency: 4, Fair: true},
+		{Concurrency: 2},
+		{Concurrency: 12, Key: later.KeyFlow{Rate: later.Rate{N: 25, Per: time.Second, Burst: 2}}},
+		{Rate: later.Rate{N: 100, Per: time.Second}, Key: later.KeyFlow{Concurrency: 2}},
+		{},
+	},
 	{
 		{Rate: later.Rate{N: 150, Per: time.Second}}, // not a whole number of µs for each message
-		{Rate: later.Rate{N: 70, Per: time.Second, Burst: 4}},
-		{Rate: later.Rate{N: 20, Per: 50 * time.Millisecond, Burst: 10}},
-		{Concurrency: 3, Rate: later.Rate{N: 150, Per: time.Second}},
+		{Rate: later.Rate{N: 70, Per: time.Second, Burst: 4}, Fair: true},
+		{Rate: later.Rate{N: 20, Per: 50 * time.Millisecond, Burst: 10}, Key: later.KeyFlow{
+			Concurrency: 2, Rate: later.Rate{N: 20, Per: time.Second, Burst: 5},
+		}},
+		{Concurrency: 3, Rate: later.Rate{N: 150, Per: time.Second}, Key: later.KeyFlow{
+			Concurrency: 1, Rate: later.Rate{N: 150, Per: time.Second},
+		}},
 		{},
 	},
 }
+
+// keyOverrides are limits that the hot key of a queue gets while its keys have limits or take turns.
+var keyOverrides = []later.KeyOverride{
+	{Concurrency: new(int), Rate: &later.Rate{}}, // none
+	{Concurrency: ptr(1)},
+	{Concurrency: ptr(4), Rate: &later.Rate{N: 50, Per: time.Second, Burst: 2}},
+	{},
+}
+
+func ptr[T any](v T) *T { return &v }
 
 // limitedLoad is below the first limits allow, and more than some of the others.
 var limitedLoad = defaultLoad.with(func(l *load) { l.rate, l.queues, l.limited = 300, len(limitSets), true })
@@ -54,26 +78,70 @@ func (r *run) setFlow(ctx context.Context, queue, set int) error {
 	})
 	if err == nil {
 		f = f.Normal()
-		r.journal.one(flowSet, now(), "-", name, call, f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst)
-		r.log("limits", name, call, fmt.Sprintf("%d,%s", f.Concurrency, f.Rate))
+		r.journal.one(flowSet, now(), "-", flowFields(name, call, f)...)
+		r.log("limits", name, call, f.Version())
 		r.limits[name] = set
 	}
 	return err
 }
 
+// flowFields returns the fields of the record of a SetFlow.
+func flowFields(queue string, call int64, f store.Flow) []any {
+	fair := 0
+	if f.Fair {
+		fair = 1
+	}
+	limits := func(concurrency int, r store.Rate) []any {
+		return []any{concurrency, r.N, r.Per.Microseconds(), r.Burst}
+	}
+	return slices.Concat([]any{queue, call}, limits(f.Concurrency, f.Rate), []any{fair},
+		limits(f.Key.Concurrency, f.Key.Rate))
+}
+
+// overrideFields returns the fields of the record of a SetKeyFlow.
+func overrideFields(queue string, call int64, key string, o store.KeyOverride) []any {
+	fields := []any{queue, call, key, "", "", "", ""}
+	if o.Concurrency != nil {
+		fields[3] = *o.Concurrency
+	}
+	if r := o.Rate; r != nil {
+		n := r.Normal()
+		fields[4], fields[5], fields[6] = n.N, n.Per.Microseconds(), n.Burst
+	}
+	return fields
+}
+
+// setKeyFlow gives the hot key of a queue limits of its own. It repeats the call until it succeeds.
+func (r *run) setKeyFlow(ctx context.Context, queue int, o later.KeyOverride) error {
+	name, call := r.queues[queue], now()
+	err := within(ctx, time.Minute, "the limits of a key of "+name, func(ctx context.Context) error {
+		return r.client.Queue(name).SetKeyFlow(ctx, hotKey, o)
+	})
+	if err == nil {
+		r.journal.one(keyFlowSet, now(), "-", overrideFields(name, call, hotKey, o)...)
+		r.log("limits", name, call, hotKey)
+	}
+	return err
+}
+
 // changeLimits changes the limits of a queue while something else goes wrong. The time of the change is random within
-// the first half second.
+// the first half second. If its keys then have limits, the hot key may get limits of its own.
 func (r *run) changeLimits(ctx context.Context, meanwhile func(context.Context, *run) error) error {
 	queue, pause := r.random.IntN(len(r.queues)), r.upTo(500*time.Millisecond)
 	set := r.random.IntN(len(limitSets[0]) - 1)
 	if set >= r.limits[r.queues[queue]] {
 		set++ // another one
 	}
+	override := r.random.IntN(2 * len(keyOverrides))
 	var changing sync.WaitGroup
 	var changed error
 	changing.Go(func() {
 		if sleep(ctx, pause) {
 			changed = r.setFlow(ctx, queue, set)
+			fair := limitSets[queue%len(limitSets)][set].Normal().Fair
+			if changed == nil && fair && override < len(keyOverrides) {
+				changed = r.setKeyFlow(ctx, queue, keyOverrides[override])
+			}
 		}
 	})
 	err := meanwhile(ctx, r)
@@ -120,7 +188,7 @@ func disruptLimitedCluster(ctx context.Context, r *run) error {
 }
 
 // calm is how long the load goes on after the last fault of a flow fault, so that it is seen whether messages wait
-// longer than the limits require; see flowHistory.checkWaits.
+// longer than the limits require; see flowGroup.eachAllowed.
 const calm = 2 * time.Second
 
 // resumeLimits sets the first limits again and lets the load go on without a fault.

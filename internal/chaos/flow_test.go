@@ -20,17 +20,26 @@ func (flowJournal) at(ms float64) int { return 10_000_000 + int(ms*1000) }
 // set is a call that set limits, made at from and answered at to.
 func (j flowJournal) set(from, to float64, f store.Flow) string {
 	f = f.Normal()
-	return fmt.Sprintf("F %d - q %d %d %d %d %d\n", j.at(to), j.at(from), f.Concurrency, f.Rate.N,
-		f.Rate.Per.Microseconds(), f.Rate.Burst)
+	return string(appendRecord(nil, flowSet, int64(j.at(to)), "-", flowFields("q", int64(j.at(from)), f)))
 }
 
 // claim is a claim of n messages, whose lease ends a second later.
 func (j flowJournal) claim(ms float64, lease string, n int) (text string) {
-	for i := range n {
-		text += fmt.Sprintf("c %d %s%d %d %d %d %s q 9000 1 10\n", j.at(ms)+100, lease, i, j.at(ms)-100, j.at(ms),
-			(j.at(ms)+1_000_000)/1000, lease)
+	return j.keyed(ms, lease, make([]string, n)...)
+}
+
+// keyed is a claim of messages with keys.
+func (j flowJournal) keyed(ms float64, lease string, keys ...string) (text string) {
+	for i, key := range keys {
+		text += fmt.Sprintf("c %d %s%d %d %d %d %s q 9000 1 10 %s\n", j.at(ms)+100, lease, i, j.at(ms)-100, j.at(ms),
+			(j.at(ms)+1_000_000)/1000, lease, key)
 	}
 	return text
+}
+
+// override is a call that set limits of a key.
+func (j flowJournal) override(from, to float64, key string, o store.KeyOverride) string {
+	return string(appendRecord(nil, keyFlowSet, int64(j.at(to)), "-", overrideFields("q", int64(j.at(from)), key, o)))
 }
 
 // ack acks the i-th message of a lease.
@@ -40,8 +49,10 @@ func (j flowJournal) ack(ms float64, lease string, i int) string {
 }
 
 // sent is a message that was sent a second before, and is due.
-func (flowJournal) sent(id string) string {
-	return "s 9000000 " + id + " " + id + " +0 -\nS 9000100 " + id + " ok\n"
+func (j flowJournal) sent(id string) string { return j.sentKeyed(id, "") }
+
+func (flowJournal) sentKeyed(id, key string) string {
+	return "s 9000000 " + id + " " + id + " +0 - " + key + "\nS 9000100 " + id + " ok\n"
 }
 
 func TestCheckerFindsBrokenConcurrency(t *testing.T) {
@@ -173,8 +184,8 @@ func TestRepeatedClaimsCountWhenTheyMayHaveStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var result Result
-			q := queueFlow{changes: []flowChange{{from: 1, to: 2, flow: store.Flow{Rate: r}}}, starts: c.starts}
-			q.checkRate("q", &result)
+			g := flowGroup{changes: []flowChange{{from: 1, to: 2, flow: store.Flow{Rate: r}}}, starts: c.starts}
+			g.checkRate(&FlowFacts{}, &result)
 			if got := result.Violated > 0; got != c.broken {
 				t.Errorf("broken: %t; want %t: %+v", got, c.broken, result.Violations)
 			}
@@ -204,6 +215,94 @@ func TestCheckerFindsMessagesThatWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantViolations(t, history{"actor": c.journal, "run": c.run}, nil, c.want)
+		})
+	}
+}
+
+func TestCheckerFindsBrokenLimitsOfKeys(t *testing.T) {
+	var j flowJournal
+	two := j.set(-2, -1, store.Flow{Key: store.KeyFlow{Concurrency: 2}})
+	rate := j.set(-2, -1, store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 100, Per: time.Second, Burst: 2}}})
+	off, fair := j.set(2, 3, store.Flow{}), j.set(4, 5, store.Flow{Key: store.KeyFlow{Concurrency: 2}})
+	three := store.KeyOverride{Concurrency: ptr(3)}
+	full := j.keyed(0, "a", "k", "k")
+	const concurrency, paced = "concurrency", "rate"
+	for name, c := range map[string]struct{ journal, want string }{
+		"as many as allowed of each key": {two + j.keyed(0, "a", "k", "l", "k", "l"), ""},
+		"too many of a key":              {two + j.keyed(0, "a", "k", "l", "k", "k"), concurrency},
+		"too many in two claims":         {two + full + j.keyed(1, "b", "l", "k"), concurrency},
+		"one after an ack":               {two + full + j.ack(4, "a", 1) + j.keyed(5, "b", "k"), ""},
+		"one after an ack of another": {
+			two + j.keyed(0, "a", "k", "k", "l") + j.ack(4, "a", 2) + j.keyed(5, "b", "k"), concurrency,
+		},
+		"without a key":            {two + j.claim(0, "a", 9), ""},
+		"a burst of each key":      {rate + j.keyed(0, "a", "k", "k", "l", "l"), ""},
+		"a burst and one":          {rate + j.keyed(0, "a", "k", "l", "k") + j.keyed(9, "b", "k"), paced},
+		"a burst and one in time":  {rate + j.keyed(0, "a", "k", "l", "k") + j.keyed(10, "b", "k"), ""},
+		"not fair":                 {two + off + j.keyed(4, "a", "k", "k", "k"), ""},
+		"claimed while not fair":   {two + off + j.keyed(3.5, "a", "k", "k") + fair + j.keyed(6, "b", "k", "k"), ""},
+		"fair again, one too many": {two + off + fair + j.keyed(6, "b", "k", "k", "k"), concurrency},
+		"raised for the key":       {two + j.override(0, 1, "k", three) + j.keyed(2, "a", "k", "k", "k"), ""},
+		"raised for another key":   {two + j.override(0, 1, "l", three) + j.keyed(2, "a", "k", "k", "k"), concurrency},
+		"above the raised limit": {
+			two + j.override(0, 1, "k", three) + j.keyed(2, "a", "k", "k", "k", "k"), concurrency,
+		},
+		"raised, and no longer": {
+			two + j.override(0, 1, "k", three) + j.override(2, 3, "k", store.KeyOverride{}) +
+				j.keyed(4, "a", "k", "k", "k"), concurrency,
+		},
+		"raised before the turns ended": {
+			two + j.override(0, 1, "k", three) + off + fair + j.keyed(6, "a", "k", "k", "k"), concurrency,
+		},
+		"another rate for the key": {
+			rate + j.override(0, 1, "k", store.KeyOverride{Rate: &store.Rate{}}) + j.keyed(2, "a", "k", "k", "k"), "",
+		},
+		"another key than sent": {two + j.sentKeyed("a0", "l") + j.keyed(0, "a", "k") + j.ack(1, "a", 0), "key"},
+	} {
+		t.Run(name, func(t *testing.T) { wantViolations(t, history{"actor": c.journal}, nil, c.want) })
+	}
+}
+
+func TestCheckerFindsKeysThatArePassedOver(t *testing.T) {
+	var j flowJournal
+	fair := func(key store.KeyFlow) string { return j.set(-1100, -1099, store.Flow{Fair: true, Key: key}) }
+	begin := fair(store.KeyFlow{})
+	// others has claims of a message each, of the keys in turn, a ms apart.
+	others := func(from float64, n int, keys ...string) (text string) {
+		for i := range n {
+			lease := fmt.Sprintf("o%v-%d-", from, i)
+			text += j.keyed(from+float64(i), lease, keys[i%len(keys)]) + j.ack(from+float64(i)+0.5, lease, 0)
+		}
+		return text
+	}
+	next := func(ms float64) string { return j.sentKeyed("b0", "k") + j.keyed(ms, "b", "k") + j.ack(ms+1, "b", 0) }
+	last := next(100)
+	rests := begin + j.override(-1090, -1089, "k", store.KeyOverride{Rate: &store.Rate{N: 10, Per: time.Second}}) +
+		j.keyed(0, "a", "k")
+	const broken = "turn"
+	for name, c := range map[string]struct{ journal, want string }{
+		"two of another key":    {begin + others(0, 5, "l") + last, ""},
+		"three of another key":  {begin + others(0, 6, "l") + last, broken},
+		"two each of many keys": {begin + others(0, 13, "l", "m", "n", "", "p") + last, ""},
+		"three without a key":   {begin + others(0, 6, "") + last, broken},
+		"many, and not fair":    {j.set(-1100, -1099, store.Flow{Concurrency: 9}) + others(0, 50, "l") + last, ""},
+		"many, fair since then": {begin + others(-60, 50, "l") + j.set(98, 99, store.Flow{Fair: true}) + last, ""},
+		"many while its slot is taken": {
+			fair(store.KeyFlow{Concurrency: 1}) + j.keyed(0, "a", "k") + others(1, 50, "l") + j.ack(99, "a", 0) + last,
+			"",
+		},
+		"many after its slot is free": {
+			fair(store.KeyFlow{Concurrency: 1}) + j.keyed(0, "a", "k") + others(1, 50, "l") + j.ack(20, "a", 0) + last,
+			broken,
+		},
+		"many while its rate rests": {rests + others(1, 99, "l") + next(101), ""},
+		"many after its rate rests": {rests + others(101, 50, "l") + next(200), broken},
+		"many while a claim fails": {
+			begin + others(0, 50, "l") + fmt.Sprintf("q %d - %d q unavailable\n", j.at(50), j.at(49)) + last, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantViolations(t, history{"actor": c.journal}, nil, c.want)
 		})
 	}
 }

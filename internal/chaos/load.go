@@ -142,6 +142,9 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 		}
 		o.When, due, flags = later.In(delay), fmt.Sprint("+", delay.Milliseconds()), string(flagFar)
 	}
+	if p.Keyed {
+		o.Key = keyOf(random)
+	}
 	if p.Dies {
 		flags += p.doom(random, key, &o, &due)
 	}
@@ -160,6 +163,22 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 	}
 	return o, due, flags
 }
+
+// keyOf returns a key for a message: one of the hot ones, one of many rare ones, or none.
+func keyOf(random *rand.Rand) string {
+	switch n := random.IntN(100); {
+	case n < 35:
+		return hotKey
+	case n < 50:
+		return "warm"
+	case n < 90:
+		return fmt.Sprint("rare-", random.IntN(40))
+	}
+	return ""
+}
+
+// hotKey is the key of a third of the messages.
+const hotKey = "hot"
 
 // doom makes a share of the messages fail after one to three attempts or expire, and returns the flags for that.
 func (p *producer) doom(random *rand.Rand, key string, o *later.Outgoing, due *string) string {

@@ -112,15 +112,19 @@ func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random 
 	o.ID = ""
 	ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
 	call := now()
-	id, err := q.Send(ctx, o.Payload, o.When, later.Headers(o.Headers))
+	options := []later.SendOption{o.When, later.Headers(o.Headers)}
+	if o.Key != "" {
+		options = append(options, later.Key(o.Key))
+	}
+	id, err := q.Send(ctx, o.Payload, options...)
 	cancel()
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
-		add(beginSend, call, id, key, due, plainFlags(flags))
+		add(beginSend, call, id, key, due, plainFlags(flags), o.Key)
 		add(endSend, now(), id, outcomeOf(err))
 	})
 	if err != nil {
-		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers}},
-			[]string{key}, []string{due}, []string{plainFlags(flags)})
+		again := later.Outgoing{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers, Key: o.Key}
+		p.untilSent(trying, q, []later.Outgoing{again}, []string{key}, []string{due}, []string{plainFlags(flags)})
 	}
 }
 
@@ -157,13 +161,16 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	if o.Headers != nil {
 		options = append(options, later.Headers(o.Headers))
 	}
+	if o.Key != "" {
+		options = append(options, later.Key(o.Key))
+	}
 	more := 0
 	if delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+")); delay >= likelyLive && random.IntN(20) == 0 {
 		more = 1
 	}
 	for trying.Err() == nil {
 		ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
-		p.journal.one(beginSend, now(), key, key, due, flags)
+		p.journal.one(beginSend, now(), key, key, due, flags, o.Key)
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
 		p.journal.one(endSend, now(), key, outcomeOf(err))
@@ -246,7 +253,7 @@ func (p *producer) untilSent(
 		p.journal.put(func(add func(byte, int64, string, ...any)) {
 			at := now()
 			for i := range msgs {
-				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i])
+				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i], msgs[i].Key)
 			}
 		})
 		ctx, cancel := context.WithTimeout(trying, 15*time.Second)

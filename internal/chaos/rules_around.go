@@ -33,7 +33,7 @@ func newAround() around {
 
 // aroundKinds are the records that addAround reads.
 var aroundKinds = string([]byte{begun, runEvent, watched, watchMissed, beginLocked, endLocked, lockLost, lockCall,
-	obeyed, workerEnded, groupChanged, flowSet})
+	obeyed, workerEnded, groupChanged, flowSet, keyFlowSet})
 
 // addAround adds a record.
 func (ck *checker) addAround(actor string, x record) {
@@ -56,8 +56,8 @@ func (ck *checker) addAround(actor string, x record) {
 		ck.fleet.addWorker(actor, x)
 	case groupChanged:
 		ck.groups.add(actor, x)
-	case flowSet:
-		ck.flows.addChange(x)
+	case flowSet, keyFlowSet:
+		ck.flows.add(x)
 	}
 }
 
@@ -68,7 +68,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.checkLocked(m, violate)
 	ck.checkPaused(m, violate)
 	ck.checkGrouped(m, violate)
-	ck.addStarts(m)
+	ck.addStarts(m, violate)
 	ck.checkSubscribed(m, result, violate)
 }
 

@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/laterq/later/store"
 )
 
-// Guarantees of the limits of a queue that these rules verify:
+// Guarantees of the limits of a queue and of each of its keys that these rules verify:
 //
 //   - In every span of time t at most Burst + N·t/Per messages start; see rules_flow_rate.go.
 //   - A claim returns no message that exceeds the concurrency, counted with the messages that are leased for certain.
-//   - A message does not wait longer than the limits require.
+//   - A message does not wait longer than the limits require, and keys take turns; see rules_flow_wait.go.
 //
 // A message starts at the engine's clock of its claim. All claims that a consumer recorded count; the others can only
 // have used more of a limit. During a change of the limits the looser ones count, from before the call until it has
@@ -35,6 +36,10 @@ type start struct {
 	lease  string
 	actor  string
 	ready  int64 // since when one of its messages was ready for certain
+
+	// Of a start of a queue: since when the limits of the queue allowed it, if that is known.
+	allowed      int64
+	allowedKnown bool
 }
 
 // exact reports whether the time of the start is known.
@@ -46,57 +51,136 @@ type hold struct {
 	until, most int64
 }
 
-// queueFlow has the limits of a queue and the messages that started.
-type queueFlow struct {
+// flowGroup is a queue, or the messages of one key of a queue, with its limits and the messages that started.
+type flowGroup struct {
+	name    string
 	changes []flowChange
 	byLease map[string]*start
 	starts  []*start
 	holds   []hold
 }
 
+// queueFlow is a queue with its keys.
+type queueFlow struct {
+	flowGroup
+	settings []flowSetting
+	keys     map[string]*flowGroup
+}
+
+// flowSetting is a call of SetFlow, or of SetKeyFlow for a key.
+type flowSetting struct {
+	flowChange
+	key      string // "" for SetFlow
+	override store.KeyOverride
+}
+
 // flowHistory has the limits of all queues, by queue.
 type flowHistory map[string]*queueFlow
 
-// addChange adds a record of a change.
-func (h flowHistory) addChange(x record) {
-	q := h[x.field(0)]
+// add adds the record of a SetFlow or SetKeyFlow.
+func (h flowHistory) add(x record) {
+	q, name := h[x.field(0)], x.field(0)
 	if q == nil {
-		q = &queueFlow{byLease: map[string]*start{}}
-		h[x.field(0)] = q
+		q = &queueFlow{flowGroup: flowGroup{name: name, byLease: map[string]*start{}}, keys: map[string]*flowGroup{}}
+		h[name] = q
 	}
-	per := time.Duration(x.number(4)) * time.Microsecond
-	q.changes = append(q.changes, flowChange{from: x.number(1), to: x.at, flow: store.Flow{
-		Concurrency: int(x.number(2)),
-		Rate:        store.Rate{N: int(x.number(3)), Per: per, Burst: int(x.number(5))},
-	}})
+	s := flowSetting{flowChange: flowChange{from: x.number(1), to: x.at}}
+	if x.kind == keyFlowSet {
+		s.key = x.field(2)
+		if x.field(3) != "" {
+			s.override.Concurrency = ptr(int(x.number(3)))
+		}
+		if x.field(4) != "" {
+			s.override.Rate = ptr(rateOf(x, 4))
+		}
+	} else {
+		s.flow = store.Flow{Concurrency: int(x.number(2)), Rate: rateOf(x, 3), Fair: x.number(6) == 1}
+		s.flow.Key = store.KeyFlow{Concurrency: int(x.number(7)), Rate: rateOf(x, 8)}
+	}
+	q.settings = append(q.settings, s)
 }
 
-// addStarts adds the deliveries of a message to the history of its queue.
-func (ck *checker) addStarts(m *message) {
+// rateOf returns the rate in three fields of a record.
+func rateOf(x record, field int) store.Rate {
+	return store.Rate{N: int(x.number(field)), Per: time.Duration(x.number(field+1)) * time.Microsecond,
+		Burst: int(x.number(field + 2))}
+}
+
+// changesOf returns the changes of the limits of a key, in the order of the settings. The limits of a key count while
+// the queue is Fair, and its override lasts as long.
+func (q *queueFlow) changesOf(key string) (changes []flowChange) {
+	var flow store.Flow
+	var override store.KeyOverride
+	for _, s := range q.settings {
+		switch s.key {
+		case "":
+			if flow = s.flow; !flow.Fair {
+				override = store.KeyOverride{}
+			}
+		case key:
+			override = s.override
+		default:
+			continue
+		}
+		c := flowChange{from: s.from, to: s.to, flow: store.Flow{Fair: flow.Fair}}
+		if flow.Fair && key != "" {
+			of := override.Of(flow.Key)
+			c.flow.Concurrency, c.flow.Rate = of.Concurrency, of.Rate
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// key returns the group of a key.
+func (q *queueFlow) key(key string) *flowGroup {
+	g := q.keys[key]
+	if g == nil {
+		g = &flowGroup{name: q.name + " key " + strconv.Quote(key), byLease: map[string]*start{}}
+		q.keys[key] = g
+	}
+	return g
+}
+
+// addStarts adds the deliveries of a message to the history of its queue, and checks their keys.
+func (ck *checker) addStarts(m *message, violate violator) {
 	for i, d := range m.deliveries {
 		q := ck.flows[d.queue]
 		if q == nil {
 			continue
 		}
-		s := q.byLease[d.lease]
-		if s == nil {
-			s = &start{lo: d.now, hi: d.now, lease: d.lease, actor: d.actor, ready: math.MaxInt64}
-			// A repeated claim has the deadline of its first attempt and the time of its last.
-			if began := d.deadline - ck.lease; ck.lease > 0 && began < d.now/1000 {
-				s.lo, s.hi = began*1000, min(d.now, began*1000+999)
-				if ck.grouped {
-					s.hi = d.now
-				}
+		if len(m.sends) > 0 && d.key != m.sends[0].flowKey {
+			violate("key", "was claimed with the key %q, and sent with %q", d.key, m.sends[0].flowKey)
+		}
+		ready := ck.readySince(m, i)
+		for _, g := range []*flowGroup{&q.flowGroup, q.key(d.key)} {
+			s := ck.startOf(g, d)
+			s.n++
+			if ready > 0 {
+				s.ready = min(s.ready, ready)
 			}
-			q.byLease[d.lease] = s
-			q.starts = append(q.starts, s)
+			g.holds = append(g.holds, ck.holdOf(m, d, s))
 		}
-		s.n++
-		if ready := ck.readySince(m, i); ready > 0 {
-			s.ready = min(s.ready, ready)
-		}
-		q.holds = append(q.holds, ck.holdOf(m, d, s))
 	}
+}
+
+// startOf returns the start of a group in which a message was delivered.
+func (ck *checker) startOf(g *flowGroup, d *delivery) *start {
+	s := g.byLease[d.lease]
+	if s != nil {
+		return s
+	}
+	s = &start{lo: d.now, hi: d.now, lease: d.lease, actor: d.actor, ready: math.MaxInt64}
+	// A repeated claim has the deadline of its first attempt and the time of its last.
+	if began := d.deadline - ck.lease; ck.lease > 0 && began < d.now/1000 {
+		s.lo, s.hi = began*1000, min(d.now, began*1000+999)
+		if ck.grouped {
+			s.hi = d.now
+		}
+	}
+	g.byLease[d.lease] = s
+	g.starts = append(g.starts, s)
+	return s
 }
 
 // holdOf returns how long a message is leased. A message that is cancelled may stop to count.
@@ -140,9 +224,9 @@ func (ck *checker) readySince(m *message, i int) int64 {
 
 // inForce returns the first and the last of the changes that may be in force between two times. first is -1 if the
 // queue may have no limits yet.
-func (q *queueFlow) inForce(lo, hi int64) (first, last int) {
+func (g *flowGroup) inForce(lo, hi int64) (first, last int) {
 	first, last = -1, -1
-	for i, c := range q.changes {
+	for i, c := range g.changes {
 		if c.to < lo {
 			first = i
 		}
@@ -156,12 +240,12 @@ func (q *queueFlow) inForce(lo, hi int64) (first, last int) {
 // concurrency returns the loosest concurrency that may be in force when a claim is executed. epoch is different if the
 // queue was without limits in between, because messages that were claimed before that do not count. ok is false if the
 // queue may have no limits.
-func (q *queueFlow) concurrency(s *start) (most, epoch int, ok bool) {
-	first, last := q.inForce(s.lo, s.hi)
+func (g *flowGroup) concurrency(s *start) (most, epoch int, ok bool) {
+	first, last := g.inForce(s.lo, s.hi)
 	if first < 0 {
 		return 0, 0, false
 	}
-	for i, c := range q.changes[:last+1] {
+	for i, c := range g.changes[:last+1] {
 		switch {
 		case i >= first && !c.flow.Limited():
 			return 0, 0, false
@@ -176,46 +260,60 @@ func (q *queueFlow) concurrency(s *start) (most, epoch int, ok bool) {
 	return most, epoch, true
 }
 
-// checkFlows checks the limits of all queues.
+// checkFlows checks the limits of all queues and of all their keys.
 func (ck *checker) checkFlows(result *Result) {
-	for name, q := range ck.flows {
-		slices.SortFunc(q.changes, func(a, b flowChange) int { return cmp.Compare(a.from, b.from) })
-		result.FlowChanges += len(q.changes)
-		q.checkConcurrency(name, result)
-		q.checkRate(name, result)
-		ck.checkWaits(name, q, result)
+	for _, q := range ck.flows {
+		slices.SortFunc(q.settings, func(a, b flowSetting) int { return cmp.Compare(a.from, b.from) })
+		result.FlowChanges += len(q.settings)
+		for _, s := range q.settings {
+			if s.key == "" {
+				q.changes = append(q.changes, s.flowChange)
+			}
+		}
+		q.check(&result.FlowQueues, result)
+		for key, g := range q.keys {
+			g.changes = q.changesOf(key)
+			g.check(&result.FlowKeys, result)
+		}
+		ck.checkWaits(q, result)
 	}
 }
 
+// check checks the limits of a group.
+func (g *flowGroup) check(facts *FlowFacts, result *Result) {
+	g.checkConcurrency(facts, result)
+	g.checkRate(facts, result)
+}
+
 // checkConcurrency checks each claim.
-func (q *queueFlow) checkConcurrency(name string, result *Result) {
-	slices.SortFunc(q.holds, func(a, b hold) int {
+func (g *flowGroup) checkConcurrency(facts *FlowFacts, result *Result) {
+	slices.SortFunc(g.holds, func(a, b hold) int {
 		return cmp.Or(cmp.Compare(a.start.hi, b.start.hi), cmp.Compare(a.start.lease, b.start.lease))
 	})
 	var held []hold
-	for i, h := range q.holds {
+	for i, h := range g.holds {
 		held = append(held, h)
-		if i+1 < len(q.holds) && q.holds[i+1].start == h.start {
+		if i+1 < len(g.holds) && g.holds[i+1].start == h.start {
 			continue
 		}
 		at := h.start.hi
 		held = slices.DeleteFunc(held, func(o hold) bool { return o.until <= at })
-		most, epoch, ok := q.concurrency(h.start)
+		most, epoch, ok := g.concurrency(h.start)
 		if !ok || most == math.MaxInt {
 			continue
 		}
 		n := 0
 		for _, o := range held {
-			if _, of, ok := q.concurrency(o.start); ok && of == epoch {
+			if _, of, ok := g.concurrency(o.start); ok && of == epoch {
 				n++
 			}
 		}
 		if n >= most {
-			result.FlowFull++
+			facts.Full++
 		}
 		if n > most {
 			result.violate("concurrency", "-", "%s: %s claimed %d messages under lease %s at %d, and then %d were "+
-				"leased; the limit is %d:%s", name, h.start.actor, h.start.n, h.start.lease, at, n, most,
+				"leased; the limit is %d:%s", g.name, h.start.actor, h.start.n, h.start.lease, at, n, most,
 				leasesOf(held))
 		}
 	}
@@ -227,89 +325,4 @@ func leasesOf(held []hold) (text string) {
 		text += fmt.Sprintf(" %s of %s from %d to %d;", h.start.lease, h.start.actor, h.start.hi, h.until)
 	}
 	return text
-}
-
-// waitsAtMost is how long a message may wait although the limits allow it, while nothing goes wrong. It is generous,
-// because a busy machine must not fail a run.
-const waitsAtMost = int64(5 * time.Second / time.Microsecond)
-
-// checkWaits checks that no message waited although the limits allowed it.
-func (ck *checker) checkWaits(name string, q *queueFlow, result *Result) {
-	slices.SortFunc(q.starts, func(a, b *start) int { return cmp.Compare(a.hi, b.hi) })
-	var ends []int64 // of the holds until then, ascending
-	holds := q.holds // in the order of their starts
-	for i, s := range q.starts {
-		for len(holds) > 0 && holds[0].start.hi < s.hi {
-			at, _ := slices.BinarySearch(ends, holds[0].most)
-			ends = slices.Insert(ends, at, holds[0].most)
-			holds = holds[1:]
-		}
-		if i == 0 || s.ready == math.MaxInt64 {
-			continue
-		}
-		since := max(q.starts[i-1].hi, s.ready, ck.calmSince(s.hi))
-		first, last := q.inForce(since, s.hi)
-		if first < 0 || first != last {
-			continue
-		}
-		f := q.changes[first].flow
-		if c := f.Concurrency; c > 0 && len(ends) >= c {
-			since = max(since, ends[len(ends)-c])
-		}
-		if f.Rate.N > 0 {
-			since = max(since, q.starts[i-1].hi+f.Rate.Per.Microseconds()*int64(f.Rate.Burst)/int64(f.Rate.N))
-		}
-		if since >= s.hi {
-			continue
-		}
-		if wait := s.hi - since; wait > result.FlowWait.micros {
-			result.FlowWaited = fmt.Sprintf("lease %s of %s by %s, from %d on", s.lease, name, s.actor, since)
-		}
-		result.FlowWait.add(s.hi - since)
-		if s.hi-since > waitsAtMost {
-			result.violate("waited", "-", "%s: the limits allowed the claim under lease %s by %s from %d on, %d ms "+
-				"earlier", name, s.lease, s.actor, since, (s.hi-since)/1000)
-		}
-	}
-}
-
-// unheardFor is how long a process may count as one to wake up although it does not hear: its beats are missed after
-// 6 s, and every waiting queue is claimed every 5 s ± 20 %. Calls on half-open connections and claims without a record
-// hold messages for less.
-const unheardFor = 6 * time.Second
-
-// calmSince returns from when on nothing delays claims at a time.
-func (ck *checker) calmSince(at int64) (since int64) {
-	for _, d := range ck.disturbances() {
-		if d < at {
-			since = max(since, d+unheardFor.Microseconds())
-		}
-	}
-	return since
-}
-
-// disturbances returns when a fault began or ended, a claim failed or a process did not run.
-func (ck *checker) disturbances() []int64 {
-	if ck.faults != nil {
-		return ck.faults
-	}
-	for _, e := range ck.events {
-		switch e.field(0) {
-		case "calm", "load-ended", "sent", "limits":
-		default:
-			ck.faults = append(ck.faults, e.at)
-		}
-	}
-	for _, u := range ck.unseen {
-		if u.queue != "" {
-			ck.faults = append(ck.faults, u.to-unseenReach)
-		}
-	}
-	for _, of := range ck.starved {
-		for _, w := range of { // the process runs again, and no call hangs
-			ck.faults = append(ck.faults, w.to-unheardFor.Microseconds())
-		}
-	}
-	slices.Sort(ck.faults)
-	return ck.faults
 }

@@ -19,20 +19,20 @@ type pace struct {
 }
 
 // checkRate checks each start. While limits change, it follows both the old and the new ones.
-func (q *queueFlow) checkRate(name string, result *Result) {
-	slices.SortFunc(q.starts, func(a, b *start) int { return cmp.Compare(a.lo, b.lo) })
+func (g *flowGroup) checkRate(facts *FlowFacts, result *Result) {
+	slices.SortFunc(g.starts, func(a, b *start) int { return cmp.Compare(a.lo, b.lo) })
 	var paces []pace
 	var unsure []*start
 	last := int64(0)
-	for i, s := range q.starts {
-		first, latest := q.inForce(s.lo, s.hi)
+	for i, s := range g.starts {
+		first, latest := g.inForce(s.lo, s.hi)
 		if first < 0 || !s.exact() && first != latest {
 			continue
 		}
 		if paces == nil {
 			paces = []pace{{change: first}}
 		}
-		paces = q.changed(paces, first, latest, last)
+		paces = g.changed(paces, first, latest, last)
 		unsure = slices.DeleteFunc(unsure, func(o *start) bool { return o.hi < s.lo })
 		before := 0 // of these messages it is not known whether they started before
 		for _, o := range unsure {
@@ -41,16 +41,16 @@ func (q *queueFlow) checkRate(name string, result *Result) {
 		var kept []pace
 		paced := false
 		for _, p := range paces {
-			if fits, full := p.start(q.changes[p.change].flow.Rate, s, before); fits {
+			if fits, full := p.start(g.changes[p.change].flow.Rate, s, before); fits {
 				kept, paced = append(kept, p), paced || full
 			}
 		}
-		if result.FlowStarts += s.n; paced {
-			result.FlowPaced++
+		if facts.Starts += s.n; paced {
+			facts.Paced++
 		}
 		if len(kept) == 0 {
 			kept = paces[len(paces)-1:]
-			q.violateRate(name, i, kept[0].change, result)
+			g.violateRate(i, kept[0].change, result)
 		}
 		if paces = kept; !s.exact() {
 			unsure = append(unsure, s)
@@ -60,9 +60,9 @@ func (q *queueFlow) checkRate(name string, result *Result) {
 }
 
 // changed returns the paces under the changes first to latest, which may be in force after a start at last.
-func (q *queueFlow) changed(paces []pace, first, latest int, last int64) []pace {
+func (g *flowGroup) changed(paces []pace, first, latest int, last int64) []pace {
 	for i := 0; i < len(paces) && paces[i].change < latest; i++ { // paces are in the order of their changes
-		from, to := q.changes[paces[i].change].flow.Rate, q.changes[paces[i].change+1]
+		from, to := g.changes[paces[i].change].flow.Rate, g.changes[paces[i].change+1]
 		p := pace{paces[i].change + 1, 0}
 		if r := to.flow.Rate; from.N > 0 && r.N > 0 {
 			// A changed rate keeps the time of the next start, or sets it to Burst intervals from now.
@@ -96,17 +96,17 @@ func (p *pace) start(r store.Rate, s *start, before int) (fits, full bool) {
 }
 
 // violateRate reports the span until the i-th start in which the most messages too many started since a change.
-func (q *queueFlow) violateRate(name string, i, change int, result *Result) {
-	s, r := q.starts[i], q.changes[change].flow.Rate
+func (g *flowGroup) violateRate(i, change int, result *Result) {
+	s, r := g.starts[i], g.changes[change].flow.Rate
 	n, began, started, most := 0, s.lo, 0, int64(0)
-	for j := i; j >= 0 && (j == i || q.starts[j].lo > q.changes[change].to); j-- {
-		o := q.starts[j]
+	for j := i; j >= 0 && (j == i || g.starts[j].lo > g.changes[change].to); j-- {
+		o := g.starts[j]
 		n += o.n
 		if over := int64(n-r.Burst)*r.Per.Microseconds() - (s.hi-o.lo)*int64(r.N); over > most || j == i {
 			began, started, most = o.lo, n, over
 		}
 	}
 	result.violate("rate", "-", "%s: %s claimed %d messages under lease %s at %d, after which %d had started in %d "+
-		"µs, since the limits of %d; they are %s", name, s.actor, s.n, s.lease, s.hi, started, s.hi-began,
-		q.changes[change].to, r)
+		"µs, since the limits of %d; they are %s", g.name, s.actor, s.n, s.lease, s.hi, started, s.hi-began,
+		g.changes[change].to, r)
 }

@@ -279,7 +279,7 @@ func (r *run) producer(actor, url string, rate int) role {
 	return role{
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues,
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
-		PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
+		Keyed: l.limited, PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
 		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies, Grouped: l.grouped,
 		Profile: r.cfg.Profile, Clients: l.clients,
 	}

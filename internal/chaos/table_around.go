@@ -55,9 +55,10 @@ func (r *Result) addAround(o *Result) {
 	r.Told += o.Told
 	r.Obeyed += o.Obeyed
 	r.FlowChanges += o.FlowChanges
-	r.FlowStarts += o.FlowStarts
-	r.FlowFull += o.FlowFull
-	r.FlowPaced += o.FlowPaced
+	r.FlowQueues.add(o.FlowQueues)
+	r.FlowKeys.add(o.FlowKeys)
+	r.FlowTurns += o.FlowTurns
+	r.FlowPassed = max(r.FlowPassed, o.FlowPassed)
 	r.FlowWait.merge(o.FlowWait)
 }
 
@@ -66,14 +67,18 @@ func flowText(results []*Result) string {
 	var rows strings.Builder
 	for _, name := range []string{"flow", "flow-embedded", "flow-cluster"} {
 		if sum, runs := sumOf(results, name); runs > 0 {
-			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d | %d | %s |\n", name, runs, sum.Injected,
-				sum.FlowChanges, sum.FlowStarts, sum.FlowPaced, sum.FlowFull, sum.FlowWait)
+			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d, %d | %d, %d | %d | %d | %s |\n", name, runs,
+				sum.Injected, sum.FlowChanges, sum.FlowQueues.Starts, sum.FlowQueues.Paced, sum.FlowKeys.Paced,
+				sum.FlowQueues.Full, sum.FlowKeys.Full, sum.FlowTurns, sum.FlowPassed, sum.FlowWait)
 		}
 	}
 	if rows.Len() == 0 {
 		return ""
 	}
-	return "\n| fault | runs | faults injected | limits set | starts | claims that used up the rate | " +
-		"claims that used up the concurrency | longest wait that the limits did not require s |\n" +
-		"|---|---|---|---|---|---|---|---|\n" + rows.String()
+	return "\n| fault | runs | faults injected | limits set | starts | " +
+		"claims that used up the rate of the queue, of the key | " +
+		"claims that used up the concurrency of the queue, of the key | " +
+		"claims for which the turns are known | most messages of another key before one | " +
+		"longest wait that the limits did not require s |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
 }

@@ -56,6 +56,7 @@ func (c *call) unknown() bool {
 type send struct {
 	call
 	key, due, flags string
+	flowKey         string // the message's own key
 }
 
 func (s *send) has(flag rune) bool { return strings.ContainsRune(s.flags, flag) }
@@ -72,6 +73,7 @@ type delivery struct {
 	queue     string
 	due       int64 // ms
 	attempt   int64
+	key       string // the message's own
 	settles   []*settle
 }
 
@@ -300,6 +302,7 @@ func (m *message) add(actor string, x record) {
 	case beginSend:
 		m.sends = append(m.sends, &send{
 			call: call{actor: actor, at: x.at}, key: x.field(0), due: x.field(1), flags: x.field(2),
+			flowKey: x.field(3),
 		})
 	case endSend:
 		for _, s := range slices.Backward(m.sends) {
@@ -340,7 +343,7 @@ func (m *message) add(actor string, x record) {
 	case claimed:
 		m.deliveries = append(m.deliveries, &delivery{
 			actor: actor, call: x.number(0), ret: x.at, now: x.number(1), deadline: x.number(2), lease: x.field(3),
-			queue: x.field(4), due: x.number(5), attempt: x.number(6),
+			queue: x.field(4), due: x.number(5), attempt: x.number(6), key: x.field(8),
 		})
 	case beginSettle:
 		if d := m.delivery(x.field(0)); d != nil {
