@@ -1,0 +1,117 @@
+package redisstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/turns"
+	"github.com/laterq/later/store"
+)
+
+// turnsPair is a queue with turns, and their order in Go.
+type turnsPair struct {
+	*limitedQueue
+	order *turns.Order
+	rnd   *rand.Rand
+	sent  int
+	held  []store.Claimed
+}
+
+func (p *turnsPair) now() int64 {
+	p.Helper()
+	now, err := p.rdb.Get(p.Context(), p.key("clock")).Int64()
+	p.ok(err)
+	return now
+}
+
+// send sends messages of random keys and sorts them.
+func (p *turnsPair) send(keys int) {
+	p.Helper()
+	var msgs []store.Outgoing
+	for range 1 + p.rnd.IntN(40) {
+		key := ""
+		if k := p.rnd.IntN(keys); k > 0 {
+			key = fmt.Sprintf("key-%d", k)
+		}
+		p.sent++
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%06d", p.sent), Key: key}})
+	}
+	_, err := p.s.Send(p.Context(), p.queue, msgs)
+	p.ok(err)
+	p.advance(time.Millisecond)
+	p.order.Wake(p.now(), 1000)
+	for _, m := range msgs {
+		p.order.Sort(p.now(), turns.Message{Key: m.Key, Due: p.now()/1000 - 1, ID: m.ID})
+	}
+	for p.sortReady().Unsorted {
+	}
+}
+
+// claim compares a claim of up to n messages.
+func (p *turnsPair) claim(n int) {
+	p.Helper()
+	c := claim(p, p.s, p.queue, n, 365*24*time.Hour)
+	var got, want []string
+	for _, m := range c.Messages {
+		got = append(got, m.Key+" "+m.ID)
+	}
+	now := p.now()
+	p.order.Wake(now, 1000)
+	for range n {
+		m, ok := p.order.Head(now)
+		if !ok {
+			break
+		}
+		p.order.Start(now, m, true)
+		want = append(want, m.Key+" "+m.ID)
+	}
+	if !slices.Equal(got, want) {
+		p.Fatalf("a claim of %d messages\n got %q\nwant %q", n, got, want)
+	}
+	p.held = append(p.held, c.Messages...)
+}
+
+func TestTurnsHaveTheSameOrderInRedisAndGo(t *testing.T) {
+	for seed := range uint64(15) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		limits := store.KeyFlow{Weight: rnd.IntN(4)}
+		if rnd.IntN(2) == 0 {
+			limits.Concurrency = 1 + rnd.IntN(6)
+		}
+		if rnd.IntN(2) == 0 {
+			limits.Rate = store.Rate{N: 1 + rnd.IntN(7), Per: time.Second, Burst: 1 + rnd.IntN(9)}
+		}
+		q := newLimitedQueue(t, fmt.Sprint("turns and order ", seed), store.Flow{Fair: true, Key: limits})
+		p := &turnsPair{limitedQueue: q, order: turns.New(limits), rnd: rnd}
+		keys := 2 + rnd.IntN(12)
+		for k := 1; k < keys; k += 1 + rnd.IntN(4) {
+			weight := 1 + rnd.IntN(5)
+			o := store.KeyOverride{Weight: &weight}
+			p.ok(p.s.SetKeyFlow(t.Context(), p.queue, fmt.Sprintf("key-%d", k), o))
+			p.order.SetOverride(p.now(), fmt.Sprintf("key-%d", k), o)
+		}
+		for range 40 {
+			switch rnd.IntN(4) {
+			case 0:
+				p.send(keys)
+			case 1:
+				p.advance(time.Duration(rnd.IntN(900)) * time.Millisecond)
+			case 2:
+				rnd.Shuffle(len(p.held), func(i, j int) { p.held[i], p.held[j] = p.held[j], p.held[i] })
+				n := rnd.IntN(len(p.held) + 1)
+				p.ack(p.held[:n])
+				for _, m := range p.held[:n] {
+					p.order.Free(p.now(), m.Key, 1)
+				}
+				p.held = p.held[n:]
+			}
+			p.claim(1 + rnd.IntN(12))
+		}
+		if found := p.issues(false); len(found) > 0 {
+			t.Errorf("seed %d: %q", seed, found)
+		}
+	}
+}
