@@ -87,9 +87,6 @@ func (c *cell) crowd(ctx context.Context, flow later.Flow, due time.Time) error 
 		return err
 	}
 	empty, err := c.Used(ctx)
-	if err == nil && c.server != nil {
-		err = c.server.logSlowCalls(ctx)
-	}
 	if err != nil {
 		return err
 	}
@@ -111,6 +108,11 @@ func (c *cell) crowd(ctx context.Context, flow later.Flow, due time.Time) error 
 	}
 	if !due.IsZero() && time.Now().After(due) {
 		return fmt.Errorf("sending %d messages took too long: the machine is too busy", c.n)
+	}
+	if c.server != nil {
+		if err := c.server.logSlowCalls(ctx); err != nil {
+			return err
+		}
 	}
 	w := c.startSlow(ctx, q)
 	from := due
@@ -150,7 +152,8 @@ func (c *cell) crowd(ctx context.Context, flow later.Flow, due time.Time) error 
 	return c.emitting(v, errors.Join(err, <-w.ended))
 }
 
-// sorted waits until all n messages of the crowd are sorted, of which some have started.
+// sorted waits until all n messages of the crowd are sorted, of which some have started. It seldom looks, because that
+// reads 5,000 messages.
 func sorted(ctx context.Context, q *later.Queue, n int, started *atomic.Int64) error {
 	for {
 		keys, err := q.Keys(ctx, later.KeysRequest{Key: crowdKey})
@@ -160,7 +163,7 @@ func sorted(ctx context.Context, q *later.Queue, n int, started *atomic.Int64) e
 		if len(keys) == 1 && keys[0].Waiting+started.Load() >= int64(n) {
 			return nil
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
