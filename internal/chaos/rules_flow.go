@@ -164,6 +164,9 @@ func (ck *checker) addStarts(m *message, violate violator) {
 	}
 }
 
+// repeatsAfter is how long the first attempt of a call lasts at least before the call is repeated, in µs.
+const repeatsAfter = 2000
+
 // startOf returns the start of a group in which a message was delivered.
 func (ck *checker) startOf(g *flowGroup, d *delivery) *start {
 	s := g.byLease[d.lease]
@@ -172,11 +175,15 @@ func (ck *checker) startOf(g *flowGroup, d *delivery) *start {
 	}
 	s = &start{lo: d.now, hi: d.now, lease: d.lease, actor: d.actor, ready: math.MaxInt64}
 	// A repeated claim has the deadline of its first attempt and the time of its last.
-	if began := d.deadline - ck.lease; ck.lease > 0 && began < d.now/1000 {
+	switch began := d.deadline - ck.lease; {
+	case ck.lease == 0:
+	case began < d.now/1000:
 		s.lo, s.hi = began*1000, min(d.now, began*1000+999)
 		if ck.grouped {
 			s.hi = d.now
 		}
+	case d.now-d.call > repeatsAfter: // both may be in the same millisecond
+		s.lo = max(began*1000, d.call)
 	}
 	g.byLease[d.lease] = s
 	g.starts = append(g.starts, s)
