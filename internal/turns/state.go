@@ -61,8 +61,7 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 	return s
 }
 
-// State is the part of the state of a key that an engine must keep, besides the leased messages, from which it finds
-// out again how many count.
+// State is the state of a key that an engine must keep. It counts the leased messages itself.
 type State struct {
 	Starts gcra.State
 	N      int // the N of the rate that Starts is in parts of

@@ -140,8 +140,8 @@ func (o *Order) Wake(now int64, looks int) {
 	}
 }
 
-// Head returns the message that starts next, if one may start now. The engine then calls Start, or Remove if the message
-// dies.
+// Head returns the message that starts next, if one may start now. The engine then calls Start, or Remove if the
+// message dies.
 func (o *Order) Head(now int64) (Message, bool) {
 	for ; o.looks > 0; o.looks-- {
 		k, ok := o.turns.first()

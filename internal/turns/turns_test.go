@@ -276,7 +276,8 @@ func TestKeysAreListedInPages(t *testing.T) {
 		req  store.KeysRequest
 		want string
 	}{
-		{store.KeysRequest{Limit: 2}, "[ a b]"}, {store.KeysRequest{Limit: 1}, "[ a]"}, {store.KeysRequest{Limit: 2, After: "a"}, "[b c]"},
+		{store.KeysRequest{Limit: 2}, "[ a b]"}, {store.KeysRequest{Limit: 1}, "[ a]"},
+		{store.KeysRequest{Limit: 2, After: "a"}, "[b c]"},
 		{store.KeysRequest{Limit: 2, After: "c"}, "[]"}, {store.KeysRequest{Limit: 2, Key: "q"}, "[q]"},
 		{store.KeysRequest{Limit: 9, Overridden: true}, "[c x]"},
 		{store.KeysRequest{Limit: 9, Overridden: true, After: "c"}, "[x]"},

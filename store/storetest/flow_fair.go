@@ -330,7 +330,7 @@ func (s *shared) check() string {
 			both = span{min(both.least, ahead), max(both.most, ahead)}
 			s.since[a+b] = both
 			if one := 1/float64(s.weights[a]) + 1/float64(s.weights[b]); both.most-both.least > one+1e-9 {
-				return fmt.Sprintf("keys %s and %s wait, of the weights %v, and one is %v ahead: must be up to %v", a, b,
+				return fmt.Sprintf("keys %s and %s wait, of weights %v, and one is %v ahead: must be up to %v", a, b,
 					s.weights, both.most-both.least, one)
 			}
 		}
