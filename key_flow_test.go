@@ -260,3 +260,38 @@ func TestExplainNamesTheKey(t *testing.T) {
 		explain(WhyWaiting, "it waits for a turn of its key k: 2 keys wait, and 1 message of this one")
 	})
 }
+
+// A batch by key has messages of one key, and the results of a call settle its messages alone.
+func TestBatchesByKeyDoNotMixKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var calls log[string]
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
+		w.HandleBatch("q", func(_ context.Context, msgs []*Message) []error {
+			errs, keys := make([]error, len(msgs)), ""
+			for i, m := range msgs {
+				keys += m.Key + " "
+				if m.Key == "b" && i > 0 {
+					errs[i] = fmt.Errorf("failed")
+				}
+			}
+			if calls.add(keys); msgs[0].Key == "c" {
+				panic("c")
+			}
+			return errs
+		}, BatchConfig{Size: 10, ByKey: true})
+		for i, key := range []string{"a", "b", "", "a", "b", "c", "a", "", "d"} {
+			var options []SendOption
+			if key != "" {
+				options = append(options, Key(key))
+			}
+			mustSend(t, q, "", append(options, WithID(fmt.Sprint(i)))...)
+		}
+		start(t, w)
+		synctest.Wait()
+		if got, want := calls.list(), []string{"a a a ", "b b ", "  ", "c ", "d "}; !slices.Equal(got, want) {
+			t.Errorf("calls with keys %q, want %q", got, want)
+		}
+		wantCounts(t, q, 2, 0, 0, 0) // the failed message of b, and c
+	})
+}

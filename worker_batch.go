@@ -32,6 +32,9 @@ type BatchConfig struct {
 	// Wait is how long a batch that is not full waits for more messages after its first ones have come, up to a minute.
 	// Default: 0, the handler gets the messages that are due.
 	Wait time.Duration
+	// ByKey has the handler called with messages of one key at a time: once for each key of a batch, one call after the
+	// other. Messages without a key are the messages of one key. Default: a batch may mix keys.
+	ByKey bool
 }
 
 const (

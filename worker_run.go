@@ -200,7 +200,8 @@ func (r *run) newHandlers(name string, registered queueHandler) (q *handle.Queue
 		},
 	}
 	if b := registered.batch; b != nil {
-		q.Share.MaxPrefetch, q.Share.BatchSize, q.Share.BatchWait, q.Batch = 0, b.Size, b.Wait, b.call
+		q.Share.MaxPrefetch, q.Share.BatchSize, q.Share.BatchWait = 0, b.Size, b.Wait
+		q.Batch, q.ByKey = b.call, b.ByKey
 		return q, nil
 	}
 	h := registered.single

@@ -52,23 +52,47 @@ func (b *messageBatch) left(cause error) {
 	}
 }
 
-// run runs the handler and settles its results.
+// run runs the handler and settles its results. If batches do not mix keys, it does so for each key in turn.
 func (b *messageBatch) run() {
+	for _, tasks := range b.queue.parts(b.tasks) {
+		b.runPart(tasks)
+	}
+}
+
+// parts returns the tasks that the handler gets in one call: all, or if batches do not mix keys, those of each key, in
+// the order of its first one.
+func (q *Queue) parts(tasks []*Task) (parts [][]*Task) {
+	if !q.ByKey {
+		return [][]*Task{tasks}
+	}
+	of := map[string]int{} // the part of a key
+	for _, t := range tasks {
+		i, known := of[t.Key]
+		if !known {
+			i = len(parts)
+			of[t.Key], parts = i, append(parts, nil)
+		}
+		parts[i] = append(parts[i], t)
+	}
+	return parts
+}
+
+func (b *messageBatch) runPart(tasks []*Task) {
 	begun := time.Now()
-	ctx, limit := b.Context, b.timeLimit()
+	ctx, limit := b.Context, timeLimit(tasks)
 	if limit > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, limit, ErrTimeout)
 		defer stop()
 	}
-	for _, t := range b.tasks {
+	for _, t := range tasks {
 		t.started(begun.Sub(t.lease.arrived))
 		t.event(event.Started, nil)
 	}
-	errs := b.call(ctx)
+	errs := b.queue.callBatch(ctx, tasks)
 	ran := time.Since(begun)
 	late := limit > 0 && context.Cause(ctx) == ErrTimeout
-	for i, t := range b.tasks {
+	for i, t := range tasks {
 		t.ran.Store(int64(ran))
 		err := errs[i]
 		if late {
@@ -79,8 +103,8 @@ func (b *messageBatch) run() {
 }
 
 // timeLimit returns the shortest time limit of the messages, or 0.
-func (b *messageBatch) timeLimit() (limit time.Duration) {
-	for _, t := range b.tasks {
+func timeLimit(tasks []*Task) (limit time.Duration) {
+	for _, t := range tasks {
 		if own := t.timeLimit(); limit == 0 || own > 0 && own < limit {
 			limit = own
 		}
@@ -88,26 +112,22 @@ func (b *messageBatch) timeLimit() (limit time.Duration) {
 	return limit
 }
 
-// call calls the handler and returns an error for each task.
-func (b *messageBatch) call(ctx context.Context) (errs []error) {
-	q := b.queue
+// callBatch calls the handler and returns an error for each task.
+func (q *Queue) callBatch(ctx context.Context, tasks []*Task) (errs []error) {
 	defer func() {
 		if p := recover(); p != nil { // otherwise it may be runtime.Goexit; see Exited
-			q.worker.Log.Error("later: batch handler panicked", "queue", q.Name, "messages", len(b.tasks),
-				"first", b.tasks[0].ID, "panic", p, "stack", string(debug.Stack()))
-			errs = b.all(outcome.NewPanic(p))
+			q.worker.Log.Error("later: batch handler panicked", "queue", q.Name, "messages", len(tasks),
+				"first", tasks[0].ID, "panic", p, "stack", string(debug.Stack()))
+			errs = slices.Repeat([]error{outcome.NewPanic(p)}, len(tasks))
 		}
 	}()
-	errs, all := q.Batch(ctx, b.tasks)
+	errs, all := q.Batch(ctx, tasks)
 	if all != nil {
-		q.worker.Log.Error("later: all messages of a batch failed",
-			"queue", q.Name, "messages", len(b.tasks), "error", all)
+		q.worker.Log.Error("later: all messages of a batch failed", "queue", q.Name, "messages", len(tasks),
+			"error", all)
 	}
 	if all != nil || errs == nil {
-		return b.all(all)
+		return slices.Repeat([]error{all}, len(tasks))
 	}
 	return errs
 }
-
-// all returns the same error for each task.
-func (b *messageBatch) all(err error) []error { return slices.Repeat([]error{err}, len(b.tasks)) }

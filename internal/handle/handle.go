@@ -59,6 +59,8 @@ type Queue struct {
 	// Batch, in place of Handler, handles several messages. It returns an error for each message, or nil if all are
 	// done, or one error for all of them.
 	Batch func(ctx context.Context, tasks []*Task) (each []error, all error)
+	// ByKey has Batch called for each key of a batch, one after the other.
+	ByKey bool
 
 	Settles   *batch.Batcher[store.Settlement, store.SettleResult]
 	Activity  *report.Queue

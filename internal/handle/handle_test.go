@@ -40,12 +40,12 @@ func TestBatchTimeLimitLeavesOutMessagesWithoutOne(t *testing.T) {
 		{0, []time.Duration{3, 2, 0}, 2}, {0, []time.Duration{0, 0}, 0},
 		{5, []time.Duration{0, 9}, 5}, {5, []time.Duration{3}, 3},
 	} {
-		b := &messageBatch{}
+		var tasks []*Task
 		for _, limit := range c.own {
 			held := &lease{queue: &Queue{Timeout: c.worker}}
-			b.tasks = append(b.tasks, &Task{lease: held, Message: Message{Timeout: limit}})
+			tasks = append(tasks, &Task{lease: held, Message: Message{Timeout: limit}})
 		}
-		if got := b.timeLimit(); got != c.want {
+		if got := timeLimit(tasks); got != c.want {
 			t.Errorf("limit of %v with %d by the worker is %d, want %d", c.own, c.worker, got, c.want)
 		}
 	}
