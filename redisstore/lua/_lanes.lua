@@ -171,7 +171,8 @@ local function places_of(names)
   return places, scores
 end
 
--- free_keys gives slots of keys back, given the number for each key. It returns true if a key may go that was full.
+-- free_keys gives slots of keys back, given the number for each key. It returns true if a key that was full waits for no
+-- slot any more: it may go, now or when its rate allows it.
 local function free_keys(limits, freed)
   local names = {}
   for name in pairs(freed) do names[#names + 1] = name end
@@ -181,7 +182,8 @@ local function free_keys(limits, freed)
     k.leased = math.max(0, k.leased - n)
     if k.concurrency then k.free = math.max(0, k.concurrency - k.leased) end
     if place == RESTS and scores[k.name] == FULL then
-      any = changes.set(k, RESTS) == TURNS or any
+      changes.set(k, RESTS)
+      any = any or k.free > 0
     else
       changes.keep(k, place)
     end

@@ -88,13 +88,13 @@ local function free_slots(n, now, of_keys)
   leased = tonumber(leased or '') or 0
   local left = math.max(0, leased - n)
   redis.call('HSET', META, 'flow_leased', left)
-  local any_turn = false
+  local any_key = false
   if keyed and of_keys and next(of_keys) then
     local _, now_us = read_clock()
-    any_turn = free_keys(read_limits(now_us), of_keys)
+    any_key = free_keys(read_limits(now_us), of_keys)
   end
   concurrency = tonumber(concurrency or '') or math.huge
-  if paused or left >= concurrency or leased < concurrency and not any_turn then return end
+  if paused or left >= concurrency or leased < concurrency and not any_key then return end
   local at = next_ready(packed, keyed, now)
   if at then notify(at, now) end
 end
