@@ -308,3 +308,37 @@ func TestCallThatMeetsOnlyTheOtherFormatCanBeRepeated(t *testing.T) {
 		t.Errorf("of a newer format: %v", err)
 	}
 }
+
+// A process is told when a key may go that was full, and when the limits of a key change, although its rate holds the
+// key back.
+func TestNotificationsObeyTheLimitsOfKeys(t *testing.T) {
+	limits := store.KeyFlow{Concurrency: 1, Rate: store.Rate{N: 1, Per: 10 * time.Second}}
+	o := observe(t, "notified keys", store.Flow{Key: limits})
+	o.advance(-time.Duration(o.micros()) * time.Microsecond) // a whole ms
+	o.sendKeyed("a", store.Due{}, "a1", "a2")
+	held := o.claim(1, "a1")
+	o.sortReady()
+	o.notifies("ack for a full key with a rate", "10s", func() { o.ok(o.settle(held[0], store.Ack)) })
+	rate := func(n int, per time.Duration) func() {
+		return func() {
+			o.ok(o.s.SetKeyFlow(t.Context(), o.queue, "a", store.KeyOverride{Rate: &store.Rate{N: n, Per: per}}))
+		}
+	}
+	o.notifies("faster rate", "1s", rate(1, time.Second))
+	one, two := 1, 2
+	o.advance(time.Second)
+	held = o.claim(1, "a2")
+	o.sendKeyed("a", store.Due{}, "a3")
+	o.sortReady()
+	o.notifies("a slot more", "1s", func() {
+		rate := store.Rate{N: 1, Per: time.Second}
+		o.ok(o.s.SetKeyFlow(t.Context(), o.queue, "a", store.KeyOverride{Concurrency: &two, Rate: &rate}))
+	})
+	o.notifies("no rate", "0s", func() {
+		o.ok(o.s.SetKeyFlow(t.Context(), o.queue, "a", store.KeyOverride{Concurrency: &two, Rate: &store.Rate{}}))
+	})
+	o.notifies("a slot less", "", func() {
+		o.ok(o.s.SetKeyFlow(t.Context(), o.queue, "a", store.KeyOverride{Concurrency: &one, Rate: &store.Rate{}}))
+	})
+	o.notifies("ack", "0s", func() { o.ok(o.settle(held[0], store.Ack)) })
+}

@@ -579,7 +579,7 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	kind := flow.Version()
 	names := allKeyNames
 	if flow.Fair {
-		names = append([]string{"due"}, flowKeyNames[:]...)
+		names = append([]string{"due", "dead", "records", "messages"}, flowKeyNames[:]...)
 	}
 	for i, c := range calls {
 		for _, name := range names {

@@ -206,3 +206,24 @@ func TestKeysDoNotRestLongerAfterTheClockWasSetBack(t *testing.T) {
 	}
 	t.Errorf("an interval later, messages still rest: %v", q.rdb.ZRangeWithScores(t.Context(), q.key("rests"), 0, -1))
 }
+
+// An id without a message, which a check repairs, does not stop the queue, whether it is sorted or not.
+func TestMissingMessagesDoNotStopTheTurns(t *testing.T) {
+	q := newLimitedQueue(t, "missing turns", store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+	q.sendKeyed("a", store.Due{}, "a1", "a2", "a3")
+	q.ok(q.rdb.HDel(t.Context(), q.key("messages"), "a1").Err())
+	q.sortReady()
+	q.ok(q.rdb.HDel(t.Context(), q.key("messages"), "a2").Err())
+	q.issues(false)
+	for range 5 {
+		c := claim(t, q.s, q.queue, 1, time.Minute)
+		if len(c.Messages) == 0 {
+			continue
+		}
+		if q.ack(c.Messages); c.Messages[0].ID == "a3" {
+			q.leased(0)
+			return
+		}
+	}
+	t.Error("a3 does not start")
+}

@@ -1,7 +1,8 @@
 -- key_of returns the key in the value of a message, '' for none; see internal/envelope. It is the first header behind
--- the group.
+-- the group. The value is false if the message is missing.
 local function key_of(value)
-  local at, flags = 1, string.byte(value or '') or 128
+  value = value or ''
+  local at, flags = 1, string.byte(value) or 128
   if flags == 128 and #value >= 7 then -- after the prefix of a packed message
     at = 8
     flags = string.byte(value, at) or 128

@@ -168,7 +168,12 @@ local function find_ready(meta, now, max, bound)
   redis.call('ZCARD', DUE)
 --@flow
   local keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_unsorting'))
-  if keyed then read_sets() end
+  if keyed then
+    read_sets()
+    redis.call('ZCARD', DEAD)
+    redis.call('HLEN', RECORDS)
+    redis.call('HLEN', MESSAGES)
+  end
 --@end
   local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   packed = not paused and tonumber(packed or '') or 0

@@ -61,7 +61,7 @@ local function repair_keys(names)
     if k.concurrency then k.free = math.max(0, k.concurrency - k.leased) end
     if set == TURNS then k.pass = scores[k.name] end
     if set then
-      any = places.set(k, set) == TURNS or any
+      any = places.set(k, set) == TURNS or scores[k.name] == FULL or any
     else
       places.keep(k)
     end

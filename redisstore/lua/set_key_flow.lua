@@ -11,8 +11,8 @@
 --@include slots
 --@include flow_change
 local key, text = ARGV[3], ARGV[4]
-local format, paused, keyed, key_n, key_per, key_burst = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst'))
+local format, paused, packed, keyed, key_n, key_per, key_burst = unpack(redis.call('HMGET', META, 'format', 'paused',
+  'packed_messages', 'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return tonumber(previous) or 1 end
@@ -66,8 +66,9 @@ if sets[key] then
   local limits = read_limits(now_us)
   local places, k = new_places(limits), read_keys(limits, { key })[1]
   if sets[key] == TURNS then k.pass = scores[key] end
-  local to = places.set(k, sets[key])
+  places.set(k, sets[key])
   places.write()
-  if to == TURNS and sets[key] ~= TURNS and not paused then notify(now, now) end
+  local at = not paused and next_ready(packed, keyed, now)
+  if at then notify(at, now) end
 end
 return 1
