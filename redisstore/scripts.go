@@ -88,6 +88,7 @@ var luaConstants = map[string]string{
 	"UNREADABLE_TEXT":     strconv.Quote(store.UnreadableText),
 	"REASON_LOST_TEXT":    strconv.Quote("the reason was lost; a repair put this text in its place"),
 	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
+	"JOIN":                "0.99999904632568359375", // 1 - 2^-20, as in internal/turns
 	"FEW_RECORDS":         "32",
 	"FEW_MESSAGES":        "4",
 	"FEW_READY":           "8",
@@ -98,11 +99,10 @@ var luaConstants = map[string]string{
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
 	"SORTED":              "1125899906842624", // 2^50: added to the due times of sorted messages
 	"FULL":                "9007199254740992", // 2^53: later than every time
-	"FORGET_KEY_MS":       "1000",             // after which a claim looks whether a key is forgotten
 	"MAX_SORTED":          "250",              // messages that a claim sorts
 	"MAX_PLACED":          "250",              // keys that a claim looks at, once for each reason
 	"MAX_STALE":           "500",              // entries of lanes that a claim drops, about
-	"MAX_FORGOTTEN":       "100",              // keys that a claim looks at to forget them
+	"MAX_FORGOTTEN":       "300",              // keys that a claim looks at to forget them: more than it adds
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
 	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),

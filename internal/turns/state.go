@@ -61,11 +61,11 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 	return s
 }
 
-// State is the state of a key that an engine must keep. It counts the leased messages itself.
+// State is the state of a key that an engine must keep. It counts the leased messages itself. The pass of a key is not
+// kept: after a restart, all keys begin to wait.
 type State struct {
 	Starts gcra.State
 	N      int // the N of the rate that Starts is in parts of
-	Pass   float64
 }
 
 // Track has the Order remember which keys change, for Changes.
@@ -76,7 +76,7 @@ func (o *Order) Track() { o.changed = map[string]struct{}{} }
 func (o *Order) Changes(f func(name string, s *State)) {
 	for name := range o.changed {
 		if k := o.keys[name]; k != nil {
-			f(name, &State{Starts: k.starts, N: k.n, Pass: k.pass})
+			f(name, &State{Starts: k.starts, N: k.n})
 		} else {
 			f(name, nil)
 		}
@@ -89,12 +89,5 @@ func (o *Order) Changes(f func(name string, s *State)) {
 func (o *Order) Restore(now int64, name string, s State) {
 	k := o.key(name)
 	k.starts, k.n = s.Starts, s.N
-	o.setPass(k, s.Pass)
 	o.place(k, now)
 }
-
-// Pass returns the clock of the turns, for SetPass of an Order that is restored.
-func (o *Order) Pass() float64 { return o.pass }
-
-// SetPass sets the clock of an Order without messages.
-func (o *Order) SetPass(pass float64) { o.pass, o.highest = pass, max(o.highest, pass) }

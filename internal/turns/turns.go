@@ -5,8 +5,10 @@
 //
 // Turns are start-time fair queueing. Each key has a pass, a number that grows by 1/weight with each of its starts, and
 // the key with the lowest pass goes next. The clock of the turns is the pass that the last start had. A key that begins
-// to wait, or waits for a slot or its rate no longer, continues at the clock if its pass is lower: it has no credit for
-// the time in which it could not start.
+// to wait joins 1/weight after the clock, just before the keys that have started at the clock: so it starts after at
+// most one message of each waiting key of its weight, and however many new keys arrive, no other one waits for more than
+// one message of each. A key that waits for a slot or its rate no longer continues at the clock if its pass is lower.
+// No key has credit for the time in which it could not start, and none keeps a pass while it does not wait.
 package turns
 
 import (
@@ -33,11 +35,10 @@ type Order struct {
 	rates     int64         // counts how often the rate of limits was set or removed
 	overrides *btree.Map[string, store.KeyOverride]
 
-	keys    map[string]*key // keys with messages, counted messages, or a rate or pass to remember
+	keys    map[string]*key // keys with messages, counted messages, or starts ahead of their rate
 	waiting *btree.Set[string]
 	sorted  int     // messages in all lanes
 	pass    float64 // the clock: the pass that the last start had
-	highest float64 // pass of any key
 
 	// Each key is in one of these. A key that waits is in turns, rests or stale; others are in idle if they have no
 	// counted message. The score is the pass of a key in turns, the time to look at it again in rests and idle.
@@ -51,6 +52,10 @@ type Order struct {
 
 	changed map[string]struct{} // nil unless Track was called
 }
+
+// join is how far behind the clock a key of weight 1 joins the turns. It is less than 1, so that the key goes before those
+// that have started at the clock, whatever their names are.
+const join = 1 - 1.0/(1<<20)
 
 // full is the score of a key that waits for one of its slots: a time that never comes, exact as a float64.
 const full = 1 << 53
@@ -85,6 +90,7 @@ func (o *Order) Sort(now int64, m Message) (key string) {
 	}
 	if o.sorted++; k.lane.len() == 1 {
 		o.waiting.Insert(k.name)
+		k.pass = o.pass + join/float64(o.limitsOf(k).Weight)
 		o.place(k, now)
 	}
 	return k.name
@@ -165,7 +171,7 @@ func (o *Order) Start(now int64, m Message, holds bool) {
 	o.convert(k, l, now)
 	k.starts.Start(l.Rate, now, 1)
 	o.pass = k.pass
-	o.setPass(k, k.pass+1/float64(l.Weight))
+	k.pass += 1 / float64(l.Weight)
 	if holds {
 		k.leased++
 	}
@@ -234,9 +240,6 @@ func (o *Order) key(name string) *key {
 func (o *Order) shortened(k *key, now int64) {
 	if o.sorted--; k.lane.len() == 0 {
 		o.waiting.Delete(k.name)
-		if o.waiting.Len() == 0 { // no key has a claim to more than another, so no pass is above the clock
-			o.pass = o.highest
-		}
 	}
 	o.place(k, now)
 }
@@ -253,24 +256,20 @@ func (o *Order) place(k *key, now int64) {
 	case next > now:
 		k.move(o.rests, float64(next))
 	default:
-		o.setPass(k, max(k.pass, o.pass))
+		k.pass = max(k.pass, o.pass)
 		k.move(o.turns, k.pass)
 	}
 	o.change(k.name)
 }
 
-// lookSoon is after how many microseconds an idle key is looked at again because of its pass.
-const lookSoon = 1_000_000
-
-// rest places a key that does not wait. It is forgotten when a new key would be treated the same.
+// rest places a key that does not wait. It is forgotten unless messages take its slots or its starts are ahead of its
+// rate.
 func (o *Order) rest(k *key, now int64) {
 	switch {
 	case k.leased > 0:
 		k.move(nil, 0)
 	case k.starts.Micros >= now:
 		k.move(o.idle, float64(min(k.starts.Micros, now+store.MaxPeriod.Microseconds())+1))
-	case k.pass > o.pass:
-		k.move(o.idle, float64(now+lookSoon))
 	default:
 		k.move(nil, 0)
 		delete(o.keys, k.name)
@@ -283,11 +282,6 @@ func (k *key) full(l store.KeyFlow) bool { return l.Concurrency > 0 && k.leased 
 func (o *Order) next(k *key, l store.KeyFlow, now int64) int64 {
 	o.convert(k, l, now)
 	return k.starts.Next(l.Rate, now)
-}
-
-// setPass sets the pass of a key that is not in turns, or that the caller places.
-func (o *Order) setPass(k *key, pass float64) {
-	k.pass, o.highest = pass, max(o.highest, pass)
 }
 
 func (o *Order) change(name string) {

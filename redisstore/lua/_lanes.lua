@@ -5,12 +5,14 @@
 --               that key. Others are dropped when they are first in their lane: a script that takes a message out of
 --               DUE, or sets its due time there, need not know that it was sorted.
 --   KEY_STATES  hash: "leased\tus\trem\tn\tpass" by key: the messages that take its slots; the time of the next start
---               under its rate in us and in n-th parts of a us; its pass. A key without a state has "0\t0\t0\t0\t0".
+--               under its rate in us and in n-th parts of a us; its pass while it is in RESTS or OLD_RESTS. A key
+--               without a state has "0\t0\t0\t0\t0".
 --   TURNS       sorted set: the keys that wait and may go, by pass
 --   RESTS       sorted set: the keys that wait and may not go, by the time in ms of the next start that their rate
 --               allows, with a fraction; FULL if they wait for a slot
 --   OLD_RESTS   RESTS from before the limits were changed. Claims and changes place its keys again.
---   FORGET      sorted set: keys that have a state and do not wait, by the time in ms to look whether it is needed
+--   FORGET      sorted set: keys that do not wait and have started ahead of their rate, by the time in ms to look
+--               whether the state is still needed
 --   KEY_FLOWS   hash: the limits of a key that differ, "concurrency\tn\tper_us\tburst\tweight": a field is empty if it
 --               is inherited, and "0" for no limit. n, per_us and burst are inherited together.
 -- Every key that waits is in TURNS, RESTS or OLD_RESTS, and in one of them.
@@ -18,7 +20,9 @@
 -- META has the limits of each key, none if there is none:
 --   flow_keyed            when the queue got turns, in us, and the number of the request, as flow_since
 --   flow_key_concurrency, flow_key_n, flow_key_per_us, flow_key_burst, flow_key_weight
---   flow_pass             the clock: the pass of the last start. No pass exceeds it by more than 1.
+--   flow_pass             the clock: the pass of the last start. A key that begins to wait joins the turns JOIN/weight
+--                         later: just before the keys that have started at the clock. At the clock itself, new keys
+--                         that arrive as fast as messages start would let no other key start.
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --@include limits
 --@include write
@@ -88,19 +92,19 @@ local function new_places(limits)
   local places = {}
 
   -- keep sets the state of a key, or removes it if it does not differ from that of a new key. place is the set that the
-  -- key is in, nil for none; a turn has the pass of its key too. The state of a key that does not wait is looked at
-  -- again, unless messages take its slots.
+  -- key is in, nil for none. The score of a turn is the pass. The state of a key that does not wait is looked at again
+  -- when its rate is not ahead any more, unless messages take its slots.
   local function keep(k, place)
-    local waits, ahead = place ~= nil, k.n and k.us > k.now_us
-    if not ahead and k.leased == 0 and (place == TURNS and not k.stored or not waits and k.pass <= limits.pass) then
+    local rests, ahead = place and place ~= TURNS, k.n and k.us > k.now_us
+    if not rests and not ahead and k.leased == 0 then
       if k.stored then gone[#gone + 1] = k.name end
       return
     end
     states[#states + 1] = k.name
     states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%.17g', k.leased, k.n and k.us or 0,
-      k.n and k.rem or 0, k.n or 0, k.pass)
-    if not waits and k.leased == 0 then
-      forget[#forget + 1] = ahead and math.ceil(k.us / 1000) or math.floor(k.now_us / 1000) + FORGET_KEY_MS
+      k.n and k.rem or 0, k.n or 0, rests and k.pass or 0)
+    if not place and k.leased == 0 then
+      forget[#forget + 1] = math.ceil(k.us / 1000)
       forget[#forget + 1] = k.name
     end
   end
@@ -131,8 +135,7 @@ local function new_places(limits)
 
   places.keep = keep
 
-  -- write writes all, and forgets the passes if no key waits any more: no pass exceeds the clock by more than 1, so the
-  -- clock goes ahead by 1.
+  -- write writes all.
   function places.write()
     for set, names in pairs(left) do write('ZREM', set, names) end
     write('ZADD', TURNS, turns)
@@ -140,15 +143,8 @@ local function new_places(limits)
     write('HSET', KEY_STATES, states)
     write('HDEL', KEY_STATES, gone)
     write('ZADD', FORGET, forget)
-    local moved = places.moved
-    if left[TURNS][1] or left[RESTS][1] or left[OLD_RESTS][1] then
-      if redis.call('ZCARD', TURNS) + redis.call('ZCARD', RESTS) + redis.call('ZCARD', OLD_RESTS) == 0 then
-        limits.pass, moved = limits.pass + 1, true
-      end
-    end
-    if moved then redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.pass)) end
     turns, rests, forget, states, gone = {}, {}, {}, {}, {}
-    left, places.moved = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }, nil
+    left = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }
   end
 
   return places

@@ -28,7 +28,7 @@ local function sort_ready(limits, places, ids, dues, values)
     if not waiting[name] then new[#new + 1] = name end
   end
   for _, k in ipairs(read_keys(limits, new)) do
-    k.pass = math.max(k.pass, limits.pass)
+    k.pass = limits.pass + JOIN / k.weight
     places.set(k)
   end
 end
@@ -59,7 +59,7 @@ local function wake_keys(limits, places)
   end
 end
 
--- forget_keys looks at keys that do not wait, and removes states that are not needed.
+-- forget_keys removes states of keys that do not wait and have started ahead of their rate, when their time has come.
 local function forget_keys(limits, places, now)
   local names = redis.call('ZRANGE', FORGET, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_FORGOTTEN)
   if not names[1] then return end
@@ -343,7 +343,10 @@ local function new_turns(limits, places, claim)
     for _, m in ipairs(turns.picked) do stale[#stale + 1] = m.entry end
     write('ZREM', LANES, stale)
     local last = turns.picked[#turns.picked]
-    if last then limits.pass, places.moved = math.max(limits.pass, last.pass), true end
+    if last then
+      limits.pass = math.max(limits.pass, last.pass)
+      redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.pass))
+    end
     for _, k in ipairs(visited) do
       if k.count > 0 then start_key(k, k.count, not limits.forwards) end
       if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end

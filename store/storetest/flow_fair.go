@@ -153,6 +153,28 @@ var fairRules = []rule{
 			}
 		}
 	}},
+	{"a stream of new keys starves no other", func(e *env) {
+		e.limit(fair)
+		e.sendKeys(100, "old")
+		e.sort()
+		counts, last := map[string]int{}, "new"
+		for i := range 100 { // a new key waits all the time
+			if last != "old" {
+				e.send(message("one", withKey(fmt.Sprintf("new%03d", i))))
+			}
+			last = e.takeOne()
+			counts[last]++
+		}
+		e.hasShare(counts, "old", 50)
+		clear(counts)
+		for i := range 100 { // new keys come as fast as messages start, so ever more of them wait
+			e.send(message(fmt.Sprint("one of many ", i), withKey(fmt.Sprintf("more%03d", i))))
+			counts[e.takeOne()]++
+		}
+		if n := counts["old"]; n < 10 { // about 1, 2, 3 … 13 starts of new keys come between
+			e.Fatalf("the old key gets %d of 100 starts", n)
+		}
+	}},
 	{"a key that was full or had to rest does not catch up", func(e *env) {
 		e.limit(keyConcurrency(1))
 		e.override("a", store.KeyOverride{Concurrency: new(int)})
