@@ -9,8 +9,8 @@ import (
 
 // lanes is the order in which the ready messages of a Fair queue start. It is in memory only: sorted messages stay in
 // the index of due messages on the disk, so listings, counts, purges and backups need not know the order. After the
-// store was opened, claims sort the messages again. Passes start from 0 then; leases and rates count for their keys as
-// before.
+// store was opened, claims sort the messages again, and all keys begin to wait. Leases and rates count for their keys
+// as before.
 //
 // A claim sorts the messages from the frontier on, and moves the frontier behind them. An entry that is added before
 // the frontier later is kept in late, and the next claim sorts it.
