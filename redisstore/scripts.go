@@ -99,6 +99,7 @@ var luaConstants = map[string]string{
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
 	"SORTED":              "1125899906842624", // 2^50: added to the due times of sorted messages
 	"FULL":                "9007199254740992", // 2^53: later than every time
+	"CLAIM_TIME_US":       "1000000",          // after which a claim records its time
 	"MAX_SORTED":          "250",              // messages that a claim sorts
 	"MAX_PLACED":          "250",              // keys that a claim looks at, once for each reason
 	"MAX_STALE":           "500",              // entries of lanes that a claim drops, about

@@ -189,7 +189,30 @@ func TestPartsOfALeaseFreeTheSlotsOfTheirKeys(t *testing.T) {
 	}
 }
 
-// Keys rest until a time that is too late after the clock was set back.
+// Keys rest until a time that is too late after the clock was set back, also behind one with a slow rate.
+func TestMixedKeysDoNotRestLongerAfterTheClockWasSetBack(t *testing.T) {
+	q := newLimitedQueue(t, "mixed keys set back", store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 1, Per: time.Second}}})
+	slow := store.Rate{N: 1, Per: 24 * time.Hour}
+	q.ok(q.s.SetKeyFlow(t.Context(), q.queue, "slow", store.KeyOverride{Rate: &slow}))
+	q.sendMany(2, "slow")
+	q.ack(claim(t, q.s, q.queue, 10, time.Minute).Messages)
+	q.advance(24*time.Hour - time.Second/2)
+	q.sendMany(2, "b")
+	q.sendMany(2, "a")
+	q.ack(claim(t, q.s, q.queue, 10, time.Minute).Messages)
+	q.advance(-time.Hour)
+	q.sortReady()
+	q.advance(time.Second)
+	for range 3 {
+		c := claim(t, q.s, q.queue, 10, time.Minute)
+		if q.ack(c.Messages); len(c.Messages) == 2 {
+			return
+		}
+	}
+	t.Errorf("a second later, messages still rest: %v", q.rdb.ZRangeWithScores(t.Context(), q.key("rests"), 0, -1))
+}
+
+// The same for keys with one rate.
 func TestKeysDoNotRestLongerAfterTheClockWasSetBack(t *testing.T) {
 	q := newLimitedQueue(t, "keys set back", store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 1, Per: time.Minute}}})
 	q.advance(2 * time.Hour)

@@ -23,6 +23,8 @@
 --   flow_pass             the clock: the pass of the last start. A key that begins to wait joins the turns JOIN/weight
 --                         later: just before the keys that have started at the clock. At the clock itself, new keys
 --                         that arrive as fast as messages start would let no other key start.
+--   flow_claimed_us       the time of a claim, at most CLAIM_TIME_US before the last one. It is ahead if the clock was set
+--                         back
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --@include limits
 --@include write

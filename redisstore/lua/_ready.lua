@@ -167,7 +167,8 @@ local function find_ready(meta, now, max, bound)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
 --@flow
-  local keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_unsorting'))
+  local keyed, unsorting, claimed_us = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_unsorting',
+    'flow_claimed_us'))
   if keyed then
     read_sets()
     redis.call('ZCARD', DEAD)
@@ -190,7 +191,7 @@ local function find_ready(meta, now, max, bound)
 --@flow
   -- A claim looks for expired messages among those that a limit holds back.
   local limits = read_limits(meta.now_us)
-  limits.asked, limits.forwards = max, meta.forwards
+  limits.asked, limits.forwards, limits.claimed_us = max, meta.forwards, tonumber(claimed_us or '')
   if limits.forwards then limits.free = math.huge end
   limits.allowed = starts_allowed(limits, max)
   local unsorted_more = unsorting and unsort()

@@ -43,15 +43,14 @@ local function wake_keys(limits, places)
   local now_ms = string.format('%.3f', limits.now_us / 1000)
   place_again(limits, places, RESTS, redis.call('ZRANGE', RESTS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, MAX_PLACED))
   places.write()
-  local first, at = unpack(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES'))
-  local old = redis.call('ZCARD', OLD_RESTS)
-  at = tonumber(at or '') or FULL
-  if old == 0 and at < FULL and at > limits.now_us / 1000 then
-    local k = read_keys(limits, { first })[1]
-    if (rests_until(k) or 0) < at - 0.001 then -- the clock was set back
-      redis.call('RENAME', RESTS, OLD_RESTS)
-      old = 1
-    end
+  local old, at = redis.call('ZCARD', OLD_RESTS), limits.claimed_us
+  local set_back = at and limits.now_us < at and redis.call('ZCARD', RESTS) > 0 -- the clock: keys may start earlier
+  if set_back and old == 0 then
+    redis.call('RENAME', RESTS, OLD_RESTS)
+    old, set_back, at = 1, false, nil
+  end
+  if not set_back and not (at and limits.now_us >= at and limits.now_us <= at + CLAIM_TIME_US) then
+    redis.call('HSET', META, 'flow_claimed_us', limits.now_us)
   end
   if old > 0 then
     place_again(limits, places, OLD_RESTS, redis.call('ZRANGE', OLD_RESTS, 0, MAX_PLACED - 1))
