@@ -204,6 +204,29 @@ func TestWorkerWithoutAFreeHandlerSortsMessages(t *testing.T) {
 	})
 }
 
+// Claims go on to sort messages while the rate of the queue lets none start.
+func TestWorkerHeldBackSortsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &unsortedStore{Store: memstore.New(), left: 10}
+		c := newClientOn(t, s)
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Fair: true, Rate: Rate{N: 1, Per: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			mustSend(t, q, "", Key("a"))
+		}
+		w := NewWorker(c, WorkerConfig{Concurrency: 4, Unlisted: true})
+		w.Handle("mail", func(context.Context, *Message) error { return nil })
+		go w.Run(t.Context())
+		synctest.Wait()
+		if s.left != 0 {
+			t.Errorf("%d claims are left to sort", s.left)
+		}
+		wantCounts(t, q, 0, 2, 0, 0)
+	})
+}
+
 // Explain says which limit of its key a message waits for, or that it waits for a turn.
 func TestExplainNamesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

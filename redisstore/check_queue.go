@@ -253,7 +253,7 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 	if err != nil && err != redis.Nil {
 		return false, err
 	}
-	if n, err := strconv.Atoi(format); format != "" && (err != nil || n < previousFormat || n > flowFormat) {
+	if format != "" && !knownFormat(format) {
 		of, advice := formatAdvice(format)
 		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name,
 			Text: fmt.Sprintf("the queue has %s; it was not checked", of), Advice: advice})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,12 +29,18 @@ const (
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
 // Scripts raise previousFormat to it; see lua/_format.lua. A queue with a flow has flowFormat, so that programs that do
-// not know flows refuse it instead of ignoring its limits.
+// not know flows, or no turns of keys, refuse it instead of ignoring its limits. No version was released that wrote 12.
 const (
 	layoutFormat   = 11
 	previousFormat = 10
-	flowFormat     = 12
+	flowFormat     = 13
 )
+
+// knownFormat reports whether this version reads queues of a format.
+func knownFormat(format string) bool {
+	return slices.Contains([]string{strconv.Itoa(previousFormat), strconv.Itoa(layoutFormat), strconv.Itoa(flowFormat)},
+		format)
+}
 
 // packAfter is how far ahead a message is due at least to be packed. It is less than an hour, a common delay.
 const packAfter = 59 * time.Minute
@@ -295,11 +302,8 @@ func (s *Store) formatError(ctx context.Context, queue string) error {
 		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it "+
 			"failed: %w; %w", queue, err, store.ErrUnsupported)
 	}
-	newest := layoutFormat
-	if s.scripts["claim"].flow != nil {
-		newest = flowFormat
-	}
-	if n, err := strconv.Atoi(cmd.Val()); err == nil && n >= previousFormat && n <= newest {
+	flows := s.scripts["claim"].flow != nil
+	if knownFormat(cmd.Val()) && (flows || cmd.Val() != strconv.Itoa(flowFormat)) {
 		return fmt.Errorf("limits of queue %q were set and removed again and again during the call, which changed "+
 			"nothing: try again: %w", queue, store.ErrUnavailable)
 	}
@@ -311,12 +315,12 @@ func (s *Store) formatError(ctx context.Context, queue string) error {
 func formatAdvice(format string) (of, advice string) {
 	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with "+
 		"this one (later import)"
-	if n, err := strconv.Atoi(format); err == nil && n < previousFormat {
+	if n, err := strconv.Atoi(format); err == nil && n < flowFormat {
 		version, advice = "an older", "export the queue with that version (later export), delete it with "+
 			"that version, and import it with this one (later import)"
 	}
-	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d to %d", format, version,
-		previousFormat, flowFormat), advice
+	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d, %d and %d", format, version,
+		previousFormat, layoutFormat, flowFormat), advice
 }
 
 // runRegistered executes a call that may create the queue, and registers the queue's name first. flag is the index in
