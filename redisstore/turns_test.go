@@ -141,6 +141,19 @@ func TestEntriesOfMessagesThatHaveGoneAreDroppedInSteps(t *testing.T) {
 	q.empty()
 }
 
+// While other keys wait, a key that does not wait has a state only for its slots and its rate.
+func TestKeysWithoutARateLeaveNoStates(t *testing.T) {
+	q := newLimitedQueue(t, "no states", store.Flow{Fair: true})
+	q.sendMany(50, "old")
+	for i := range 20 {
+		q.sendMany(1, fmt.Sprint("new", i))
+		q.ack(claim(t, q.s, q.queue, 2, time.Minute).Messages)
+		if states, forgotten := q.entries("key_states"), q.entries("forget"); states+forgotten != 0 {
+			t.Fatalf("%d states are kept, %d are looked at later", states, forgotten)
+		}
+	}
+}
+
 func TestStatesOfKeysAreForgotten(t *testing.T) {
 	limits := store.KeyFlow{Concurrency: 3, Rate: store.Rate{N: 1, Per: time.Minute, Burst: 2}, Weight: 3}
 	q := newLimitedQueue(t, "forgotten", store.Flow{Concurrency: 8, Key: limits})
