@@ -111,19 +111,18 @@ func (q *limitedQueue) empty() {
 	}
 }
 
-// Scripts that take messages out of the queue leave their entries in the lanes.
+// A purge of ready messages leaves their entries in the lanes.
 func TestEntriesOfMessagesThatHaveGoneAreDroppedInSteps(t *testing.T) {
 	q := newLimitedQueue(t, "stale", store.Flow{Fair: true})
 	q.sendMany(700, "a", "b")
 	for q.sortReady().Unsorted {
 	}
 	for i := range 695 {
-		var ids []string
 		for _, key := range []string{"a", "b"} {
-			ids = append(ids, fmt.Sprintf("%s%03d", key, i))
+			id := fmt.Sprintf("%s%03d", key, i)
+			q.ok(q.rdb.ZRem(t.Context(), q.key("due"), id).Err())
+			q.ok(q.rdb.HDel(t.Context(), q.key("messages"), id).Err())
 		}
-		_, err := q.s.Cancel(t.Context(), q.queue, store.CancelRequest{IDs: ids})
-		q.ok(err)
 	}
 	left, taken := q.entries("lanes"), 0
 	if left != 1400 {
@@ -262,4 +261,51 @@ func TestMissingMessagesDoNotStopTheTurns(t *testing.T) {
 		}
 	}
 	t.Error("a3 does not start")
+}
+
+// A full key drops the entries of messages that are replaced, rescheduled or cancelled, and does not wait without any.
+func TestFullKeysDropTheEntriesOfChangedMessages(t *testing.T) {
+	q := newLimitedQueue(t, "full dropped", store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+	q.sendKeyed("a", store.Due{}, "a0")
+	held := q.claim(1, "a0")
+	replace := store.Outgoing{Message: store.Message{ID: "a2", Key: "a"}}
+	replace.OnDuplicate.Mode = store.DuplicateReplace
+	state := func(want int64) {
+		t.Helper()
+		keys, err := q.s.Keys(t.Context(), q.queue, store.KeysRequest{Limit: 10})
+		q.ok(err)
+		var waiting int64
+		for _, k := range keys {
+			waiting += k.Waiting
+		}
+		if n, c := q.entries("lanes"), q.flow().Keys; n != want || waiting != want || c.Waiting != min(want, 1) {
+			t.Fatalf("%d entries, %d messages wait, %+v; want %d", n, waiting, c, want)
+		}
+	}
+	for range 500 {
+		q.advance(time.Millisecond)
+		_, err := q.s.Send(t.Context(), q.queue, []store.Outgoing{replace})
+		q.ok(err)
+		q.sortReady()
+	}
+	state(1)
+	q.sendKeyed("a", store.Due{}, "a3", "a4")
+	q.sortReady()
+	state(3)
+	_, err := q.s.Reschedule(t.Context(), q.queue, []string{"a2", "a2", "none"}, store.Due{Delay: time.Hour})
+	q.ok(err)
+	state(2)
+	_, err = q.s.Cancel(t.Context(), q.queue, store.CancelRequest{IDs: []string{"a3", "a3"}})
+	q.ok(err)
+	state(1)
+	infos, err := q.s.Get(t.Context(), q.queue, []string{"a4"})
+	q.ok(err)
+	_, err = q.s.Remove(t.Context(), q.queue, []store.Info{*infos[0]})
+	q.ok(err)
+	state(0)
+	q.ok(q.settle(held[0], store.Ack))
+	q.advance(time.Hour)
+	held = q.claim(1, "a2")
+	q.ok(q.settle(held[0], store.Ack))
+	q.empty()
 }

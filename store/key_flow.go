@@ -31,7 +31,8 @@ type KeyOverride struct {
 	Weight      *int
 }
 
-// KeyCounts counts the keys that wait in a Fair queue: they have ready messages that claims have sorted.
+// KeyCounts counts the keys that wait in a Fair queue: they have ready messages that claims have sorted. In Redis, keys
+// are also counted until their next turn if a purge of ready messages has removed all of them.
 type KeyCounts struct {
 	Waiting int64 // all that wait
 	Full    int64 // of them, the keys that wait for one of their slots

@@ -14,7 +14,7 @@
 --@include session
 --@include reply_states
 --@flow
---@include sorted
+--@include leave_lanes
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -28,9 +28,16 @@ local records = redis.call('HMGET', RECORDS, unpack(ARGV, 4))
 if keep then redis.call('ZCARD', DEDUP) end
 local buckets, changes = open_buckets(packed), new_record_changes()
 local states, deleted, due_removed, dead_removed, windows, seen, bytes = {}, {}, {}, {}, {}, {}, 0
+--@flow
+local lanes = leave_lanes()
+--@end
 for i = 1, #ARGV - 3 do
   local id = ARGV[i + 3]
   if keep then bytes = bytes + redis.call('HSTRLEN', MESSAGES, id) end
+--@flow
+  local sorted = due[i] and tonumber(due[i]) >= SORTED
+  if sorted then bytes = bytes + redis.call('HSTRLEN', MESSAGES, id) end
+--@end
   if i > 1 and bytes + buckets.searched > MAX_READ then break end
   local state = ''
   if not seen[id] and redis.call('HEXISTS', MESSAGES, id) == 1 then
@@ -50,6 +57,7 @@ for i = 1, #ARGV - 3 do
 --@end
 --@flow
       state = due_in(due[i]) > now and 'scheduled' or 'ready'
+      if sorted then lanes.add(id, due[i], redis.call('HGET', MESSAGES, id)) end
 --@end
       due_removed[#due_removed + 1] = id
     elseif dead[i] then
@@ -75,6 +83,9 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
+--@flow
+lanes.write(now)
+--@end
 buckets.write()
 write('ZREM', DEAD, dead_removed)
 write('ZADD', DEDUP, windows)

@@ -32,7 +32,7 @@
 --@include groups
 --@include once
 --@flow
---@include sorted
+--@include leave_lanes
 --@end
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
@@ -100,6 +100,9 @@ local function if_unchanged(letter, expected, before, record, value)
   return actual == expected and 'r' or 'c'
 end
 
+--@flow
+local lanes = leave_lanes()
+--@end
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
 local bytes = 0
@@ -125,6 +128,9 @@ for i, id in ipairs(ids) do
     if ARGV[a + 7] ~= '' then once.add(i, ARGV[a + 8], at, id) end
     values[#values + 1] = id
     values[#values + 1] = envelope
+--@flow
+    lanes.add(id, due[i], value)
+--@end
     if b then
       buckets.remove_line(b, before, id)
       b.replaced = true -- the line may return to it, and then the number of its lines is as it was
@@ -165,6 +171,9 @@ if anyone then notify(first, now) end
 buckets.write()
 write('HSET', MESSAGES, values)
 write('ZADD', DUE, z)
+--@flow
+lanes.write(now)
+--@end
 write('ZADD', GROUPS, grouped)
 write('ZREM', GROUPS, ungrouped)
 changes.write()

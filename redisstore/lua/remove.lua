@@ -13,7 +13,7 @@
 --@include session
 --@include reply_positions
 --@flow
---@include sorted
+--@include leave_lanes
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -36,6 +36,9 @@ local function same(score, text)
 --@end
 end
 
+--@flow
+local lanes = leave_lanes()
+--@end
 local left, deleted, due_removed, dead_removed = {}, {}, {}, {}
 for i, id in ipairs(ids) do
   local a = 5 * i - 2
@@ -48,6 +51,9 @@ for i, id in ipairs(ids) do
     and (records[i] or '') == ARGV[a + 4] then
     deleted[#deleted + 1] = id
     if due[i] then due_removed[#due_removed + 1] = id end
+--@flow
+    lanes.add(id, due[i], stored)
+--@end
     if dead[i] then dead_removed[#dead_removed + 1] = id end
     if at then buckets.remove_line(b, at, id) end
     local epoch, _, _, refcount = parse_record(records[i])
@@ -61,6 +67,9 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_positions(left)) end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
+--@flow
+lanes.write(now)
+--@end
 write('ZREM', DEAD, dead_removed)
 buckets.write()
 changes.write()

@@ -14,6 +14,9 @@
 --@include buckets
 --@include session
 --@include reply_states
+--@flow
+--@include leave_lanes
+--@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
@@ -26,8 +29,19 @@ local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local buckets = open_buckets(packed)
 local states, moved, removed_ids = {}, {}, {}
+--@flow
+local lanes, bytes = leave_lanes(), 0
+--@end
 for i, id in ipairs(ids) do
+--@plain
   if buckets.searched > MAX_READ then break end
+--@end
+--@flow
+  local sorted = due[i] and tonumber(due[i]) >= SORTED
+  if sorted then bytes = bytes + redis.call('HSTRLEN', MESSAGES, id) end
+  if i > 1 and buckets.searched + bytes > MAX_READ then break end
+  if sorted then lanes.add(id, due[i], redis.call('HGET', MESSAGES, id)) end
+--@end
   local packed_at, b
   if buckets.packed > 0 and not due[i] and not dead[i] then packed_at, b = buckets.find(id) end
   if due[i] or packed_at or removed_ids[id] then
@@ -50,6 +64,9 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 if #moved > 0 then
   if anyone then notify(at, now) end
   redis.call('ZADD', DUE, unpack(moved))
+--@flow
+  lanes.write(now)
+--@end
   buckets.write()
 end
 return states
