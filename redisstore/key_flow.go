@@ -81,7 +81,7 @@ func parseNumber(text string) int64 {
 	return n
 }
 
-// Keys implements store.Store. A page takes several calls if most of its keys have no messages any more.
+// Keys implements store.Store. It takes several calls only if many keys have no messages any more, none of a page.
 func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -100,15 +100,11 @@ func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) (
 		at = "[" + req.After + "\x01" // entries of a key have a zero byte behind it
 	}
 	var page []store.KeyState
-	for left := req.Limit; ; {
-		keys, next, err := s.readKeys(ctx, queue, "waiting", at, left)
+	for {
+		keys, next, err := s.readKeys(ctx, queue, "waiting", at, req.Limit)
 		page = append(page, keys...)
-		for _, k := range keys {
-			if k.Key != "" {
-				left--
-			}
-		}
-		if at = next; err != nil || at == "" || left <= 0 {
+		named := len(page) > 0 && page[len(page)-1].Key != "" // a page that ends without a key would be the last
+		if at = next; err != nil || at == "" || named {
 			return page, err
 		}
 	}

@@ -72,6 +72,7 @@ var luaConstants = map[string]string{
 	"MAX_KEY_FLOWS":       strconv.Itoa(store.MaxKeyFlows),
 	"MAX_KEYS_LOOKED":     "5000",    // entries of lanes that one call looks at to count them, about
 	"MAX_LANE_LOOKED":     "100",     // of these, of each key
+	"MAX_KEYS_READ":       "1000",    // keys that one call looks at, also if they have no messages any more
 	"MAX_PROMOTED":        "400",     // messages of overdue buckets that a claim promotes, about
 	"CLAIM_BYTES":         "1310720", // of messages that a claim returns
 	"RECORD_BYTES":        "262144",  // of records of these messages, about

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -308,4 +309,34 @@ func TestFullKeysDropTheEntriesOfChangedMessages(t *testing.T) {
 	held = q.claim(1, "a2")
 	q.ok(q.settle(held[0], store.Ack))
 	q.empty()
+}
+
+// A page of keys is read in a bounded number of calls, although most keys have no messages any more.
+func TestKeysWithoutMessagesCostFewCalls(t *testing.T) {
+	q := newLimitedQueue(t, "keys without", store.Flow{Fair: true})
+	var keys []string
+	for i := range 600 {
+		keys = append(keys, fmt.Sprintf("k%03d", i))
+	}
+	q.sendMany(1, keys...)
+	q.send("plain")
+	for q.sortReady().Unsorted {
+	}
+	for range 2 {
+		_, err := q.s.Purge(t.Context(), q.queue, store.Selection{State: store.StateReady})
+		q.ok(err)
+	}
+	q.advance(time.Millisecond)
+	q.sendKeyed("k599", store.Due{}, "last")
+	q.send("plain")
+	q.sortReady()
+	page, next, err := q.s.readKeys(t.Context(), q.queue, "waiting", "-", 1)
+	q.ok(err)
+	if len(page) != 2 || page[0].Key != "" || page[1].Key != "k599" {
+		t.Errorf("the first call returns %+v, and to go on at %q", page, next)
+	}
+	whole, err := q.s.Keys(t.Context(), q.queue, store.KeysRequest{Limit: 1})
+	if q.ok(err); !slices.EqualFunc(whole, page, func(a, b store.KeyState) bool { return a.Key == b.Key }) {
+		t.Errorf("the page is %+v", whole)
+	}
 }

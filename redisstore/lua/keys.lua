@@ -65,7 +65,7 @@ if ARGV[1] == 'given' then
   return { now_us, limits, '', rows }
 end
 local at, most, keys = ARGV[2], tonumber(ARGV[3]), 0
-while #rows < most + (rows[1] and rows[1][1] == '' and 1 or 0) and looked < MAX_KEYS_LOOKED and keys < 2 * most do
+while #rows < most + (rows[1] and rows[1][1] == '' and 1 or 0) and looked < MAX_KEYS_LOOKED and keys < MAX_KEYS_READ do
   local entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
   if not entry then return { now_us, limits, '', rows } end
   local key = string.match(entry, '^[^%z]*')
