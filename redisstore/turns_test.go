@@ -340,3 +340,15 @@ func TestKeysWithoutMessagesCostFewCalls(t *testing.T) {
 		t.Errorf("the page is %+v", whole)
 	}
 }
+
+// Lanes are in order of digits, which have no sign. Packages in front of a store refuse such a due time.
+func TestTurnsTakeMessagesFromBefore1970(t *testing.T) {
+	q := newLimitedQueue(t, "old", store.Flow{Fair: true})
+	old := store.Outgoing{Message: store.Message{ID: "old", Key: "k"}, Due: store.Due{At: time.UnixMilli(-5000)}}
+	_, err := q.s.Send(t.Context(), q.queue, []store.Outgoing{{Message: store.Message{ID: "new", Key: "k"}}, old})
+	q.ok(err)
+	c, err := q.s.Claim(t.Context(), q.queue, store.ClaimRequest{Max: 5, Lease: time.Minute})
+	if err != nil || len(c.Messages) != 2 || c.Messages[0].ID != "old" {
+		t.Errorf("claimed %+v, %v", c.Messages, err)
+	}
+}

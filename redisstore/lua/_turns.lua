@@ -10,8 +10,8 @@ local function sort_ready(limits, places, ids, dues, values)
   local due, score, digits
   for i, id in ipairs(ids) do
     local name = key_of(values[i])
-    if dues[i] ~= due then
-      due = dues[i]
+    if math.max(dues[i], 0) ~= due then
+      due = math.max(dues[i], 0) -- a lane has digits, no sign
       score, digits = string.format('%.0f', due + SORTED), string.format('%014.0f', due)
     end
     scores[2 * i - 1], scores[2 * i] = score, id
