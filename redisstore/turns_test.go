@@ -352,3 +352,25 @@ func TestTurnsTakeMessagesFromBefore1970(t *testing.T) {
 		t.Errorf("claimed %+v, %v", c.Messages, err)
 	}
 }
+
+// A purge of so many leased messages that they count no more frees the slots of keys, and keeps their rates.
+func TestKeysKeepTheirRatesInALargePurge(t *testing.T) {
+	rate := store.Rate{N: 2400, Per: time.Hour, Burst: 2400}
+	q := newLimitedQueue(t, "large purge", store.Flow{Key: store.KeyFlow{Rate: rate, Concurrency: 2400}})
+	q.sendMany(2400, "a")
+	for n := 0; n < 2400; {
+		n += len(claim(t, q.s, q.queue, 500, time.Hour).Messages)
+	}
+	_, err := q.s.Purge(t.Context(), q.queue, store.Selection{})
+	q.ok(err)
+	q.leased(0)
+	q.sendKeyed("a", store.Due{}, "last")
+	q.claim(1)
+	if found := q.issues(false); len(found) > 0 {
+		t.Errorf("issues: %q", found)
+	}
+	q.advance(2 * time.Second)
+	held := q.claim(1, "last")
+	q.ok(q.settle(held[0], store.Ack))
+	q.empty()
+}

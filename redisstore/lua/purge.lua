@@ -83,12 +83,20 @@ local function read_waiting_keys()
   return all
 end
 
--- forget_keys ends the wait of all keys. Their rates and slots remain, unless the leases of counted messages have gone.
--- If too many keys wait, claims find that they have no messages.
-local function forget_keys(waiting, leases_gone)
+-- forget_keys ends the wait of all keys. Their rates and slots remain. states are nil unless the leases of counted
+-- messages have gone: then all slots are free, and rates remain if there are not too many states. If too many keys
+-- wait, claims find that they have no messages.
+local function forget_keys(waiting, states)
   redis.call('UNLINK', LANES)
-  if leases_gone then
+  if states then
     redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
+    local z = {}
+    for i = 1, #states, 2 do
+      states[i + 1] = '0' .. (string.match(states[i + 1], '\t.*') or '')
+      z[i], z[i + 1] = now, states[i]
+    end
+    write('HSET', KEY_STATES, states)
+    write('ZADD', FORGET, z)
   elseif waiting then
     local z = {}
     for i, name in ipairs(waiting) do z[2 * i - 1], z[2 * i] = now, name end
@@ -105,7 +113,10 @@ if state == '' then
 --@flow
   local counted = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
   local kept, deadlines, tombstones, total = cancel_leased()
-  local waiting = read_waiting_keys()
+  local waiting, states = read_waiting_keys(), nil
+  if total < counted then
+    states = redis.call('HLEN', KEY_STATES) <= MAX_PURGED_KEYS and redis.call('HGETALL', KEY_STATES) or {}
+  end
 --@end
   record_reply(reply)
   redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS,
@@ -115,7 +126,7 @@ if state == '' then
   write('ZADD', LEASE_DEADLINES, deadlines)
   write('HSET', RECORDS, tombstones)
   redis.call('HSET', META, 'flow_leased', total)
-  forget_keys(waiting, total < counted)
+  forget_keys(waiting, states)
 --@end
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
