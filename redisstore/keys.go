@@ -7,7 +7,7 @@ import (
 )
 
 // The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// receives all fifteen in this order; lua/_keys.lua names them.
+// receives all fifteen in this order, and the flow rendering seven more; lua/_keys.lua names them.
 //
 //	due              zset  id → due ms                      scheduled and ready messages, except packed ones
 //	messages         hash  id → envelope                    every live message; see stripPrefix

@@ -1,11 +1,12 @@
 --@include lanes
 --@include sorted
 -- A change of a queue's limits may concern any number of messages and keys. Then it leaves a mark, and finish_flow.lua
--- does the rest in bounded steps. So do claims, in case the process that made the change has died.
+-- does the rest in bounded steps. Claims go on with the first two, in case the process that made the change has died.
 --   flow_unsorting of META    the queue has no turns any more, but sorted messages
 --   OLD_RESTS                 keys that rested under the former limits
 --   flow_end_rates of META    the keys have no rate any more, but times of their next starts, which a later rate must
---                             not obey: the cursor of an HSCAN of KEY_STATES. They matter to no claim.
+--                             not obey: the cursor of an HSCAN of KEY_STATES. They matter to no claim; the
+--                             next change of the limits goes on.
 
 -- read_flow_change reads the keys that the functions below use.
 local function read_flow_change()

@@ -1,10 +1,11 @@
--- The keys of a queue, the same fifteen in every script; see keys.go.
 --@plain
+-- The keys of a queue, the same fifteen in every script; see keys.go.
 local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS)
 --@end
 --@flow
--- Seven more follow; see _lanes.lua.
+-- The keys of a queue, the same in every script for flows; see keys.go. The seven from LANES on are those of turns; see
+-- _lanes.lua.
 local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS, LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS =
   unpack(KEYS)
