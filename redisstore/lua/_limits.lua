@@ -39,12 +39,13 @@ end
 -- _lanes.lua.
 local function read_limits(now_us)
   local read = redis.call('HMGET', META, 'flow_since', 'flow_concurrency', 'flow_leased', 'flow_n', 'flow_per_us',
-    'flow_burst', 'flow_next_us', 'flow_rem', 'flow_keyed', 'flow_pass', 'flow_key_concurrency', 'flow_key_n',
-    'flow_key_per_us', 'flow_key_burst', 'flow_key_weight')
+    'flow_burst', 'flow_next_us', 'flow_rem', 'flow_keyed')
   local limits = { since = read[1], leased = tonumber(read[3] or '') or 0, now_us = now_us }
   set_limits(limits, read[2], unpack(read, 4, 8))
   if read[9] then
-    limits.keyed, limits.pass, limits.each_key = read[9], tonumber(read[10] or '') or 0, { unpack(read, 11, 15) }
+    local keys = redis.call('HMGET', META, 'flow_pass', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
+      'flow_key_burst', 'flow_key_weight')
+    limits.keyed, limits.pass, limits.each_key = read[9], tonumber(keys[1] or '') or 0, { unpack(keys, 2, 6) }
   end
   return limits
 end

@@ -11,6 +11,7 @@ local function open_leases(now, changes)
   leases.freed = 0 -- messages that have left leases that count
   leases.freed_keys = {} -- those of each key that have left leases that count for keys
   local heads = read_heads()
+  leases.heads = heads
 --@end
 
   local function token_of(id, epoch)

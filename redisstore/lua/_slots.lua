@@ -60,9 +60,10 @@ local function first_turn(now)
 end
 
 -- next_ready returns when the first message may start, as far as its key is concerned, or the first bucket starts; nil
--- for none.
-local function next_ready(packed, keyed, now)
-  if not keyed and redis.call('HEXISTS', META, 'flow_unsorting') == 1 then return now end -- see _flow_change.lua
+-- for none. unsorting is the field of META, nil if it has to be read.
+local function next_ready(packed, keyed, now, unsorting)
+  if not keyed and unsorting == nil then unsorting = redis.call('HEXISTS', META, 'flow_unsorting') == 1 end
+  if not keyed and unsorting then return now end -- see _flow_change.lua
   local first = first_ready(packed)
   if not keyed then return first end
   if first and first >= SORTED then first = nil end
@@ -70,12 +71,15 @@ local function next_ready(packed, keyed, now)
   return first and sorted and math.min(first, sorted) or first or sorted
 end
 
--- read_slots reads the keys that free_slots uses, before the first write of its script.
-local function read_slots()
+-- read_slots reads the keys that free_slots uses, before the first write of its script. heads are as read_heads returns
+-- them, if they have been read.
+local function read_slots(heads)
   redis.call('ZCARD', DUE)
   redis.call('ZCARD', BUCKET_STARTS)
   redis.call('ZCARD', WAKE)
-  if redis.call('HGET', META, 'flow_keyed') then read_sets() end
+  local keyed
+  if heads then keyed = heads[2] else keyed = redis.call('HGET', META, 'flow_keyed') end
+  if keyed then read_sets() end
 end
 
 -- free_slots counts n messages down that have left leases that count, and those of each key that have left leases that
@@ -83,8 +87,8 @@ end
 -- claim it. It is the last step of a script.
 local function free_slots(n, now, of_keys)
   if n == 0 then return end
-  local concurrency, leased, paused, packed, keyed = unpack(redis.call('HMGET', META, 'flow_concurrency', 'flow_leased',
-    'paused', 'packed_messages', 'flow_keyed'))
+  local concurrency, leased, paused, packed, keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_concurrency',
+    'flow_leased', 'paused', 'packed_messages', 'flow_keyed', 'flow_unsorting'))
   leased = tonumber(leased or '') or 0
   local left = math.max(0, leased - n)
   redis.call('HSET', META, 'flow_leased', left)
@@ -95,6 +99,6 @@ local function free_slots(n, now, of_keys)
   end
   concurrency = tonumber(concurrency or '') or math.huge
   if paused or left >= concurrency or leased < concurrency and not any_key then return end
-  local at = next_ready(packed, keyed, now)
+  local at = next_ready(packed, keyed, now, unsorting)
   if at then notify(at, now) end
 end

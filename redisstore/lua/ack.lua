@@ -143,8 +143,8 @@ local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled or foll
 local changes, successors, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
 --@flow
-read_slots()
 local freed, of_keys, heads = 0, {}, read_heads()
+read_slots(heads)
 --@end
 local pair_count = tonumber(ARGV[3])
 local grouped = pair_count > 0 and string.byte(ARGV[stop]) == 103 and {} -- 103 is "g"

@@ -98,7 +98,7 @@ end
 use(1)
 if grouped[1] then redis.call('ZCARD', GROUPS) end
 --@flow
-read_slots()
+read_slots(leases.heads)
 --@end
 local any_successor = successors.read()
 if acked[1] or any_successor then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end

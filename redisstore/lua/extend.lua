@@ -60,11 +60,11 @@ local count = redis.call('HLEN', RECORDS)
 local any_cancelled = count > 0 and read_refs() ~= 0
 local looked = 0 -- at messages; messages of a lease that is taken apart count several times
 redis.call('HLEN', LEASES)
---@flow
-read_slots()
---@end
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
+--@flow
+read_slots(leases.heads)
+--@end
 local reply, extended, new_lost = {}, {}, {}
 for a = 3, #ARGV, 2 do
   if looked >= MAX_LOOKED or #reply == done then break end

@@ -37,12 +37,12 @@ if previous then return decode_states(previous) end
 if not is_met(KEYS[QUEUE_KEYS + 1], ARGV[3], ARGV[4]) then return refuse(ARGV[1], ARGV[2], now, format) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
---@flow
-read_slots()
---@end
 redis.call('HLEN', RECORDS)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
+--@flow
+read_slots(leases.heads)
+--@end
 local states, due, dead, first = {}, {}, {}, nil
 
 for a = 5, #ARGV, 7 do
