@@ -167,8 +167,7 @@ local function find_ready(meta, now, max, bound)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
 --@flow
-  local keyed, unsorting, claimed_us = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_unsorting',
-    'flow_claimed_us'))
+  local keyed, unsorting, claimed_us = unpack(meta, 9, 11)
   if keyed then
     read_sets()
     redis.call('ZCARD', DEAD)

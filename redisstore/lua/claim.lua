@@ -102,7 +102,12 @@ local function repeated_claim(text, now, now_us)
 end
 
 local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
+--@plain
   'dead_max_age_ms', 'dead_max_count', 'repeats_until')
+--@end
+--@flow
+  'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us')
+--@end
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
