@@ -211,8 +211,9 @@ type Store interface {
 	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
 	// it to Burst of its intervals from now if that is earlier. All this holds for the rate of each key too.
 	//
-	// A Flow that is not Fair removes all overrides of keys. Leases from before the queue was Fair, or from before it
-	// was not Fair in between, do not count for their keys.
+	// A Flow that is not Fair removes all overrides of keys, and makes sorted messages plain ones, in bounded steps. If
+	// ctx ends before the last step, SetFlow returns its cause, and claims go on with the steps. Leases from before the
+	// queue was Fair, or from before it was not Fair in between, do not count for their keys.
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
 
 	// SetKeyFlow sets an override for one key of a Fair queue; the zero KeyOverride removes it. It returns the error of
