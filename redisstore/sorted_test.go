@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const sortedScore = 1 << 50
+const sortedScore float64 = 1 << 50
 
 func (q *limitedQueue) key(name string) string { return q.s.keys.key(q.queue, name) }
 
@@ -47,7 +47,7 @@ func (q *limitedQueue) sort(key string, ids ...string) {
 // sorted returns how many messages are sorted.
 func (q *limitedQueue) sorted() int64 {
 	q.Helper()
-	n, err := q.rdb.ZCount(q.Context(), q.key("due"), fmt.Sprint(sortedScore), "+inf").Result()
+	n, err := q.rdb.ZCount(q.Context(), q.key("due"), fmt.Sprintf("%.0f", sortedScore), "+inf").Result()
 	q.ok(err)
 	return n
 }
