@@ -62,6 +62,8 @@ func TestWorkersKeepTheLimitsOfKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if took := time.Since(begin); calls != keys*each || took > each*10*time.Millisecond+50*time.Millisecond {
 			t.Errorf("%d calls of handlers in %v, want %d in %v", calls, took, keys*each, each*10*time.Millisecond)
 		}
@@ -103,6 +105,8 @@ func TestWorkersStartAtTheRateOfAKey(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		for key, want := range map[string]time.Duration{"a": 100 * time.Millisecond, "b": 100 * time.Millisecond, "": 0} {
 			if len(at[key]) != 3 {
 				t.Errorf("%d messages of key %q", len(at[key]), key)
@@ -193,9 +197,11 @@ func TestWorkerWithoutAFreeHandlerSortsMessages(t *testing.T) {
 		w.Handle("mail", func(context.Context, *Message) error { <-hold; return nil })
 		go w.Run(t.Context())
 		synctest.Wait()
+		s.mu.Lock()
 		if s.ahead != 9 || s.left != 0 {
 			t.Errorf("%d claims without a free handler, %d left; want 9 and none", s.ahead, s.left)
 		}
+		s.mu.Unlock()
 		close(hold)
 		synctest.Wait()
 		if stats, err := q.Stats(t.Context()); err != nil || stats.Ready+stats.Leased > 0 {
@@ -220,9 +226,11 @@ func TestWorkerHeldBackSortsMessages(t *testing.T) {
 		w.Handle("mail", func(context.Context, *Message) error { return nil })
 		go w.Run(t.Context())
 		synctest.Wait()
+		s.mu.Lock()
 		if s.left != 0 {
 			t.Errorf("%d claims are left to sort", s.left)
 		}
+		s.mu.Unlock()
 		wantCounts(t, q, 0, 2, 0, 0)
 	})
 }

@@ -210,7 +210,7 @@ func exercised(t *testing.T) samples {
 	p := start(t, "file://"+t.TempDir(), metrics.Config{})
 	p.send("mail", 0)
 	p.work("mail", nil)
-	if err := p.client.Queue("limited").SetFlow(t.Context(), later.Flow{Concurrency: 1}); err != nil {
+	if err := p.client.Queue("limited").SetFlow(t.Context(), later.Flow{Fair: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.metrics.Observe(later.Event{Kind: later.EventSent, Queue: "mail", Schedule: "nightly"})
