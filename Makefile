@@ -18,9 +18,9 @@ MODULES = $(filter-out ./internal/tools, \
 # checks its invariants too. The other tests run the same code with it, and make long runs these as well.
 PLAIN_TESTS = BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
 	ConformanceOfAShared|ConformanceOverTLS|DamageIsFound|ForgettingWalks|ForwarderKilled|FullTmpfs|$\
-	Histogram(After|Equals|Reads)|InspectOf|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
+	Histogram(After|Equals|Reads)|InspectOf|NoHistoryExceeds|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
 	PurgeMakesRoom|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
-	ServeWithBad|StateMachine|TopicKeeps|UsedUpReserve|WrongCounts
+	ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -373,4 +374,24 @@ func TestKeysKeepTheirRatesInALargePurge(t *testing.T) {
 	held := q.claim(1, "last")
 	q.ok(q.settle(held[0], store.Ack))
 	q.empty()
+}
+
+func TestOverridesOfAQueueAreLimited(t *testing.T) {
+	q := newLimitedQueue(t, "overrides", store.Flow{Fair: true})
+	var fields []any
+	for i := range store.MaxKeyFlows - 1 {
+		fields = append(fields, i, "\t\t\t\t2")
+	}
+	q.ok(q.rdb.HSet(t.Context(), q.key("key_flows"), fields...).Err())
+	weight := 3
+	set := func(key string) error {
+		return q.s.SetKeyFlow(t.Context(), q.queue, key, store.KeyOverride{Weight: &weight})
+	}
+	q.ok(set("last"))
+	if err := set("more"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("one override too many: %v", err)
+	}
+	q.ok(set("7")) // a key that has one
+	q.ok(q.s.SetKeyFlow(t.Context(), q.queue, "7", store.KeyOverride{}))
+	q.ok(set("more"))
 }

@@ -23,6 +23,7 @@ func TestWhatDoesNotExistIsNotFound(t *testing.T) {
 		"editMessage": `{"in": "1h"}`, "rescheduleGroup": `{"in": "1h"}`, "moveSeries": `{"until": "2100-01-01T00:00:00Z"}`,
 		"purgeQueue": `{"all": true}`, "startBulkChange": `{"filter": {"state": "dead"}, "action": "replay"}`,
 		"rewindTopic":      `{"queue": "none", "from": "2000-01-01T00:00:00Z"}`,
+		"setKeyFlow":       `{"weight": 2}`,
 		"backfillSchedule": `{"from": "2000-01-01T00:00:00Z", "to": "2000-01-02T00:00:00Z"}`,
 	}
 	n := 0
