@@ -63,6 +63,7 @@ var worstByQueue = []worstCase{
 		return w.checks()
 	}},
 	{"recount", "many leased", func(w *worst) func() {
+		w.ok(w.s.SetFlow(w.Context(), w.queue, wideFlow, nil))
 		w.leases(w.many)
 		return w.checks()
 	}},
