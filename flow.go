@@ -97,9 +97,9 @@ func (q *Queue) SetKeyFlow(ctx context.Context, key string, o KeyOverride) error
 	return q.client.store.SetKeyFlow(ctx, q.name, key, o)
 }
 
-// Keys returns keys of the queue with their limits and what they wait for, in the order of their bytes: these that wait,
-// or the ones that the request names. A Limit of 0 is the largest, 500. It returns none if keys of the queue have no
-// limits and take no turns. A key waits from the claim on that finds its first message ready.
+// Keys returns keys of the queue with their limits and what they wait for, in the order of their bytes: these that
+// wait, or the ones that the request names. A Limit of 0 is the largest, 500. It returns none if keys of the queue have
+// no limits and take no turns. A key waits from the claim on that finds its first message ready.
 func (q *Queue) Keys(ctx context.Context, req KeysRequest) ([]KeyState, error) {
 	req.Limit = cmp.Or(req.Limit, store.MaxKeysPage)
 	if err := req.Check(); err != nil {

@@ -107,7 +107,8 @@ func TestWorkersStartAtTheRateOfAKey(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		for key, want := range map[string]time.Duration{"a": 100 * time.Millisecond, "b": 100 * time.Millisecond, "": 0} {
+		const tenth = 100 * time.Millisecond
+		for key, want := range map[string]time.Duration{"a": tenth, "b": tenth, "": 0} {
 			if len(at[key]) != 3 {
 				t.Errorf("%d messages of key %q", len(at[key]), key)
 			}

@@ -90,8 +90,9 @@ func (q *asynqQueue) Work(ctx context.Context, handlers int, handle func(payload
 	return nil
 }
 
-// limitStarts limits the starts as asynq's example of a rate limit does, https://github.com/hibiken/asynq/wiki/Rate-Limiting:
-// the handler asks a limiter of this process and fails, and the task is tried again in 0 to 9 s.
+// limitStarts limits the starts as asynq's example of a rate limit does,
+// https://github.com/hibiken/asynq/wiki/Rate-Limiting: the handler asks a limiter of this process and fails, and the
+// task is tried again in 0 to 9 s.
 func (q *asynqQueue) limitStarts(_ context.Context, l *startLimit) error {
 	q.limit = l
 	return nil

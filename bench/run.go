@@ -60,7 +60,8 @@ func fullPlan() plan {
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
 		Small: []int{30, 24 * 60, spreadMinutes}, Lives: []int{200, 2000}, Workers: []int{64},
-		Limits: []int{1, limitRate}, Limit: 5 * time.Second, Helds: []int{10, 100}, Held: 100, HeldFor: 20 * time.Second,
+		Limits: []int{1, limitRate}, Limit: 5 * time.Second,
+		Helds: []int{10, 100}, Held: 100, HeldFor: 20 * time.Second,
 		Keys: []int{0, withoutKeys, 20, 1000, 100_000}, Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000},
 		Instructions: 1000,
 	}

@@ -62,6 +62,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 	}
 	c.More = next <= t.micros || bounded || len(c.Dropped) == store.MaxBatch
 	q.wake = q.wake || c.More
+	c.More = c.More || c.Unsorted
 	return c, err
 }
 
@@ -72,8 +73,8 @@ func later(t, u time.Time) time.Time {
 	return t
 }
 
-// readDue reads messages in order of due time. It returns how many are to be delivered, and reports whether it reached a
-// bound before the first message that is held back.
+// readDue reads messages in order of due time. It returns how many are to be delivered, and reports whether it reached
+// a bound before the first message that is held back.
 func (t *tx) readDue(q *queue, limit int, limited bool) (deliverable int, bounded bool, err error) {
 	rest, deliverable, held, err := t.readReady(q, limit, limited)
 	if err != nil {

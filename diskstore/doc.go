@@ -1,8 +1,8 @@
 // Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the process,
 // on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the message
 // envelope, rates, the turns of keys, precise timers, and the contract over sockets. Import it for its URL scheme,
-// file:///absolute/dir (processes share the directory, share.go), or call Open. Start reading with open.go, store.go and
-// keys.go, which is the layout.
+// file:///absolute/dir (processes share the directory, share.go), or call Open. Start reading with open.go, store.go
+// and keys.go, which is the layout.
 //
 // # Durability
 //

@@ -75,8 +75,8 @@ func parseOverride(key string, b []byte) (*store.KeyOverride, error) {
 
 // The state of the rate of a key has a key of its own. The claim that starts a message writes it in its batch, so no
 // crash lets the key start more than its rate allows. A later claim removes it when it has no effect any more. Behind
-// the time of the next start it has the N that Part is in parts of, so a change of the rate of all keys writes no state:
-// a lower rate shortens a rest in memory at once, and a stored one when the store is opened.
+// the time of the next start it has the N that Part is in parts of, so a change of the rate of all keys writes no
+// state: a lower rate shortens a rest in memory at once, and a stored one when the store is opened.
 
 type rateState struct {
 	gcra.State
@@ -130,8 +130,8 @@ func (t *tx) keepRates(q *queue) {
 	})
 }
 
-// dropRates removes the states of the rates of keys, except for keys with a rate of their own. A rate of all keys that is
-// set or removed starts with a full burst.
+// dropRates removes the states of the rates of keys, except for keys with a rate of their own. A rate of all keys that
+// is set or removed starts with a full burst.
 func (t *tx) dropRates(q *queue) {
 	l := q.lanes
 	t.removeRange(appendKey(nil, q.number, kindKeyRate), appendKey(nil, q.number, kindKeyRate+1))
@@ -157,7 +157,7 @@ func (s *Store) SetKeyFlow(ctx context.Context, name, key string, o store.KeyOve
 
 func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 	if q.lanes == nil {
-		return store.ErrNotFair(q.name)
+		return store.NotFair(q.name)
 	}
 	order := q.lanes.order
 	at := appendIDKey(t.key[:0], q.number, kindKeyFlow, key)
@@ -167,7 +167,7 @@ func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 	case o.IsZero():
 		t.remove(at)
 	case isNew && order.Overrides() >= store.MaxKeyFlows:
-		return store.ErrKeyFlows(q.name)
+		return store.TooManyKeyFlows(q.name)
 	default:
 		t.value = appendOverride(t.value[:0], &o)
 		t.set(at, t.value)

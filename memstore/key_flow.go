@@ -16,11 +16,11 @@ func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.K
 	}
 	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
 		if !q.flow.Fair {
-			return store.ErrNotFair(queueName)
+			return store.NotFair(queueName)
 		}
 		adds := !o.IsZero() && q.flow.keys.Override(key) == nil
 		if adds && q.flow.keys.Overrides() >= store.MaxKeyFlows {
-			return store.ErrKeyFlows(queueName)
+			return store.TooManyKeyFlows(queueName)
 		}
 		q.flow.keys.SetOverride(q.micros, key, o)
 		s.data.notify(queueName)

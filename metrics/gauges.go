@@ -35,10 +35,11 @@ var (
 		"version of the program, because they do not know their kind or cannot decode their payload.", "queue")
 	pausedDesc   = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
 	heldBackDesc = desc("later_queue_held_back",
-		"Whether ready messages wait because the limits of the queue or of its keys let none start: 1 or 0. Only queues "+
-			"with limits.", "queue")
+		"Whether ready messages wait because the limits of the queue or of its keys let none start: 1 or 0. Only "+
+			"queues with limits.", "queue")
 	keysDesc = desc("later_queue_keys", "Keys that have ready messages, by their reason to wait: turn, full (as many "+
-		"in flight as the key may have), resting (for its rate). Only queues with keys that take turns.", "queue", "state")
+		"in flight as the key may have), resting (for its rate). Only queues with keys that take turns.", "queue",
+		"state")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
 		"reason")

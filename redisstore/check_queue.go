@@ -168,7 +168,7 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 		}
 	}
 	for _, key := range checkedLanes {
-		if err := q.lanePages(ctx, key); err != nil {
+		if err := q.scan(ctx, "check_lanes", key, nil, func([]any) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -199,26 +199,6 @@ func (q *queueCheck) recount(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// lanePages runs check_lanes.lua over one key.
-func (q *queueCheck) lanePages(ctx context.Context, key string) error {
-	for cursor := "0"; ; {
-		c := q.s.newCall("check_lanes", q.name, 3)
-		c.add(key, cursor, q.repair)
-		reply, err := q.s.run(ctx, q.name, c)
-		if err != nil {
-			return err
-		}
-		r := reply.([]any)
-		found := r[1].([]any)
-		for i := 0; i+1 < len(found); i += 2 {
-			q.add(found[i].(string), found[i+1].(string))
-		}
-		if cursor = r[0].(string); cursor == "0" {
-			return nil
-		}
-	}
 }
 
 // types checks the types of the keys. If one is wrong, the rest of the queue cannot be checked.
@@ -264,15 +244,32 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 
 // pages runs check.lua over one key.
 func (q *queueCheck) pages(ctx context.Context, key string) error {
-	repair := "0"
-	if q.repair {
-		repair = "1"
-	}
 	var stateless []string
 	key, level, _ := strings.Cut(key, " ")
+	err := q.scan(ctx, "check", key, []any{level}, func(rest []any) error {
+		for _, id := range rest[0].([]any) {
+			stateless = append(stateless, id.(string))
+		}
+		if len(stateless) < 10*store.MaxBatch {
+			return nil
+		}
+		ids := stateless
+		stateless = nil
+		return q.lost(ctx, ids)
+	})
+	if err != nil {
+		return err
+	}
+	return q.lost(ctx, stateless)
+}
+
+// scan runs a script over one key, a part at a time, and records the faults that it finds. rest is called with the
+// parts of each reply behind the cursor and the faults.
+func (q *queueCheck) scan(ctx context.Context, script, key string, more []any, rest func([]any) error) error {
 	for cursor := "0"; ; {
-		c := q.s.newCall("check", q.name, 4)
-		c.add(key, cursor, repair, level)
+		c := q.s.newCall(script, q.name, 3+len(more))
+		c.add(key, cursor, q.repair)
+		c.add(more...)
 		reply, err := q.s.run(ctx, q.name, c)
 		if err != nil {
 			return err
@@ -282,17 +279,11 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 		for i := 0; i+1 < len(found); i += 2 {
 			q.add(found[i].(string), found[i+1].(string))
 		}
-		for _, id := range r[2].([]any) {
-			stateless = append(stateless, id.(string))
-		}
-		if len(stateless) >= 10*store.MaxBatch {
-			if err := q.lost(ctx, stateless); err != nil {
-				return err
-			}
-			stateless = stateless[:0]
+		if err := rest(r[2:]); err != nil {
+			return err
 		}
 		if cursor = r[0].(string); cursor == "0" {
-			return q.lost(ctx, stateless)
+			return nil
 		}
 	}
 }
@@ -301,10 +292,6 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 // them are leased, and a search of the leases in short calls finds them. A message that the search misses may have been
 // claimed in between, so lost.lua then looks for it in all leases at once, unless the leases are too large for that.
 func (q *queueCheck) lost(ctx context.Context, ids []string) error {
-	repair := "0"
-	if q.repair {
-		repair = "1"
-	}
 	for some := range slices.Chunk(ids, store.MaxBatch) {
 		missed, err := q.s.notLeased(ctx, q.name, some)
 		if err != nil {
@@ -312,7 +299,7 @@ func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 		}
 		for part := range slices.Chunk(missed, maxLost) {
 			c := q.s.newCall("lost", q.name, 1+len(part))
-			c.add(repair)
+			c.add(q.repair)
 			for i := range part {
 				c.add(&part[i])
 			}

@@ -31,7 +31,8 @@ func (s *leaseSnapshot) contains(r *store.Receipt) bool {
 	return len(line) > len(r.ID) && line[:len(r.ID)] == r.ID && (line[len(r.ID)] == '\n' || line[len(r.ID)] == '\t')
 }
 
-// unsorted is added to the part of the reply to a claim that says whether there is more, if store.Claim.Unsorted is set.
+// unsorted is added to the part of the reply to a claim that says whether there is more, if store.Claim.Unsorted is
+// set.
 const unsorted = 4
 
 // Claim implements store.Store.

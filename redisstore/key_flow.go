@@ -25,9 +25,9 @@ func (s *Store) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOv
 	case err != nil:
 		return err
 	case reply == any(int64(0)):
-		return store.ErrNotFair(queue)
+		return store.NotFair(queue)
 	case reply == any(int64(replyBusy)):
-		return store.ErrKeyFlows(queue)
+		return store.TooManyKeyFlows(queue)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ var luaConstants = map[string]string{
 	"MAX_HELD_BACK":       "20",    // messages that a claim looks at while limits hold them back
 	"HELD_BACK_BYTES":     "32768", // of these, about, or one message
 	"MAX_PURGED_LEASED":   "2000",  // messages that still count after a purge of everything
-	"MAX_PURGED_KEYS":     "2000",  // keys that a purge of everything takes out of their turns, or with rates that it keeps
+	"MAX_PURGED_KEYS":     "2000",  // keys that a purge of all takes out of their turns, or whose rates it keeps
 	"MAX_UNSORTED":        "500",   // sorted messages that one call makes plain ready ones
 	"MAX_RECOUNTED":       "1000",  // keys with a wrong number of messages that one repair corrects
 	"MAX_KEY_FLOWS":       strconv.Itoa(store.MaxKeyFlows),

@@ -396,7 +396,8 @@ func TestKeysSkipsMessagesThatHaveGone(t *testing.T) {
 	q.sendKeyed("", store.Due{}, numbered("x", 400)...)
 	q.sort("", numbered("x", 400)...)
 	page, err := q.s.Keys(t.Context(), q.queue, store.KeysRequest{Limit: 1})
-	if q.ok(err); len(page) != 2 || page[1].Key == "" || page[0].Key != "" || page[0].Waiting != 400 || page[0].Since.IsZero() || page[0].Weight != 1 {
+	if q.ok(err); len(page) != 2 || page[1].Key == "" || page[0].Key != "" || page[0].Waiting != 400 ||
+		page[0].Since.IsZero() || page[0].Weight != 1 {
 		t.Errorf("%+v", page)
 	}
 }

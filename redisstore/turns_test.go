@@ -181,7 +181,8 @@ func TestPartsOfALeaseFreeTheSlotsOfTheirKeys(t *testing.T) {
 	}
 	for name, part := range parts {
 		t.Run(name, func(t *testing.T) {
-			q := newLimitedQueue(t, "parts of keys "+name, store.Flow{Concurrency: 20, Key: store.KeyFlow{Concurrency: 9}})
+			q := newLimitedQueue(t, "parts of keys "+name,
+				store.Flow{Concurrency: 20, Key: store.KeyFlow{Concurrency: 9}})
 			q.sendMany(3, "a", "b", "")
 			c := claim(t, q.s, q.queue, 10, time.Minute)
 			if len(c.Messages) != 9 {
@@ -205,7 +206,8 @@ func TestPartsOfALeaseFreeTheSlotsOfTheirKeys(t *testing.T) {
 
 // Keys rest until a time that is too late after the clock was set back, also behind one with a slow rate.
 func TestMixedKeysDoNotRestLongerAfterTheClockWasSetBack(t *testing.T) {
-	q := newLimitedQueue(t, "mixed keys set back", store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 1, Per: time.Second}}})
+	q := newLimitedQueue(t, "mixed keys set back",
+		store.Flow{Key: store.KeyFlow{Rate: store.Rate{N: 1, Per: time.Second}}})
 	slow := store.Rate{N: 1, Per: 24 * time.Hour}
 	q.ok(q.s.SetKeyFlow(t.Context(), q.queue, "slow", store.KeyOverride{Rate: &slow}))
 	q.sendMany(2, "slow")

@@ -48,6 +48,9 @@ type listKeysInput struct {
 }
 
 func (s *Server) listKeys(ctx context.Context, in *listKeysInput) (*output[Page[wire.Key]], error) {
+	if in.Cursor != "" && store.CheckKey(in.Cursor) != nil {
+		return nil, field("query.cursor", store.Invalid("is %.80q: give the next of the page before", in.Cursor))
+	}
 	keys, err := s.client.Queue(in.Queue).Keys(ctx, later.KeysRequest{Overridden: in.Overridden, After: in.Cursor,
 		Limit: in.Limit})
 	if err = s.foundSome(ctx, in.Queue, len(keys), err); err != nil {
@@ -75,7 +78,7 @@ func (s *Server) getKey(ctx context.Context, in *KeyPath) (*output[wire.Key], er
 		if err := s.queueExists(ctx, in.Queue); err != nil {
 			return nil, err
 		}
-		return nil, store.ErrNotFair(in.Queue)
+		return nil, store.NotFair(in.Queue)
 	}
 	return outputOf(wire.NewKey(&keys[0])), nil
 }

@@ -38,6 +38,8 @@ func TestKeysOfAQueueAreListedAndLimited(t *testing.T) {
 		t.Errorf("the second page is %v", next)
 	}
 
+	a.do(http.MethodGet, keys+"?cursor=a/b", nil).fails(http.StatusBadRequest, "invalid", "query.cursor")
+
 	set := a.do(http.MethodPut, keys+"/a/flow", `{"rate": {"n": 1, "per": "1h"}, "weight": 3}`).is(http.StatusOK)
 	if override, _ := set["override"].(map[string]any); override["weight"] != 3.0 || set["weight"] != 3.0 ||
 		set["concurrency"] != 1.0 || override["concurrency"] != nil {

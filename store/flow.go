@@ -32,9 +32,9 @@ type Flow struct {
 	// Rate limits how many messages may start in a span of time. The zero Rate is no limit.
 	Rate Rate
 	// Fair has keys take turns: of the keys that wait and may start, the one with the fewest starts for its weight goes
-	// next. A key that begins to wait counts as if it had just started a message together with the key that went last. So
-	// it has no credit for the time in which it was idle. It starts after at most one message of each waiting key of its
-	// weight, and each of them goes on after one message of it, so a stream of new keys starves no other.
+	// next. A key that begins to wait counts as if it had just started a message together with the key that went last.
+	// So it has no credit for the time in which it was idle. It starts after at most one message of each waiting key of
+	// its weight, and each of them goes on after one message of it, so a stream of new keys starves no other.
 	//
 	// Any field of Key implies Fair. Messages of a key are claimed in order of due time, then id. Engines sort ready
 	// messages by key in bounded steps, in the order of due times: a message takes part in the turns when a Claim has
@@ -83,8 +83,8 @@ func (s FlowState) KeysHoldBack() bool {
 	return s.Keys.Waiting > 0 && s.Keys.Full+s.Keys.Resting >= s.Keys.Waiting
 }
 
-// Normal returns f as engines keep it: the burst of a rate is 1 instead of 0, and a flow with limits of keys is Fair and
-// has a weight.
+// Normal returns f as engines keep it: the burst of a rate is 1 instead of 0, and a flow with limits of keys is Fair
+// and has a weight.
 func (f Flow) Normal() Flow {
 	f.Rate = f.Rate.Normal()
 	if f.Fair = f.Fair || f.Key != (KeyFlow{}); f.Fair {

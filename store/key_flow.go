@@ -14,8 +14,8 @@ const (
 //
 // A start of a message is allowed if the limits of the queue and those of its key allow it, and counts for both.
 type KeyFlow struct {
-	// Concurrency is how many messages of the key may be leased at once; see Flow.Concurrency, which says which messages
-	// count. A Forward waits for a key with all its slots taken.
+	// Concurrency is how many messages of the key may be leased at once; see Flow.Concurrency, which says which
+	// messages count. A Forward waits for a key with all its slots taken.
 	Concurrency int
 	// Rate limits how many messages of the key may start in a span of time.
 	Rate Rate
@@ -44,8 +44,8 @@ type KeysRequest struct {
 	Key        string // only this key, whether or not it waits; "" for all that wait
 	Overridden bool   // the keys with a KeyOverride, instead of those that wait
 	After      string // only keys behind this one, in the order of their bytes
-	// Limit is 1 to MaxKeysPage. Messages without a key, which come first, do not count against it: After of the next page
-	// is the last key of a page, and a page that ends with them is the last.
+	// Limit is 1 to MaxKeysPage. Messages without a key, which come first, do not count against it: After of the next
+	// page is the last key of a page, and a page that ends with them is the last.
 	Limit int
 }
 
@@ -100,7 +100,7 @@ func (o *KeyOverride) IsZero() bool { return o == nil || *o == KeyOverride{} }
 // Check returns an ErrInvalid unless f can be set.
 func (f KeyFlow) Check() error {
 	if f.Concurrency < 0 || f.Concurrency > MaxConcurrency {
-		return Field("concurrency", Invalid("concurrency of each key is %d: must be 1 to %d, or 0 for no limit",
+		return Field("concurrency", Invalid("concurrency of a key is %d: must be 1 to %d, or 0 for no limit",
 			f.Concurrency, MaxConcurrency))
 	}
 	if err := Field("rate", f.Rate.Check()); err != nil {
@@ -126,13 +126,13 @@ func CheckKeyFlow(queue, key string, o KeyOverride) error {
 	return o.Of(KeyFlow{}).Check()
 }
 
-// ErrNotFair returns the ErrInvalid of an override in a queue that is not Fair.
-func ErrNotFair(queue string) error {
+// NotFair returns the ErrInvalid of an override in a queue that is not Fair.
+func NotFair(queue string) error {
 	return Field("queue", Invalid("queue %q has no limits of keys: set its flow first, with Fair", queue))
 }
 
-// ErrKeyFlows returns the ErrInvalid of one override too many.
-func ErrKeyFlows(queue string) error {
+// TooManyKeyFlows returns the ErrInvalid of one override too many.
+func TooManyKeyFlows(queue string) error {
 	return Field("key", Invalid("queue %q has limits for %d keys, which is the most: remove one", queue, MaxKeyFlows))
 }
 
@@ -144,10 +144,8 @@ func (r KeysRequest) Check() error {
 	if r.Key != "" && r.Overridden {
 		return Field("overridden", Invalid("overridden and a key are both given: give one of them"))
 	}
-	for _, key := range []string{r.Key, r.After} {
-		if err := Field("key", checkKey(key)); err != nil {
-			return err
-		}
+	if err := Field("key", checkKey(r.Key)); err != nil {
+		return err
 	}
-	return nil
+	return Field("after", checkKey(r.After))
 }

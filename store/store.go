@@ -85,8 +85,8 @@ type Store interface {
 	//
 	// In a queue with a Fair Flow, it takes messages by turns of their keys; see there. Messages of keys that may not
 	// start are not more to claim either. The first message of a key whose turn has come dies if it has expired or
-	// cannot be read, and does not use up the turn; it may not die before. More is set too if unsorted messages are left
-	// and the limits of the queue allow a start.
+	// cannot be read, and does not use up the turn; it may not die before. More is set too if unsorted messages are
+	// left, even if no message may start.
 	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
 	// they have got successors since. It leaves out cancelled messages, which stay in the lease until the next Extend
@@ -217,7 +217,7 @@ type Store interface {
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
 
 	// SetKeyFlow sets an override for one key of a Fair queue; the zero KeyOverride removes it. It returns the error of
-	// CheckKeyFlow, ErrNotFair if the queue is not Fair or does not exist, and ErrKeyFlows if more than MaxKeyFlows
+	// CheckKeyFlow, NotFair if the queue is not Fair or does not exist, and TooManyKeyFlows if more than MaxKeyFlows
 	// keys would have an override.
 	SetKeyFlow(ctx context.Context, queue, key string, o KeyOverride) error
 

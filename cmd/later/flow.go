@@ -33,7 +33,8 @@ type flowFlags struct {
 
 func (m *Main) flowCommand() *cobra.Command {
 	var flags flowFlags
-	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--key-concurrency N] [--key-rate RATE] [--none]",
+	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--key-concurrency N] "+
+		"[--key-rate RATE] [--none]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
 all workers on all machines together. Flags with --key- limit each key of its messages in the same way; see --key of
@@ -164,14 +165,14 @@ func (m *Main) printFlow(ctx context.Context, q *later.Queue) error {
 	if len(limits) == 0 && !s.Fair {
 		return m.print("%s has no limits\n", q.Name())
 	}
-	var text []string
-	if len(limits) > 0 {
-		text = append(text, "is limited to "+strings.Join(limits, " and "))
+	if len(limits) == 0 {
+		return m.print("keys of %s %s\n", q.Name(), turnsText(s))
 	}
+	text := "is limited to " + strings.Join(limits, " and ")
 	if s.Fair {
-		text = append(text, keysText(s))
+		text += "; its keys " + turnsText(s)
 	}
-	return m.print("%s %s\n", q.Name(), strings.Join(text, "; "))
+	return m.print("%s %s\n", q.Name(), text)
 }
 
 // limitsText returns the limits of a queue or a key with their state.
@@ -189,9 +190,9 @@ func limitsText(concurrency, leased int, rate later.Rate, next, now time.Time) (
 	return limits
 }
 
-// keysText returns the limits of each key, and how many wait.
-func keysText(s later.FlowState) string {
-	text := "its keys take turns"
+// turnsText says that keys take turns, with the limits of each key and how many wait.
+func turnsText(s later.FlowState) string {
+	text := "take turns"
 	var limits []string
 	if s.Key.Concurrency > 0 {
 		limits = append(limits, messages(s.Key.Concurrency)+" in flight")

@@ -26,8 +26,8 @@ func (m *Main) keysCommand() *cobra.Command {
 	cmd := m.command("keys QUEUE [KEY] [--overridden] [--concurrency N] [--rate RATE] [--burst N] [--weight N] "+
 		"[--inherit]",
 		"List the keys that wait, or give a key limits of its own",
-		`Keys lists the keys of a queue that have ready messages, with what each waits for: turn, a message of the key in
-flight (full), or its rate (resting). A key waits from the claim on that finds its first message ready. With KEY it
+		`Keys lists the keys of a queue that have ready messages, and the reason why each waits: its turn, as many of
+its messages in flight as it may have (full), or its rate (resting). A key waits from the claim on that finds its first message ready. With KEY it
 prints that key, whether or not it waits.
 
 Flags give KEY limits that differ from the limits that later flow sets for each key: each flag changes one, and 0
@@ -92,7 +92,8 @@ func (f *keysFlags) changes() bool {
 func (f *keysFlags) check(key bool) error {
 	switch {
 	case !key && f.changes():
-		return store.Invalid("limits are given without a key: name it behind the queue; later flow has the limits of all")
+		return store.Invalid("limits are given without a key: name it behind the queue, or set the limits of all keys " +
+			"with later flow")
 	case key && f.overridden:
 		return store.Invalid("--overridden and a key are both given: use one of them")
 	case f.inherit && f.set.NFlag() > 1:
@@ -141,7 +142,7 @@ func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, err
 	}
 	keys, err := q.Keys(ctx, later.KeysRequest{Key: key})
 	if err == nil && len(keys) == 0 { // its flow was changed meanwhile
-		err = store.ErrNotFair(q.Name())
+		err = store.NotFair(q.Name())
 	}
 	if err != nil {
 		return later.KeyState{}, err

@@ -10,12 +10,12 @@ import (
 
 func TestKeysTakeTurnsAndHaveLimits(t *testing.T) {
 	c := newCLI(t)
-	if got := c.ok("flow", "q", "--fair"); got != "q its keys take turns (0 waiting, 0 full, 0 resting)\n" {
+	if got := c.ok("flow", "q", "--fair"); got != "keys of q take turns (0 waiting, 0 full, 0 resting)\n" {
 		t.Errorf("got %q", got)
 	}
 	contains(t, c.ok("keys", "q"), "q has no keys that wait\n")
-	contains(t, c.ok("flow", "q", "--key-concurrency", "1", "--concurrency", "5"), "q is limited to 5 messages in flight "+
-		"(0 now); its keys take turns, each limited to 1 message in flight (0 waiting")
+	contains(t, c.ok("flow", "q", "--key-concurrency", "1", "--concurrency", "5"),
+		"q is limited to 5 messages in flight (0 now); its keys take turns, each limited to 1 message in flight (0 waiting")
 	for i := range 3 {
 		c.ok("send", "q", "x", "--id", "a"+strconv.Itoa(i), "--key", "a")
 	}
@@ -72,7 +72,7 @@ func TestKeysRefusesBadInput(t *testing.T) {
 		{[]string{"fair", strings.Repeat("x", 65), "--weight", "2"}, 2, "key is 65 bytes long"},
 		{[]string{"fair", "a", "--weight", "0"}, 2, "weight is 0: must be 1 to 1000"},
 		{[]string{"fair", "a", "--weight", "1001"}, 2, "weight is 1001"},
-		{[]string{"fair", "a", "--concurrency", "-1"}, 2, "concurrency of each key is -1"},
+		{[]string{"fair", "a", "--concurrency", "-1"}, 2, "concurrency of a key is -1"},
 		{[]string{"fair", "a", "--rate", "10"}, 2, "must be a number of messages and a duration"},
 	} {
 		contains(t, c.fails(test.code, append([]string{"keys"}, test.args...)...), test.want)

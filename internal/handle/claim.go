@@ -82,8 +82,7 @@ func (q *Queue) claim(ctx context.Context, reserved *slots.Reservation) (more bo
 	if claim.Limited {
 		want -= reserved.Buffer
 	}
-	// While messages are to be sorted, claims go on although none may start.
-	short := !claim.More && !claim.Unsorted && len(claim.Messages) < want
+	short := !claim.More && len(claim.Messages) < want
 	q.FoundDead(claim)
 	for _, t := range w.scheduler.Deliver(ctx, q.slots, reserved, q.receive(claim, asked), short, &claim) {
 		t.(*Task).release(nil)

@@ -158,7 +158,8 @@ func (e *Explanation) limitText(in *time.Location) string {
 	f, k := e.Flow, e.Key
 	switch {
 	case k != nil && k.Full():
-		return fmt.Sprintf("its key %s has %d of %d messages in flight%s", k.Key, k.Leased, k.Concurrency, waitingWith(k))
+		return fmt.Sprintf("its key %s has %d of %d messages in flight%s", k.Key, k.Leased, k.Concurrency,
+			waitingWith(k))
 	case k != nil && k.Resting():
 		return fmt.Sprintf("its key %s may start %v, the next message %s%s", k.Key, k.Rate,
 			relativeTime(k.Next, k.Now, in), waitingWith(k))

@@ -6,9 +6,9 @@
 // Turns are start-time fair queueing. Each key has a pass, a number that grows by 1/weight with each of its starts, and
 // the key with the lowest pass goes next. The clock of the turns is the pass that the last start had. A key that begins
 // to wait joins 1/weight after the clock, just before the keys that have started at the clock: so it starts after at
-// most one message of each waiting key of its weight, and however many new keys arrive, no other one waits for more than
-// one message of each. A key that waits for a slot or its rate no longer continues at the clock if its pass is lower.
-// No key has credit for the time in which it could not start, and none keeps a pass while it does not wait.
+// most one message of each waiting key of its weight, and however many new keys arrive, no other one waits for more
+// than one message of each. A key that waits for a slot or its rate no longer continues at the clock if its pass is
+// lower. No key has credit for the time in which it could not start, and none keeps a pass while it does not wait.
 package turns
 
 import (
@@ -53,8 +53,8 @@ type Order struct {
 	changed map[string]struct{} // nil unless Track was called
 }
 
-// join is how far behind the clock a key of weight 1 joins the turns. It is less than 1, so that the key goes before those
-// that have started at the clock, whatever their names are.
+// join is how far behind the clock a key of weight 1 joins the turns. It is less than 1, so that the key goes before
+// those that have started at the clock, whatever their names are.
 const join = 1 - 1.0/(1<<20)
 
 // full is the score of a key that waits for one of its slots: a time that never comes, exact as a float64.

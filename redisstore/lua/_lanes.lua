@@ -1,21 +1,16 @@
--- Messages of a queue with turns, which has flow_keyed in META, wait by key. Its state is in seven keys, which are empty
--- in every other queue:
---   LANES       sorted set, all scores 0: the key, "\0", the due time in 14 digits of ms, and the id of each sorted
---               message. An entry is valid if the score of its id in DUE is its due time + SORTED, and the message has
---               that key. Others are dropped when they are first in their lane: a script that takes a message out of
---               DUE, or sets its due time there, need not know that it was sorted.
---   KEY_STATES  hash: "leased\tus\trem\tn\tpass" by key: the messages that take its slots; the time of the next start
---               under its rate in us and in n-th parts of a us; its pass while it is in RESTS or OLD_RESTS. A key
---               without a state has "0\t0\t0\t0\t0".
---   TURNS       sorted set: the keys that wait and may go, by pass
---   RESTS       sorted set: the keys that wait and may not go, by the time in ms of the next start that their rate
---               allows, with a fraction; FULL if they wait for a slot
---   OLD_RESTS   RESTS from before the limits were changed. Claims and changes place its keys again.
---   FORGET      sorted set: keys that do not wait and have started ahead of their rate, by the time in ms to look
---               whether the state is still needed
---   KEY_FLOWS   hash: the limits of a key that differ, "concurrency\tn\tper_us\tburst\tweight": a field is empty if it
---               is inherited, and "0" for no limit. n, per_us and burst are inherited together.
--- Every key that waits is in TURNS, RESTS or OLD_RESTS, and in one of them.
+-- Messages of a queue with turns, which has flow_keyed in META, wait by key. Its state is in seven keys, which are
+-- empty in every other queue: LANES       sorted set, all scores 0: the key, "\0", the due time in 14 digits of ms, and
+-- the id of each sorted message. An entry is valid if the score of its id in DUE is its due time + SORTED, and the
+-- message has that key. Others are dropped when they are first in their lane: a script that takes a message out of DUE,
+-- or sets its due time there, need not know that it was sorted. KEY_STATES  hash: "leased\tus\trem\tn\tpass" by key:
+-- the messages that take its slots; the time of the next start under its rate in us and in n-th parts of a us; its pass
+-- while it is in RESTS or OLD_RESTS. A key without a state has "0\t0\t0\t0\t0". TURNS       sorted set: the keys that
+-- wait and may go, by pass RESTS       sorted set: the keys that wait and may not go, by the time in ms of the next
+-- start that their rate allows, with a fraction; FULL if they wait for a slot OLD_RESTS   RESTS from before the limits
+-- were changed. Claims and changes place its keys again. FORGET      sorted set: keys that do not wait and have started
+-- ahead of their rate, by the time in ms to look whether the state is still needed KEY_FLOWS   hash: the limits of a
+-- key that differ, "concurrency\tn\tper_us\tburst\tweight": a field is empty if it is inherited, and "0" for no limit.
+-- n, per_us and burst are inherited together. Every key that waits is in TURNS, RESTS or OLD_RESTS, and in one of them.
 --
 -- META has the limits of each key, none if there is none:
 --   flow_keyed            when the queue got turns, in us, and the number of the request, as flow_since
@@ -23,8 +18,7 @@
 --   flow_pass             the clock: the pass of the last start. A key that begins to wait joins the turns JOIN/weight
 --                         later: just before the keys that have started at the clock. At the clock itself, new keys
 --                         that arrive as fast as messages start would let no other key start.
---   flow_claimed_us       the time of a claim, at most CLAIM_TIME_US before the last one. It is ahead if the clock was set
---                         back
+--   flow_claimed_us       the time of a claim, at most CLAIM_TIME_US before the last one: ahead if the clock was set back
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --@include limits
 --@include write
@@ -169,8 +163,8 @@ local function places_of(names)
   return places, scores
 end
 
--- free_keys gives slots of keys back, given the number for each key. It returns true if a key that was full waits for no
--- slot any more: it may go, now or when its rate allows it.
+-- free_keys gives slots of keys back, given the number for each key. It returns true if a key that was full waits for
+-- no slot any more: it may go, now or when its rate allows it.
 local function free_keys(limits, freed)
   local names = {}
   for name in pairs(freed) do names[#names + 1] = name end

@@ -50,7 +50,19 @@ end
 -- lease_text joins the lines of messages, in order, given the due time of each.
 local function lease_text(held, dues)
   local lines, due = { '' }, nil
+--@end
+--@flow
+-- lease_text joins the lines of messages, in order, given the due time and the key of each, nil for none.
+local function lease_text(held, dues, keys)
+  local lines, due, key = { '' }, nil, nil
+--@end
   for i, line in ipairs(held) do
+--@flow
+    if keys[i] ~= key then
+      key, due = keys[i], nil
+      lines[#lines + 1] = '\t@' .. key
+    end
+--@end
     if dues[i] ~= due then
       due = dues[i]
       lines[#lines + 1] = '\t' .. due
@@ -60,23 +72,3 @@ local function lease_text(held, dues)
   lines[#lines + 1] = ''
   return table.concat(lines, '\n')
 end
---@end
---@flow
--- lease_text joins the lines of messages, in order, given the due time and the key of each, nil for none.
-local function lease_text(held, dues, keys)
-  local lines, due, key = { '' }, nil, nil
-  for i, line in ipairs(held) do
-    if keys[i] ~= key then
-      key, due = keys[i], dues[i]
-      lines[#lines + 1] = '\t@' .. key
-      lines[#lines + 1] = '\t' .. due
-    elseif dues[i] ~= due then
-      due = dues[i]
-      lines[#lines + 1] = '\t' .. due
-    end
-    lines[#lines + 1] = line
-  end
-  lines[#lines + 1] = ''
-  return table.concat(lines, '\n')
-end
---@end

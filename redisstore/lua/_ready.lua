@@ -285,7 +285,8 @@ local function end_claim(limits, n, deadline, any_died, process, first_waiting, 
   local at = limits.waiting and now or limits.event
   local start = at and may_start(limits, at)
   -- Expired messages may follow the ones that have just died.
-  local more = limits.unreaped or start and start <= now or any_died and limits.waiting and not limits.held
+  local more = limits.unreaped or limits.unsorted or start and start <= now or
+    any_died and limits.waiting and not limits.held
   if more then start = now end
   more = more or not limits.turns and n == limits.asked and n > 0 and may_start(limits, now) == now
   local coming = earliest_of(start, limits.expiry, deadline)

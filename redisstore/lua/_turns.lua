@@ -127,7 +127,8 @@ local function new_turns(limits, places, claim)
   local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
   local stale, cut = {}, false
   local want, looks, bound = limits.allowed, limits.asked, claim.bound -- messages that may start; to look at; bytes
-  local rounds, lost, texts = 0, false, {} -- lost: some turns of a round were not used; texts: due times by their digits
+  local rounds, lost = 0, false -- lost: some turns of a round were not used
+  local texts = {} -- due times by their digits
 
   -- read_turns reads the next keys.
   local function read_turns(n)
@@ -147,9 +148,9 @@ local function new_turns(limits, places, claim)
     return keys
   end
 
-  -- plan returns the keys that start next, in order, up to n, as if all lanes were long. Keys come from three lists: the
-  -- ones that were just read, which are in order; the ones of the usual weight that have started, which stay in order;
-  -- and a heap of all others.
+  -- plan returns the keys that start next, in order, up to n, as if all lanes were long. Keys come from three lists:
+  -- the ones that were just read, which are in order; the ones of the usual weight that have started, which stay in
+  -- order; and a heap of all others.
   local function plan(n)
     local slots, count = {}, 0
     local heap, fresh, again = {}, {}, {}

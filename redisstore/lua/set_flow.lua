@@ -74,7 +74,9 @@ elseif not limits_left then
   end
 end
 if not fair then
-  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates' }) do unset[#unset + 1] = field end
+  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates' }) do
+    unset[#unset + 1] = field
+  end
   redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
 end
 write('HDEL', META, unset)

@@ -6,62 +6,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// wakesForKey lets the limit of a key of another queue, with a leased message, hold back a consumer. It checks that
-// act, on that queue, lets the consumer receive a message.
+// wakesForKey is wakesBehind with a key that is full.
 func (e *env) wakesForKey(want string, act func(f *env, held store.Claimed)) {
 	e.Helper()
-	f := e.other()
-	f.limit(keyConcurrency(1))
-	f.send(message("a", withKey("k")), message("b", withKey("k"), delay(time.Millisecond)))
-	a := f.claimOne("a", time.Hour)
-	f.pass(time.Millisecond)
-	f.wakes(want, func() { act(f, a) })
+	e.wakesBehind(keyConcurrency(1), want, act, withKey("k"))
 }
 
-var keyWaitRules = []rule{
-	{"wait ends when another process settles a message of the key in any way", func(e *env) {
-		for name, s := range endings {
-			want := "b"
-			if name == "release" {
-				want = "a"
-			}
-			e.wakesForKey(want, func(f *env, a store.Claimed) {
-				s.Receipt = a.Receipt
-				f.ok(f.trySettle(s)[0].Err)
-			})
-		}
-	}},
-	{"wait ends when the holder of a cancelled or purged message of the key learns of it", func(e *env) {
-		extend := func(f *env, a store.Claimed) {
-			r, err := f.Peer.Extend(f.Context(), f.queue, []store.Extension{{Lease: a.Receipt.Lease, For: held}})
-			f.ok(err)
-			f.is(r[0].Err, store.ErrLeaseLost)
-		}
-		settle := func(f *env, a store.Claimed) { f.is(f.trySettle(ackOf(a))[0].Err, store.ErrLeaseLost) }
-		for _, learn := range []func(f *env, a store.Claimed){extend, settle} {
-			e.wakesForKey("b", func(f *env, a store.Claimed) {
-				f.cancel("a", store.StateLeased)
-				learn(f, a)
-			})
-			e.wakesForKey("c", func(f *env, a store.Claimed) {
-				f.purge(store.Selection{})
-				f.send(message("c", withKey("k")))
-				learn(f, a)
-			})
-		}
-	}},
-	{"wait ends at the time at which the rate of a key allows a start", func(e *env) {
-		e.limit(keyRate(3, time.Second, 1)) // 333333 1/3 µs
-		e.sendKeys(5, "k")
-		e.takesKey("k", "k00000")
-		e.wakes("k00001", func() {
-			e.advance(333 * time.Millisecond)
-			e.full()
-			e.asleep(1)
-			e.advance(time.Millisecond)
-		})
-		e.wakes("k00002", func() { e.advance(time.Second) })
-	}},
+var keyWaitRules = append(limitWaitRules(" of a key", keyConcurrency, keyRate, withKey("k")), []rule{
 	{"wait ends for the key that rests least", func(e *env) {
 		e.limit(keyRate(1, time.Hour, 1))
 		fast := store.Rate{N: 10, Per: time.Second}
@@ -117,22 +68,6 @@ var keyWaitRules = []rule{
 			f.equal("results", f.trySend(message("b", replacing, withKey("l"))), wasReplaced)
 		})
 	}},
-	{"one slot of a key wakes one waiter", func(e *env) {
-		const n = 8
-		e.limit(keyConcurrency(1))
-		e.sendKeys(n+1, "k")
-		c := e.claimOne("k00000", held)
-		e.sort()
-		l := e.line(n)
-		for left := n - 1; left >= 0; left-- {
-			e.ack(c)
-			c = l.next(e)
-			e.asleep(left)
-		}
-		if claims := l.claims.Load(); e.Asleep != nil && claims > 3*n {
-			e.Fatalf("%d waiters claimed %d times for %d messages", n, claims, n)
-		}
-	}},
 	{"a concurrency of keys that is raised wakes a waiter for each slot", func(e *env) {
 		e.limit(keyConcurrency(1))
 		e.sendKeys(4, "a", "b")
@@ -160,4 +95,4 @@ var keyWaitRules = []rule{
 		e.counted(0)
 		e.count(0, 0, 0, 0)
 	}},
-}
+}...)

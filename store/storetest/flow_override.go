@@ -110,16 +110,16 @@ var overrideRules = []rule{
 	{"an override is refused in a queue that is not fair", func(e *env) {
 		one := 1
 		for _, o := range []store.KeyOverride{{Concurrency: &one}, {}} {
-			e.refusesOverride(e.queue, "k", o, store.ErrNotFair(e.queue))
+			e.refusesOverride(e.queue, "k", o, store.NotFair(e.queue))
 		}
 		e.equal("exists", e.stats().Exists, false)
 		e.equal("listed", e.listed(), false)
 		e.limit(concurrency(3))
-		e.refusesOverride(e.queue, "k", store.KeyOverride{Weight: &one}, store.ErrNotFair(e.queue))
+		e.refusesOverride(e.queue, "k", store.KeyOverride{Weight: &one}, store.NotFair(e.queue))
 		e.limit(store.Flow{Fair: true})
 		e.override("k", store.KeyOverride{Weight: &one})
 		e.limit(store.Flow{})
-		e.refusesOverride(e.queue, "k", store.KeyOverride{Weight: &one}, store.ErrNotFair(e.queue))
+		e.refusesOverride(e.queue, "k", store.KeyOverride{Weight: &one}, store.NotFair(e.queue))
 	}},
 	{"an override that is not allowed is refused with its error", func(e *env) {
 		e.limit(store.Flow{Fair: true})
@@ -159,12 +159,12 @@ var overrideRules = []rule{
 			}
 			return nil
 		})
-		e.refusesOverride(e.queue, "more", store.KeyOverride{Weight: &one}, store.ErrKeyFlows(e.queue))
+		e.refusesOverride(e.queue, "more", store.KeyOverride{Weight: &one}, store.TooManyKeyFlows(e.queue))
 		e.override("1", store.KeyOverride{Weight: &two})
 		e.override("more", store.KeyOverride{})
 		e.override("2", store.KeyOverride{})
 		e.override("more", store.KeyOverride{Weight: &one})
-		e.refusesOverride(e.queue, "2", store.KeyOverride{Weight: &one}, store.ErrKeyFlows(e.queue))
+		e.refusesOverride(e.queue, "2", store.KeyOverride{Weight: &one}, store.TooManyKeyFlows(e.queue))
 		all := e.states(store.KeysRequest{Overridden: true, Limit: store.MaxKeysPage})
 		e.equal("number of overrides", len(all), store.MaxKeyFlows)
 	}},

@@ -62,61 +62,95 @@ func (l *line) next(e *env) store.Claimed {
 	}
 }
 
-// wakesFor lets the limit of another queue, with a leased message, hold back a consumer. It checks that act, on that
+// wakesBehind lets a limit of another queue, with a leased message, hold back a consumer. It checks that act, on that
 // queue, lets the consumer receive a message.
-func (e *env) wakesFor(want string, act func(f *env, held store.Claimed)) {
+func (e *env) wakesBehind(
+	limit store.Flow, want string, act func(f *env, held store.Claimed), with ...func(*store.Outgoing),
+) {
 	e.Helper()
 	f := e.other()
-	f.limit(concurrency(1))
-	f.send(message("a"), message("b"))
+	f.limit(limit)
+	f.send(message("a", with...), message("b", append(with, delay(time.Millisecond))...))
 	a := f.claimOne("a", time.Hour)
+	f.pass(time.Millisecond)
 	f.wakes(want, func() { act(f, a) })
 }
 
-var flowWaitRules = []rule{
-	{"wait ends at the time at which the rate allows a start", func(e *env) {
-		e.limit(rate(3, time.Second, 1)) // 333333 1/3 µs
-		e.send(many(5)...)
-		e.takes(1)
-		e.wakes("m00001", func() {
-			e.advance(333 * time.Millisecond)
-			e.full()
-			e.asleep(1)
-			e.advance(time.Millisecond)
-		})
-		e.wakes("m00002", func() { e.advance(time.Second) })
-	}},
-	{"wait ends when another process settles a message in any way", func(e *env) {
-		for name, s := range endings {
-			want := "b"
-			if name == "release" {
-				want = "a"
+func (e *env) wakesFor(want string, act func(f *env, held store.Claimed)) {
+	e.Helper()
+	e.wakesBehind(concurrency(1), want, act)
+}
+
+// limitWaitRules are the rules of waiting that hold for limits of the queue and, with messages of one key, for limits
+// of keys. of tells them apart.
+func limitWaitRules(
+	of string, concurrency func(int) store.Flow, rate func(int, time.Duration, int) store.Flow,
+	with ...func(*store.Outgoing),
+) []rule {
+	return []rule{
+		{"wait ends at the time at which the rate" + of + " allows a start", func(e *env) {
+			e.limit(rate(3, time.Second, 1)) // 333333 1/3 µs
+			e.send(many(5, with...)...)
+			e.takes(1)
+			e.wakes("m00001", func() {
+				e.advance(333 * time.Millisecond)
+				e.full()
+				e.asleep(1)
+				e.advance(time.Millisecond)
+			})
+			e.wakes("m00002", func() { e.advance(time.Second) })
+		}},
+		{"wait ends when another process settles a message" + of + " in any way", func(e *env) {
+			for name, s := range endings {
+				want := "b"
+				if name == "release" {
+					want = "a"
+				}
+				e.wakesBehind(concurrency(1), want, func(f *env, a store.Claimed) {
+					s.Receipt = a.Receipt
+					f.ok(f.trySettle(s)[0].Err)
+				}, with...)
 			}
-			e.wakesFor(want, func(f *env, a store.Claimed) {
-				s.Receipt = a.Receipt
-				f.ok(f.trySettle(s)[0].Err)
-			})
-		}
-	}},
-	{"wait ends when the holder of a cancelled or purged message learns of it", func(e *env) {
-		extend := func(f *env, a store.Claimed) {
-			r, err := f.Peer.Extend(f.Context(), f.queue, []store.Extension{{Lease: a.Receipt.Lease, For: held}})
-			f.ok(err)
-			f.is(r[0].Err, store.ErrLeaseLost)
-		}
-		settle := func(f *env, a store.Claimed) { f.is(f.trySettle(ackOf(a))[0].Err, store.ErrLeaseLost) }
-		for _, learn := range []func(f *env, a store.Claimed){extend, settle} {
-			e.wakesFor("b", func(f *env, a store.Claimed) {
-				f.cancel("a", store.StateLeased)
-				learn(f, a)
-			})
-			e.wakesFor("c", func(f *env, a store.Claimed) {
-				f.purge(store.Selection{})
-				f.send(message("c"))
-				learn(f, a)
-			})
-		}
-	}},
+		}},
+		{"wait ends when the holder of a cancelled or purged message" + of + " learns of it", func(e *env) {
+			extend := func(f *env, a store.Claimed) {
+				r, err := f.Peer.Extend(f.Context(), f.queue, []store.Extension{{Lease: a.Receipt.Lease, For: held}})
+				f.ok(err)
+				f.is(r[0].Err, store.ErrLeaseLost)
+			}
+			settle := func(f *env, a store.Claimed) { f.is(f.trySettle(ackOf(a))[0].Err, store.ErrLeaseLost) }
+			for _, learn := range []func(f *env, a store.Claimed){extend, settle} {
+				e.wakesBehind(concurrency(1), "b", func(f *env, a store.Claimed) {
+					f.cancel("a", store.StateLeased)
+					learn(f, a)
+				}, with...)
+				e.wakesBehind(concurrency(1), "c", func(f *env, a store.Claimed) {
+					f.purge(store.Selection{})
+					f.send(message("c", with...))
+					learn(f, a)
+				}, with...)
+			}
+		}},
+		{"one slot" + of + " wakes one waiter", func(e *env) {
+			const n = 8
+			e.limit(concurrency(1))
+			e.send(many(n+1, with...)...)
+			c := e.claimOne("m00000", held)
+			e.sort()
+			l := e.line(n)
+			for left := n - 1; left >= 0; left-- {
+				e.ack(c)
+				c = l.next(e)
+				e.asleep(left)
+			}
+			if claims := l.claims.Load(); e.Asleep != nil && claims > 3*n {
+				e.Fatalf("%d waiters claimed %d times for %d messages", n, claims, n)
+			}
+		}},
+	}
+}
+
+var flowWaitRules = append(limitWaitRules("", concurrency, rate), []rule{
 	{"wait ends when a lease ends, while the concurrency is reached", func(e *env) {
 		e.limit(concurrency(2))
 		e.send(many(4)...)
@@ -143,21 +177,6 @@ var flowWaitRules = []rule{
 		e.wakes("a", func() { e.send(message("a")) })
 		e.send(message("b", delay(soon)))
 		e.wakes("b", func() { e.pass(soon) })
-	}},
-	{"one slot wakes one waiter", func(e *env) {
-		const n = 8
-		e.limit(concurrency(1))
-		e.send(many(n + 1)...)
-		c := e.claimOne("m00000", held)
-		l := e.line(n)
-		for left := n - 1; left >= 0; left-- {
-			e.ack(c)
-			c = l.next(e)
-			e.asleep(left)
-		}
-		if claims := l.claims.Load(); e.Asleep != nil && claims > 3*n {
-			e.Fatalf("%d waiters claimed %d times for %d messages", n, claims, n)
-		}
 	}},
 	{"a concurrency that is raised wakes a waiter for each slot", func(e *env) {
 		e.limit(concurrency(1))
@@ -237,7 +256,7 @@ var flowWaitRules = []rule{
 		defer close(stop)
 		e.consumeAll(n, func(store.Claimed, store.Store) error { return nil })
 	}},
-}
+}...)
 
 // consumeAll has consumers in both processes receive n messages and call act with each.
 func (e *env) consumeAll(n int64, act func(c store.Claimed, s store.Store) error) {

@@ -70,9 +70,9 @@ func (m *machine) Claim(r *rapid.T) {
 }
 
 // takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready
-// messages of the model, earliest first; in a Fair queue those of each key. Up to some point, each message was taken, or
-// died because it was unreadable or had expired. It calls took for each one that was taken, with its index. Limits of
-// the queue may have held back the rest. It reports whether the call did anything.
+// messages of the model, earliest first; in a Fair queue those of each key. Up to some point, each message was taken,
+// or died because it was unreadable or had expired. It calls took for each one that was taken, with its index. Limits
+// of the queue may have held back the rest. It reports whether the call did anything.
 func (m *machine) takeInOrder(
 	r *rapid.T, c store.Claim, ids []string, forwards bool, took func(i int, x *modelMessage),
 ) (worked bool) {

@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// newPopulatedQueue returns a queue in which every script finds something to do: three held messages, one of them with
+// a successor; a cancelled one that its lease still lists; an expired lease, also of a message with a successor; a dead
+// and a ready message; an id in its dedup window; two packed messages, one of them overdue; and sends with keys in both
+// hashes of them. One message in each state is in a group.
+func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
+	t.Helper()
+	return populateQueue(t, rdb, queue, store.Flow{})
+}
+
+// fullFlow is a flow with as many slots as newPopulatedQueue takes.
+var fullFlow = store.Flow{Concurrency: 7, Rate: store.Rate{N: 1000, Per: time.Second, Burst: 1000}}
+
+// fairFlow is one whose keys take turns.
+var fairFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Rate: fullFlow.Rate}}
+
+// populateQueue is newPopulatedQueue for a queue with a flow.
+func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow store.Flow) *populatedQueue {
+	t.Helper()
+	ctx := t.Context()
+	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(m store.Outgoing) {
+		_, err := x.s.Send(ctx, queue, []store.Outgoing{m})
+		must(err)
+	}
+	claim := func(lease time.Duration) store.Claim {
+		c, err := x.s.Claim(ctx, queue, store.ClaimRequest{Max: 10, Lease: lease})
+		must(err)
+		return c
+	}
+	settle := func(m store.Claimed, a store.Action, window time.Duration) {
+		_, err := x.s.Settle(ctx, queue, []store.Settlement{{Receipt: m.Receipt, Action: a, DedupWindow: window,
+			Reason: "boom"}})
+		must(err)
+	}
+	move := advance(rdb)
+
+	if flow != (store.Flow{}) {
+		must(x.s.SetFlow(ctx, queue, flow, nil))
+	}
+	for _, id := range []string{"older", "once"} {
+		send(onceEach([]store.Outgoing{{Message: store.Message{ID: id}}})[0])
+		_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{id}})
+		must(err)
+		if id == "older" {
+			move(t, queue, store.OnceWindow)
+		}
+	}
+	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: time.Hour}})
+	send(store.Outgoing{Message: store.Message{ID: "done"}})
+	settle(claim(time.Minute).Messages[0], store.Ack, 3*time.Hour)
+	send(store.Outgoing{Message: store.Message{ID: "dead", Group: "g"}})
+	settle(claim(time.Minute).Messages[0], store.Bury, 0)
+	send(store.Outgoing{Message: store.Message{ID: "stale"}})
+	send(store.Outgoing{Message: store.Message{ID: "last", MaxAttempts: 1}})
+	send(store.Outgoing{Message: store.Message{ID: "past"}})
+	claim(time.Second)
+	send(store.Outgoing{Message: store.Message{ID: "held1", Group: "g"}})
+	send(store.Outgoing{Message: store.Message{ID: "held2"}})
+	send(store.Outgoing{Message: store.Message{ID: "followed"}})
+	send(store.Outgoing{Message: store.Message{ID: "gone"}})
+	held := claim(3 * time.Hour)
+	for _, m := range following(store.Due{}, "past", "followed") {
+		send(m)
+	}
+	_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"gone"}})
+	must(err)
+	for _, m := range held.Messages {
+		x.held = append(x.held, m.Receipt)
+	}
+	x.lease = held.Messages[0].Receipt.Lease
+	move(t, queue, 2*time.Hour) // expires the lease of stale and last
+	send(store.Outgoing{Message: store.Message{ID: "ready", Group: "g"}})
+	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
+	send(store.Outgoing{Message: store.Message{ID: "scheduled", Group: "g"}, Due: store.Due{Delay: time.Hour}})
+	must(rdb.HSet(ctx, x.s.keys.of(queue).args[1].(string), "lost", "\x00").Err()) // in no state
+	if n, err := rdb.HGet(ctx, DefaultPrefix+"{"+queue+"}:meta", "packed_messages").Int(); err != nil || n != 2 {
+		t.Fatalf("%d messages are packed, %v; want late and scheduled", n, err)
+	}
+	// A claim drops the dead message. Without Close, the store would leave the list at some point.
+	must(x.s.SetDeadRetention(ctx, queue, store.Retention{MaxAge: time.Hour}, nil))
+	must(x.s.SetProperties(ctx, queue, map[string]string{"old": "1", "kept": "1"}, nil))
+	must(x.s.Close())
+	x.s = newFrozenClock(t, rdb)
+	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 3e15, Member: "later:wake:gone"}).Err())
+	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
+	must(err)
+	for _, info := range infos {
+		x.infos = append(x.infos, *info)
+	}
+	if flow.Fair {
+		q := &limitedQueue{t, x.s, rdb, queue}
+		q.sort("", "ready", "expired")
+		must(rdb.ZAdd(ctx, q.key("rests"), redis.Z{Score: 3e15, Member: "rests"}).Err())
+		must(rdb.ZAdd(ctx, q.key("old_rests"), redis.Z{Score: 3e15, Member: "old"}).Err())
+		must(rdb.ZAdd(ctx, q.key("forget"), redis.Z{Score: 1, Member: "forget"}).Err())
+		must(rdb.HSet(ctx, q.key("key_states"), "rests", "1\t5\t0\t1000\t3").Err())
+		must(x.s.SetKeyFlow(ctx, queue, "other", store.KeyOverride{Rate: &store.Rate{}}))
+	}
+	return x
+}
+
+// dump returns everything under a queue's hash tag.
+func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, key := range allKeyNames {
+		key = DefaultPrefix + "{" + queue + "}:" + key
+		fields, err := rdb.HGetAll(t.Context(), key).Result()
+		if err == nil {
+			all[key] = fmt.Sprint(fields) // DUMP has them in another order when a read has moved some to a larger table
+			continue
+		}
+		value, err := rdb.Dump(t.Context(), key).Result()
+		if err != nil && err != redis.Nil {
+			t.Fatal(err)
+		}
+		all[key] = value
+	}
+	return all
+}
+
+// Runs every call with each key having a wrong type: it either succeeds or changes nothing. With a key missing, it
+// never fails.
+func TestNoScriptFailsHalfway(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { noScriptFailsHalfway(t, store.Flow{}) })
+	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
+	t.Run("fair", func(t *testing.T) { noScriptFailsHalfway(t, fairFlow) })
+}
+
+func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
+	rdb := redistest.Shared(t).Client(t)
+	kind := flow.Version()
+	names := allKeyNames
+	if flow.Fair {
+		names = append([]string{"due", "dead", "records", "messages"}, flowKeyNames[:]...)
+	}
+	for i, c := range calls {
+		for _, name := range names {
+			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
+				x := populateQueue(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name), flow)
+				key := DefaultPrefix + "{" + x.queue + "}:" + name
+				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				before := dump(t, rdb, x.queue)
+				err := c.do(t.Context(), x)
+				if err == nil {
+					return // the call does not use the key
+				}
+				if store.CodeOf(err) != store.ErrCorrupt.Code {
+					t.Errorf("error = %v, want ErrCorrupt", err)
+				}
+				if after := dump(t, rdb, x.queue); !maps.Equal(before, after) {
+					for k := range before {
+						if before[k] != after[k] {
+							t.Errorf("the script failed (%v) but changed %s", err, k)
+						}
+					}
+				}
+			})
+			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
+				x := populateQueue(t, rdb, fmt.Sprintf("missing-%s-%d-%s", kind, i, name), flow)
+				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.do(t.Context(), x); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
