@@ -26,9 +26,9 @@ func (m *Main) keysCommand() *cobra.Command {
 	cmd := m.command("keys QUEUE [KEY] [--overridden] [--concurrency N] [--rate RATE] [--burst N] [--weight N] "+
 		"[--inherit]",
 		"List the keys that wait, or give a key limits of its own",
-		`Keys lists the keys of a queue that have ready messages, and the reason why each waits: its turn, as many of
-its messages in flight as it may have (full), or its rate (resting). A key waits from the claim on that finds its first message ready. With KEY it
-prints that key, whether or not it waits.
+		`Keys lists the keys of a queue that have ready messages, and the reason why each waits: its turn, as many of its
+messages in flight as it may have (full), or its rate (resting). A key waits from the claim on that finds its first
+message ready. With KEY it prints that key, whether or not it waits.
 
 Flags give KEY limits that differ from the limits that later flow sets for each key: each flag changes one, and 0
 removes the limit of a concurrency or rate. The weight is its share of the starts among the keys that wait: a key with
@@ -59,7 +59,7 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 				q.Name(), q.Name())
 		}
 		if len(args) == 1 {
-			return m.listKeys(ctx, q, flags.overridden)
+			return m.listKeys(ctx, q, flags.overridden, stats.Ready)
 		}
 		state, err := keyOf(ctx, q, args[1])
 		if err == nil && flags.changes() {
@@ -150,10 +150,13 @@ func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, err
 	return keys[0], nil
 }
 
-func (m *Main) listKeys(ctx context.Context, q *later.Queue, overridden bool) error {
+func (m *Main) listKeys(ctx context.Context, q *later.Queue, overridden bool, ready int64) error {
 	t, none := newKeyTable(), "that wait"
-	if overridden {
+	switch {
+	case overridden:
 		none = "with limits of their own"
+	case ready > 0:
+		none = "that wait: no worker has looked yet at its " + messages(ready) + " that are due"
 	}
 	for after := ""; ; {
 		keys, err := q.Keys(ctx, later.KeysRequest{Overridden: overridden, After: after})

@@ -20,6 +20,7 @@ func TestKeysTakeTurnsAndHaveLimits(t *testing.T) {
 		c.ok("send", "q", "x", "--id", "a"+strconv.Itoa(i), "--key", "a")
 	}
 	c.ok("send", "q", "x", "--id", "b", "--key", "b")
+	contains(t, c.ok("keys", "q"), "q has no keys that wait: no worker has looked yet at its 4 messages that are due\n")
 	q := c.client().Queue("q")
 	got, err := q.Receive(t.Context(), 4)
 	if err != nil || len(got) != 2 || got[0].Key+got[1].Key != "ab" {
