@@ -174,7 +174,7 @@ func (s *unsortedStore) Claim(ctx context.Context, queue string, req store.Claim
 		s.ahead++
 	}
 	if s.left--; s.left > 0 {
-		c.Unsorted = true
+		c.Unsorted, c.More = true, true
 	}
 	return c, err
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -50,6 +51,23 @@ var laneRules = []rule{
 		e.full()
 		e.send(message("d", withKey("k")))
 		e.inTurn(c, "d")
+	}},
+	{"more is left while messages are left to sort, although a limit of the queue lets none start", func(e *env) {
+		e.limit(store.Flow{Concurrency: 1, Fair: true})
+		e.send(message("held", withKey("k"), at(e.now().Add(-time.Hour))))
+		c := e.claimOne("held", held)
+		for msgs := range slices.Chunk(keyed("k", 3*store.MaxBatch), store.MaxBatch) {
+			e.send(msgs...)
+		}
+		for unsorted := true; unsorted; {
+			got := e.claimWith(1, held)
+			unsorted = got.Unsorted
+			e.equal("claimed", len(got.Messages), 0)
+			e.equal("more", got.More, unsorted)
+		}
+		e.equal("waiting", e.key("k").Waiting, int64(3*store.MaxBatch))
+		e.ack(c)
+		e.takes(1)
 	}},
 	{"a message that is changed before it is sorted starts as it is then", func(e *env) {
 		e.limit(keyConcurrency(1))
