@@ -63,9 +63,7 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 		}
 		state, err := keyOf(ctx, q, args[1])
 		if err == nil && flags.changes() {
-			if err = q.SetKeyFlow(ctx, args[1], flags.of(state)); err == nil {
-				state, err = keyOf(ctx, q, args[1])
-			}
+			state, err = flags.change(ctx, q, state)
 		}
 		if err != nil {
 			return err
@@ -106,10 +104,22 @@ func (f *keysFlags) check(key bool) error {
 	return nil
 }
 
+// change sets the limits that are given, and returns the new state of the key.
+func (f *keysFlags) change(ctx context.Context, q *later.Queue, s later.KeyState) (later.KeyState, error) {
+	o, err := f.of(s)
+	if err == nil {
+		err = q.SetKeyFlow(ctx, s.Key, o)
+	}
+	if err != nil {
+		return s, err
+	}
+	return keyOf(ctx, q, s.Key)
+}
+
 // of returns the override of a key after the change.
-func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride) {
+func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride, err error) {
 	if f.inherit {
-		return o
+		return o, nil
 	}
 	if s.Override != nil {
 		o = *s.Override
@@ -126,6 +136,9 @@ func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride) {
 			rate.Burst = f.rate.Burst
 		}
 		if rate.N == 0 {
+			if f.rate.Burst != 0 {
+				return o, store.Invalid("--burst is for a rate: give --rate, too")
+			}
 			rate = later.Rate{}
 		}
 		o.Rate = &rate
@@ -133,7 +146,7 @@ func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride) {
 	if f.set.Changed("weight") {
 		o.Weight = &f.weight
 	}
-	return o
+	return o, nil
 }
 
 func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, error) {

@@ -78,5 +78,7 @@ func TestKeysRefusesBadInput(t *testing.T) {
 	} {
 		contains(t, c.fails(test.code, append([]string{"keys"}, test.args...)...), test.want)
 	}
+	c.ok("flow", "no-rate", "--fair")
+	contains(t, c.fails(2, "keys", "no-rate", "a", "--burst", "3"), "--burst is for a rate")
 	contains(t, c.fails(2, "flow", "fair", "--key-rate", "0", "--key-burst", "3"), "--key-burst is for a rate")
 }
