@@ -85,7 +85,7 @@ type Store interface {
 	//
 	// In a queue with a Fair Flow, it takes messages by turns of their keys; see there. Messages of keys that may not
 	// start are not more to claim either. The first message of a key whose turn has come dies if it has expired or
-	// cannot be read, and does not use up the turn; it may not die before. More is set too if unsorted messages are
+	// cannot be read, and does not use up the turn; until then it may stay. More is set too if unsorted messages are
 	// left, even if no message may start.
 	//
 	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
