@@ -168,7 +168,12 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 		}
 	}
 	for _, key := range checkedLanes {
-		if err := q.scan(ctx, "check_lanes", key, nil, func([]any) error { return nil }); err != nil {
+		part := func(cursor string) *call {
+			c := q.s.newCall("check_lanes", q.name, 3)
+			c.add(key, cursor, q.repair)
+			return c
+		}
+		if err := q.scan(ctx, part, func([]any) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -246,7 +251,12 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 func (q *queueCheck) pages(ctx context.Context, key string) error {
 	var stateless []string
 	key, level, _ := strings.Cut(key, " ")
-	err := q.scan(ctx, "check", key, []any{level}, func(rest []any) error {
+	part := func(cursor string) *call {
+		c := q.s.newCall("check", q.name, 4)
+		c.add(key, cursor, q.repair, level)
+		return c
+	}
+	err := q.scan(ctx, part, func(rest []any) error {
 		for _, id := range rest[0].([]any) {
 			stateless = append(stateless, id.(string))
 		}
@@ -263,14 +273,13 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 	return q.lost(ctx, stateless)
 }
 
-// scan runs a script over one key, a part at a time, and records the faults that it finds. rest is called with the
-// parts of each reply behind the cursor and the faults.
-func (q *queueCheck) scan(ctx context.Context, script, key string, more []any, rest func([]any) error) error {
+// scan makes the calls that check one key, a part from a cursor at a time, and records the faults that they find. rest
+// is called with the elements of each reply behind the cursor and the faults.
+func (q *queueCheck) scan(
+	ctx context.Context, part func(cursor string) *call, rest func([]any) error,
+) error {
 	for cursor := "0"; ; {
-		c := q.s.newCall(script, q.name, 3+len(more))
-		c.add(key, cursor, q.repair)
-		c.add(more...)
-		reply, err := q.s.run(ctx, q.name, c)
+		reply, err := q.s.run(ctx, q.name, part(cursor))
 		if err != nil {
 			return err
 		}
