@@ -179,7 +179,7 @@ func BenchmarkWorstCases(b *testing.B) {
 			}
 		}
 	}
-	for key, value := range map[string]string{"slowlog-log-slower-than": "0", "slowlog-max-len": "100000",
+	for key, value := range map[string]string{"slowlog-log-slower-than": "0", "slowlog-max-len": "1000000",
 		"appendonly": "no", "save": ""} {
 		if err := rdb.ConfigSet(b.Context(), key, value).Err(); err != nil {
 			b.Fatal(err)
@@ -195,7 +195,7 @@ func BenchmarkWorstCases(b *testing.B) {
 				used := w.cpu()
 				run()
 				used = w.cpu() - used
-				log, err := rdb.SlowLogGet(b.Context(), 100000).Result()
+				log, err := rdb.SlowLogGet(b.Context(), 1000000).Result()
 				w.ok(err)
 				longest, calls := time.Duration(0), 0
 				for _, entry := range log {
