@@ -183,6 +183,14 @@ func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 	return nil
 }
 
+// ResumeKey implements store.Store.
+func (s *Store) ResumeKey(_ context.Context, name, key string) error {
+	if err := store.CheckResume(name, key); err != nil {
+		return err
+	}
+	return store.ErrUnsupported
+}
+
 // Keys implements store.Store.
 func (s *Store) Keys(ctx context.Context, name string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {

@@ -29,6 +29,14 @@ func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.K
 	return cmp.Or(err, refused)
 }
 
+// ResumeKey implements store.Store.
+func (s *Store) ResumeKey(_ context.Context, queueName, key string) error {
+	if err := store.CheckResume(queueName, key); err != nil {
+		return err
+	}
+	return store.ErrUnsupported
+}
+
 // Keys implements store.Store.
 func (s *Store) Keys(ctx context.Context, queueName string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {

@@ -81,6 +81,14 @@ func parseNumber(text string) int64 {
 	return n
 }
 
+// ResumeKey implements store.Store.
+func (s *Store) ResumeKey(_ context.Context, queue, key string) error {
+	if err := store.CheckResume(queue, key); err != nil {
+		return err
+	}
+	return store.ErrUnsupported
+}
+
 // Keys implements store.Store. It takes several calls only if many keys have no messages any more, none of a page.
 func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {

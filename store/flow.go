@@ -107,6 +107,9 @@ func (f Flow) Version() string {
 	text := fmt.Sprintf("%d-%s", f.Concurrency, f.Rate.version())
 	if f.Fair {
 		text += fmt.Sprintf("-%d-%s-%d", f.Key.Concurrency, f.Key.Rate.version(), f.Key.Weight)
+		if f.Key.Order != OrderNone {
+			text += "-" + string(f.Key.Order)
+		}
 	}
 	return text
 }

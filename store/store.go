@@ -211,15 +211,22 @@ type Store interface {
 	// A new rate begins with a full burst. A changed one keeps the time of the next start that Rate describes, or sets
 	// it to Burst of its intervals from now if that is earlier. All this holds for the rate of each key too.
 	//
+	// Halted keys go on when the order is another one than OrderHalt, and no message holds its key any more in a queue
+	// without an order, in bounded steps as below.
+	//
 	// A Flow that is not Fair removes all overrides of keys, and makes sorted messages plain ones, in bounded steps. If
 	// ctx ends before the last step, SetFlow returns its cause, and claims go on with the steps. Leases from before the
 	// queue was Fair, or from before it was not Fair in between, do not count for their keys.
 	SetFlow(ctx context.Context, queue string, f Flow, former *Flow) error
 
 	// SetKeyFlow sets an override for one key of a Fair queue; the zero KeyOverride removes it. It returns the error of
-	// CheckKeyFlow, NotFair if the queue is not Fair or does not exist, and TooManyKeyFlows if more than MaxKeyFlows
-	// keys would have an override.
+	// CheckKeyFlow, NotFair if the queue is not Fair or does not exist, OneOfOrder for a Concurrency other than 1 in a
+	// queue with an order, and TooManyKeyFlows if more than MaxKeyFlows keys would have an override.
 	SetKeyFlow(ctx context.Context, queue, key string, o KeyOverride) error
+
+	// ResumeKey lets a halted key go on with its next message; see OrderHalt. The dead message that halted it stays
+	// dead. It returns the error of CheckResume, and ErrNotFound if the key is not halted.
+	ResumeKey(ctx context.Context, queue, key string) error
 
 	// Keys returns up to req.Limit keys of a Fair queue with their states, in the order of their bytes. A page may have
 	// fewer keys although more follow; none follow an empty page. It is empty for a queue that is not Fair. It does not
@@ -356,6 +363,10 @@ type Claimed struct {
 	Receipt Receipt
 	Due     time.Time
 	Attempt int // 1 for the first; the failed attempts so far plus one
+	// Fence is above 0 for a message that was claimed with a key in a queue with an Order. It is larger than the Fence
+	// of every earlier claim of the key, as long as the engine keeps its acknowledged writes: a resource that remembers
+	// the largest Fence of a key refuses a handler that has outlived its lease. It is below 2^53.
+	Fence int64
 }
 
 // Receipt is the proof that the holder of a message presents to settle it. Any process can present it.
@@ -464,6 +475,8 @@ type Bulk struct {
 	Done   int
 	More   bool
 	Before time.Time
+	// Resumed lists the halted keys that go on because a Purge has removed the messages that halted them.
+	Resumed []string
 }
 
 // Stats counts a queue's messages.

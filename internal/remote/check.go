@@ -151,6 +151,13 @@ func (a *keyFlowArgs) check() error {
 	return store.CheckKeyFlow(a.Queue, a.Key, a.Override)
 }
 
+func (a *keyArgs) check() error {
+	if err := store.CheckQueue(a.Queue); err != nil {
+		return err
+	}
+	return store.CheckResume(a.Queue, a.Key)
+}
+
 func (a *keysArgs) check() error {
 	if err := store.CheckQueue(a.Queue); err != nil {
 		return err

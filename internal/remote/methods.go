@@ -113,6 +113,11 @@ func (c *Client) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyO
 	return err
 }
 
+func (c *Client) ResumeKey(ctx context.Context, queue, key string) error {
+	_, err := invoke(ctx, c, opResumeKey, &keyArgs{queue, key})
+	return err
+}
+
 func (c *Client) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
 	return invoke(ctx, c, opKeys, &keysArgs{queue, req})
 }

@@ -47,6 +47,7 @@ type (
 		Queue, Key string
 		Override   store.KeyOverride
 	}
+	keyArgs  struct{ Queue, Key string }
 	keysArgs struct {
 		Queue   string
 		Request store.KeysRequest
@@ -265,6 +266,14 @@ var opSetKeyFlow = &operation[keyFlowArgs, none]{
 	change: func(a *keyFlowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
 }
 
+var opResumeKey = &operation[keyArgs, none]{
+	name: "resume_key", kind: changes, check: (*keyArgs).check,
+	run: func(ctx context.Context, s store.Store, a *keyArgs) (none, error) {
+		return none{}, s.ResumeKey(ctx, a.Queue, a.Key)
+	},
+	change: func(a *keyArgs, _ none) Change { return Change{"key", a.Queue, 0} },
+}
+
 var opKeys = &operation[keysArgs, []store.KeyState]{
 	name: "keys", kind: reads, check: (*keysArgs).check,
 	run: func(ctx context.Context, s store.Store, a *keysArgs) ([]store.KeyState, error) {
@@ -396,7 +405,7 @@ var endpoints = func() map[string]endpoint {
 		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList,
 		opRestore, opRemove,
 		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetFlow, opSetKeyFlow,
-		opKeys, opSetProperties,
+		opResumeKey, opKeys, opSetProperties,
 		opProperties, opQueues,
 		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
 		opDeliver, opBackup,
