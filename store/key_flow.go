@@ -97,9 +97,10 @@ type KeyState struct {
 	Waiting  int64        // ready messages that claims have sorted
 	Since    time.Time    // when the first of them fell due; zero if none waits
 	Leased   int          // messages that count against Concurrency
-	// Holder is the id of the message that holds the key of an Order and is not leased: it waits to start again, or is
-	// dead if Halted is set. Otherwise it is "".
+	// Holder is the id of the message that holds the key of an Order and is not leased: it starts next, or is dead if
+	// Halted is set. Otherwise it is "". Held is set while no claim has found it due: the key waits for it.
 	Holder string
+	Held   bool
 	Halted bool
 	// Next is when the rate of the key allows the next start: Now if a message may start at once, and zero without a
 	// rate.
