@@ -49,8 +49,9 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 		if !ok {
 			return deliverable, false, nil
 		}
-		f := found{entry: entry{m.Due, m.ID}}
-		f.record = record{stored: q.lanes.sorted[m.ID].stored, due: m.Due}
+		at := m.Order / 1000
+		f := found{entry: entry{at, m.ID}}
+		f.record = record{stored: q.lanes.sorted[m.ID].stored, due: at}
 		if err := reader.readOne(&f); err != nil {
 			return deliverable, false, err
 		}
@@ -101,7 +102,7 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 	}
 	for i, key := range keys {
 		e := all[i]
-		key = l.order.Sort(t.micros, turns.Message{Key: key, Due: e.at, ID: e.id})
+		key = l.order.Sort(t.micros, turns.Message{Key: key, Order: e.at * 1000, ID: e.id})
 		l.sorted[e.id] = sorted{key, e.stored}
 		if i < late {
 			l.late.Delete(e)

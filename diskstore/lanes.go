@@ -75,7 +75,7 @@ func (l *lanes) remove(now int64, e entry) {
 }
 
 func (s sorted) message(e entry) turns.Message {
-	return turns.Message{Key: s.key, Due: e.at, ID: e.id}
+	return turns.Message{Key: s.key, Order: e.at * 1000, ID: e.id}
 }
 
 // next returns when a message is sorted or may start, in microseconds, by a first entry ahead or a bound of it.
@@ -100,10 +100,10 @@ func (t *tx) setLanes(q *queue, to store.Flow) {
 	switch hadRate := q.flow.Key.Rate.N != 0; {
 	case to.Fair && q.lanes == nil:
 		q.lanes = newLanes(q)
-		q.lanes.order.SetLimits(to.Key)
+		q.lanes.order.SetLimits(t.micros, to.Key)
 	case to.Fair:
 		t.keepRates(q) // as long as the limits are the present ones
-		q.lanes.order.SetLimits(to.Key)
+		q.lanes.order.SetLimits(t.micros, to.Key)
 		if hadRate != (to.Key.Rate.N != 0) {
 			t.dropRates(q)
 		}

@@ -55,7 +55,7 @@ func (q *queue) setFair(was bool) {
 	f := &q.flow
 	switch {
 	case f.Fair && was:
-		f.keys.SetLimits(f.Key)
+		f.keys.SetLimits(q.micros, f.Key)
 		f.keys.Wake(q.micros, math.MaxInt)
 	case f.Fair:
 		f.keyeds++
@@ -79,7 +79,9 @@ func (q *queue) sort(now int64) {
 }
 
 // inLane returns the message as it is sorted.
-func (m *message) inLane() turns.Message { return turns.Message{Key: m.Key, Due: m.due, ID: m.ID} }
+func (m *message) inLane() turns.Message {
+	return turns.Message{Key: m.Key, Order: m.due * 1000, ID: m.ID}
+}
 
 // head returns the next message that a claim takes, if the limits of its key allow a start.
 func (q *queue) head(now int64) *message {

@@ -5,8 +5,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// SetLimits sets the limits of all keys without an override. The next calls of Wake look at waiting keys again.
-func (o *Order) SetLimits(f store.KeyFlow) {
+// SetLimits sets the limits of all keys without an override. The next calls of Wake look at waiting keys again. Without
+// an order no message holds its key any more, and keys go on if the order does not halt them.
+func (o *Order) SetLimits(now int64, f store.KeyFlow) {
 	if f = f.Normal(); f == o.limits {
 		return
 	}
@@ -14,6 +15,7 @@ func (o *Order) SetLimits(f store.KeyFlow) {
 		o.rates++
 	}
 	o.limits = f
+	o.loosen(now)
 	o.lookAgain()
 }
 

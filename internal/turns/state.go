@@ -9,7 +9,7 @@ import (
 
 // Counts counts the keys that wait.
 func (o *Order) Counts(now int64) store.KeyCounts {
-	c := store.KeyCounts{Waiting: int64(o.waiting.Len())}
+	c := store.KeyCounts{Waiting: int64(o.waiting.Len()), Halted: int64(o.halted.Len())}
 	for _, s := range append([]*scores{o.rests}, o.stale...) {
 		rested, slotless := s.below(float64(now)+1), s.below(full)
 		c.Full += int64(s.len() - slotless)
@@ -35,6 +35,8 @@ func (o *Order) Keys(now int64, req store.KeysRequest) (page []store.KeyState) {
 		add(req.Key)
 	case req.Overridden:
 		o.overrides.Ascend(req.After, func(name string, _ store.KeyOverride) bool { return add(name) })
+	case req.Halted:
+		o.halted.Ascend(req.After, add)
 	default:
 		o.waiting.Ascend(req.After, add)
 	}
@@ -50,9 +52,11 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 	if k := o.keys[name]; k != nil {
 		next = o.next(k, s.KeyFlow, now)
 		s.Leased = k.leased
-		if s.Waiting = int64(k.lane.len()); s.Waiting > 0 {
-			due, _ := k.lane.first()
-			s.Since = store.Time(due)
+		if k.hold != nil {
+			s.Holder, s.Halted = k.hold.id, k.hold.dead
+		}
+		if s.Waiting = int64(k.sorted()); s.Waiting > 0 {
+			s.Since = k.since()
 		}
 	}
 	if s.Rate.N != 0 {
@@ -61,11 +65,23 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 	return s
 }
 
+// since returns when the first message of a key with a sorted one fell due.
+func (k *key) since() time.Time {
+	order := k.first().Order
+	if k.lane.len() > 0 {
+		first, _ := k.lane.first()
+		order = min(order, first)
+	}
+	return store.Time(time.UnixMicro(order).UnixMilli())
+}
+
 // State is the state of a key that an engine must keep. It counts the leased messages itself. The pass of a key is not
 // kept: after a restart, all keys begin to wait.
 type State struct {
 	Starts gcra.State
-	N      int // the N of the rate that Starts is in parts of
+	N      int    // the N of the rate that Starts is in parts of
+	Holder string // the id of the message that holds the key and is not leased, or ""
+	Dead   bool   // the holder is dead
 }
 
 // Track has the Order remember which keys change, for Changes.
@@ -76,7 +92,11 @@ func (o *Order) Track() { o.changed = map[string]struct{}{} }
 func (o *Order) Changes(f func(name string, s *State)) {
 	for name := range o.changed {
 		if k := o.keys[name]; k != nil {
-			f(name, &State{Starts: k.starts, N: k.n})
+			s := &State{Starts: k.starts, N: k.n}
+			if k.hold != nil {
+				s.Holder, s.Dead = k.hold.id, k.hold.dead
+			}
+			f(name, s)
 		} else {
 			f(name, nil)
 		}
@@ -89,5 +109,11 @@ func (o *Order) Changes(f func(name string, s *State)) {
 func (o *Order) Restore(now int64, name string, s State) {
 	k := o.key(name)
 	k.starts, k.n = s.Starts, s.N
+	switch {
+	case s.Dead:
+		o.Halt(now, name, s.Holder)
+	case s.Holder != "":
+		o.Keep(now, name, s.Holder)
+	}
 	o.place(k, now)
 }

@@ -9,6 +9,9 @@
 // most one message of each waiting key of its weight, and however many new keys arrive, no other one waits for more
 // than one message of each. A key that waits for a slot or its rate no longer continues at the clock if its pass is
 // lower. No key has credit for the time in which it could not start, and none keeps a pass while it does not wait.
+//
+// The messages of a key with an order start one at a time. A message that comes back from its lease holds its key: the
+// next start of the key is that message, and the key waits until it is sorted again. See holds.go.
 package turns
 
 import (
@@ -22,9 +25,9 @@ import (
 
 // Message is a message that waits in the lane of its key.
 type Message struct {
-	Key string // "" is a lane too, of weight 1 and without limits
-	Due int64  // in milliseconds
-	ID  string
+	Key   string // "" is a lane too, of weight 1 and without limits
+	Order int64  // its place in the lane: the due time in microseconds, or the order of its send
+	ID    string
 }
 
 // Order is the order of the messages of one queue. Times are the engine's clock in microseconds, unless they are due
@@ -35,9 +38,11 @@ type Order struct {
 	rates     int64         // counts how often the rate of limits was set or removed
 	overrides *btree.Map[string, store.KeyOverride]
 
-	keys    map[string]*key // keys with messages, counted messages, or starts ahead of their rate
+	keys    map[string]*key // keys with messages, counted messages, a hold, or starts ahead of their rate
 	waiting *btree.Set[string]
-	sorted  int     // messages in all lanes
+	holders map[string]*key // held keys, by the id of the message that holds each
+	halted  *btree.Set[string]
+	sorted  int     // messages in all lanes, and those that hold their key and are ready
 	pass    float64 // the clock: the pass that the last start had
 
 	// Each key is in one of these. A key that waits is in turns, rests or stale; others are in idle if they have no
@@ -57,13 +62,15 @@ type Order struct {
 // those that have started at the clock, whatever their names are.
 const join = 1 - 1.0/(1<<20)
 
-// full is the score of a key that waits for one of its slots: a time that never comes, exact as a float64.
+// full is the score of a key that waits for one of its slots or for its holder: a time that never comes, exact as a
+// float64.
 const full = 1 << 53
 
 // key is a key with its state. Its limits are those of the Order and the override.
 type key struct {
 	name   string
 	lane   lane
+	hold   *hold // nil unless a message that is not leased holds the key
 	leased int
 	starts gcra.State
 	n      int   // the N of the rate that starts is in parts of, 0 if it is the zero State
@@ -78,19 +85,22 @@ type key struct {
 func New(f store.KeyFlow) *Order {
 	return &Order{
 		limits: f.Normal(), overrides: &btree.Map[string, store.KeyOverride]{}, keys: map[string]*key{},
-		waiting: &btree.Set[string]{}, turns: newScores(), rests: newScores(), idle: newScores(),
+		waiting: &btree.Set[string]{}, holders: map[string]*key{}, halted: &btree.Set[string]{},
+		turns: newScores(), rests: newScores(), idle: newScores(),
 	}
 }
 
 // Sort adds a message to the lane of its key. It returns the key with memory that all messages of the key share.
 func (o *Order) Sort(now int64, m Message) (key string) {
 	k := o.key(m.Key)
-	if !k.lane.add(m.Due, m.ID) {
+	if !k.add(m) {
 		return k.name
 	}
-	if o.sorted++; k.lane.len() == 1 {
+	if o.sorted++; k.sorted() == 1 {
 		o.waiting.Insert(k.name)
 		k.pass = o.pass + join/float64(o.limitsOf(k).Weight)
+		o.place(k, now)
+	} else if k.isReady() { // the lane has waited for it
 		o.place(k, now)
 	}
 	return k.name
@@ -99,7 +109,7 @@ func (o *Order) Sort(now int64, m Message) (key string) {
 // Remove takes a message out of the lane of its key, and reports whether it was there.
 func (o *Order) Remove(now int64, m Message) bool {
 	k := o.keys[m.Key]
-	if k == nil || !k.lane.remove(m.Due, m.ID) {
+	if k == nil || !k.remove(m) {
 		return false
 	}
 	o.shortened(k, now)
@@ -112,7 +122,7 @@ func (o *Order) Sorted() int { return o.sorted }
 // Has reports whether a message is in the lane of its key.
 func (o *Order) Has(m Message) bool {
 	k := o.keys[m.Key]
-	return k != nil && k.lane.has(m.Due, m.ID)
+	return k != nil && k.has(m)
 }
 
 // Wake begins a claim. It gives turns to keys that have rested, looks again at keys after a change of limits, and
@@ -155,8 +165,7 @@ func (o *Order) Head(now int64) (Message, bool) {
 			break
 		}
 		if l := o.limitsOf(k); !k.full(l) && o.next(k, l, now) <= now {
-			due, id := k.lane.first()
-			return Message{Key: k.name, Due: due, ID: id}, true
+			return k.first(), true
 		}
 		o.place(k, now) // its limits were lowered
 	}
@@ -164,7 +173,7 @@ func (o *Order) Head(now int64) (Message, bool) {
 }
 
 // Start starts the message that Head has returned, and counts it for its key. With holds, the message keeps a slot of
-// the key until Free.
+// the key until Free. If it held the key, it does not any more.
 func (o *Order) Start(now int64, m Message, holds bool) {
 	k := o.keys[m.Key]
 	l := o.limitsOf(k)
@@ -175,7 +184,9 @@ func (o *Order) Start(now int64, m Message, holds bool) {
 	if holds {
 		k.leased++
 	}
-	k.lane.remove(m.Due, m.ID)
+	if k.remove(m); k.hold != nil {
+		o.unhold(k)
+	}
 	o.shortened(k, now)
 }
 
@@ -216,7 +227,7 @@ func (o *Order) May(now int64, most int) (n int) {
 	o.turns.each(func(k *key) bool {
 		l := o.limitsOf(k)
 		o.convert(k, l, now)
-		here := min(k.lane.len(), most-n)
+		here := min(k.sorted(), most-n)
 		if l.Concurrency > 0 {
 			here = min(here, max(0, l.Concurrency-k.leased))
 		}
@@ -236,9 +247,9 @@ func (o *Order) key(name string) *key {
 	return k
 }
 
-// shortened is called when a message has left the lane of a key.
+// shortened is called when one message fewer of a key is sorted.
 func (o *Order) shortened(k *key, now int64) {
-	if o.sorted--; k.lane.len() == 0 {
+	if o.sorted--; k.sorted() == 0 {
 		o.waiting.Delete(k.name)
 	}
 	o.place(k, now)
@@ -249,7 +260,7 @@ func (o *Order) place(k *key, now int64) {
 	l := o.limitsOf(k)
 	next := o.next(k, l, now)
 	switch {
-	case k.lane.len() == 0:
+	case k.sorted() == 0:
 		o.rest(k, now)
 	case k.full(l):
 		k.move(o.rests, full)
@@ -262,11 +273,11 @@ func (o *Order) place(k *key, now int64) {
 	o.change(k.name)
 }
 
-// rest places a key that does not wait. It is forgotten unless messages take its slots or its starts are ahead of its
-// rate.
+// rest places a key that does not wait. It is forgotten unless messages take its slots or hold it, or its starts are
+// ahead of its rate.
 func (o *Order) rest(k *key, now int64) {
 	switch {
-	case k.leased > 0:
+	case k.leased > 0 || k.hold != nil:
 		k.move(nil, 0)
 	case k.starts.Micros >= now:
 		k.move(o.idle, float64(min(k.starts.Micros, now+store.MaxPeriod.Microseconds())+1))
@@ -276,7 +287,10 @@ func (o *Order) rest(k *key, now int64) {
 	}
 }
 
-func (k *key) full(l store.KeyFlow) bool { return l.Concurrency > 0 && k.leased >= l.Concurrency }
+// full reports whether all slots of a key are taken, or it waits for the message that holds it.
+func (k *key) full(l store.KeyFlow) bool {
+	return l.Concurrency > 0 && k.leased >= l.Concurrency || k.hold != nil && !k.hold.ready
+}
 
 // next returns when the rate of a key allows its next start.
 func (o *Order) next(k *key, l store.KeyFlow, now int64) int64 {

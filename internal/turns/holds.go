@@ -1,0 +1,156 @@
+package turns
+
+import "github.com/laterq/later/store"
+
+// hold is the hold of a message on its key, from its return from a lease until it starts again. While a message is
+// leased, it is the concurrency of 1 that keeps other messages of the key waiting.
+type hold struct {
+	id    string
+	dead  bool  // the key is halted
+	ready bool  // the message is sorted, and the next of its key
+	order int64 // of the message; if it is ready
+}
+
+// Keep has a message that came back from a lease hold the key that it had there. If another message holds the key, that
+// one still does. Keys without an order, and messages without a key, have no holds.
+func (o *Order) Keep(now int64, name, id string) {
+	if o.limits.Order != store.OrderNone {
+		o.hold(now, name, hold{id: id})
+	}
+}
+
+// Halt says that a message that held a key has died of its last attempt. It holds the key still if the order is
+// OrderHalt.
+func (o *Order) Halt(now int64, name, id string) {
+	if o.limits.Order == store.OrderHalt {
+		o.hold(now, name, hold{id: id, dead: true})
+	}
+}
+
+func (o *Order) hold(now int64, name string, h hold) {
+	if name == "" {
+		return
+	}
+	o.Drop(now, h.id)
+	k := o.key(name)
+	if k.hold == nil {
+		k.hold = &h
+		if o.holders[h.id] = k; h.dead {
+			o.halted.Insert(k.name)
+		}
+	}
+	o.place(k, now)
+}
+
+// Drop ends the hold of a message, if it has one, because the message is gone or has another key. It returns the key
+// that the message held, and whether it was halted.
+func (o *Order) Drop(now int64, id string) (name string, halted bool) {
+	k := o.holders[id]
+	if k == nil {
+		return "", false
+	}
+	halted = k.hold.dead
+	if k.hold.ready {
+		o.Remove(now, Message{Key: k.name, Order: k.hold.order, ID: id})
+	}
+	o.unhold(k)
+	o.place(k, now)
+	return k.name, halted
+}
+
+// Resume lets a halted key go on, and reports whether it was halted.
+func (o *Order) Resume(now int64, name string) bool {
+	k := o.keys[name]
+	if k == nil || k.hold == nil || !k.hold.dead {
+		return false
+	}
+	o.unhold(k)
+	o.place(k, now)
+	return true
+}
+
+// Revive says that a dead message is replayed. If it halted its key, it now holds it as one that has come back.
+func (o *Order) Revive(now int64, id string) {
+	if k := o.holders[id]; k != nil && k.hold.dead {
+		k.hold.dead = false
+		o.halted.Delete(k.name)
+		o.change(k.name)
+	}
+}
+
+// Holds returns the key that a message holds, or "", and reports whether it is dead and thus halts the key.
+func (o *Order) Holds(id string) (name string, halts bool) {
+	if k := o.holders[id]; k != nil {
+		return k.name, k.hold.dead
+	}
+	return "", false
+}
+
+// unhold ends the hold of the message that holds a key, and is not sorted. The caller places the key.
+func (o *Order) unhold(k *key) {
+	delete(o.holders, k.hold.id)
+	o.halted.Delete(k.name)
+	k.hold = nil
+}
+
+// loosen ends the holds that the order of keys has no longer. Messages that are ready return to their lanes.
+func (o *Order) loosen(now int64) {
+	for _, k := range o.holders {
+		h := *k.hold
+		if o.limits.Order == store.OrderHalt || o.limits.Order == store.OrderContinue && !h.dead {
+			continue
+		}
+		if o.unhold(k); h.ready {
+			k.lane.add(h.order, h.id)
+		}
+		o.place(k, now)
+	}
+}
+
+// isReady reports whether the message that holds the key is sorted.
+func (k *key) isReady() bool { return k.hold != nil && k.hold.ready }
+
+// sorted returns the number of messages that wait: those in the lane, and the one that holds the key.
+func (k *key) sorted() int {
+	if k.isReady() {
+		return k.lane.len() + 1
+	}
+	return k.lane.len()
+}
+
+// first returns the message that starts next, of a key with one.
+func (k *key) first() Message {
+	if k.isReady() {
+		return Message{Key: k.name, Order: k.hold.order, ID: k.hold.id}
+	}
+	order, id := k.lane.first()
+	return Message{Key: k.name, Order: order, ID: id}
+}
+
+// add adds a message to the lane of its key, or makes it ready if it holds the key. It reports whether it is new.
+func (k *key) add(m Message) bool {
+	if k.hold == nil || k.hold.id != m.ID {
+		return k.lane.add(m.Order, m.ID)
+	}
+	isNew := !k.hold.ready
+	k.hold.ready, k.hold.order = true, m.Order
+	return isNew
+}
+
+func (k *key) has(m Message) bool {
+	if k.hold == nil || k.hold.id != m.ID {
+		return k.lane.has(m.Order, m.ID)
+	}
+	return k.hold.ready && k.hold.order == m.Order
+}
+
+func (k *key) remove(m Message) bool {
+	if k.hold == nil || k.hold.id != m.ID {
+		return k.lane.remove(m.Order, m.ID)
+	}
+	has := k.has(m)
+	if has {
+		k.hold.ready = false
+	}
+	return has
+}
