@@ -141,8 +141,11 @@ func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk
 		q.dead.remove(m.diedAt, m.ID)
 		m.deadReason, m.diedAt, m.lastError, m.attempts = "", 0, "", 0
 		m.delivered = true // its expiry no longer counts
-		m.due = q.dueAt(now, due)
-		q.wait(m)
+		m.setDue(q.dueAt(now, due))
+		q.wait(m, false)
+		if q.flow.Fair {
+			q.flow.keys.Revive(q.micros, m.ID)
+		}
 	})
 }
 
@@ -166,12 +169,16 @@ func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
 		all = true
 		entries = chain(ready, scheduled, dead, q.held.between(start, never))
 	}
+	var resumed []string
 	result := q.bulk(entries, limit, func(m *message) {
 		if m.lease != nil && q.flow.counts(m.lease) {
 			m.lease.lose(m)
 		}
-		q.remove(m)
+		if key := q.remove(m); key != "" {
+			resumed = append(resumed, key)
+		}
 	})
+	result.Resumed = resumed
 	if all && !result.More {
 		q.dropLeases()
 	}

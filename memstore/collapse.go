@@ -65,9 +65,7 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	case m == nil && q.taken(now, out.ID):
 		return store.SendResult{Duplicate: true}
 	case m == nil:
-		m = &message{Message: fresh, due: q.dueAt(now, out.Due)}
-		q.add(m)
-		q.wait(m)
+		q.addSent(now, &message{Message: fresh}, out.Due)
 		return store.SendResult{}
 	case m.lease != nil && out.OnDuplicate.Mode == store.DuplicateFollow:
 		return q.follow(now, m, fresh, out)
@@ -78,22 +76,40 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	case out.OnDuplicate.Unchanged != nil && !q.get(now, m.ID).Same(out.OnDuplicate.Unchanged):
 		return store.SendResult{Err: store.ErrConflict}
 	}
-	q.unwait(m)
+	q.replace(now, m, fresh, out)
+	return store.SendResult{Replaced: true}
+}
+
+// replace replaces a message that is scheduled or ready.
+func (q *queue) replace(now int64, m *message, fresh store.Message, out *store.Outgoing) {
+	sorted := q.unwait(m)
 	q.erase(m)
 	if !m.SentAt.IsZero() {
 		fresh.SentAt = m.SentAt
 	}
-	switch {
-	case out.OnDuplicate.Mode == store.DuplicateDebounce:
-		limit := min(fresh.SentAt.UnixMilli(), now) + store.Millis(out.OnDuplicate.MaxWait)
-		m.due = min(q.dueAt(now, out.Due), limit)
-	case !out.OnDuplicate.KeepDue:
-		m.due = q.dueAt(now, out.Due)
+	sameKey := m.Key == fresh.Key
+	if !sameKey {
+		q.dropHold(m)
 	}
 	m.Message, m.raw = fresh, nil
+	arrives := false
+	switch {
+	case out.OnDuplicate.Mode == store.DuplicateDebounce:
+		arrives = q.setDue(now, m, out.Due)
+		limit := min(fresh.SentAt.UnixMilli(), now) + store.Millis(out.OnDuplicate.MaxWait)
+		if m.due > limit {
+			m.setDue(limit)
+			arrives = false
+		}
+	case !out.OnDuplicate.KeepDue:
+		arrives = q.setDue(now, m, out.Due)
+	case sameKey:
+		arrives = sorted && q.ordered() // it keeps its place, also ahead of the clock
+	default:
+		m.setDue(m.due)
+	}
 	q.add(m)
-	q.wait(m)
-	return store.SendResult{Replaced: true}
+	q.wait(m, arrives)
 }
 
 // follow makes a message the successor of the held one, or replaces its successor: m becomes it, and keeps the lease.
@@ -104,12 +120,12 @@ func (q *queue) follow(now int64, m *message, fresh store.Message, out *store.Ou
 	if replaced {
 		fresh.SentAt = m.SentAt
 	}
+	due := m.due
 	if !replaced || !out.OnDuplicate.KeepDue {
-		m.due = q.dueAt(now, out.Due)
+		due = q.dueAt(now, out.Due)
 	}
-	*m = message{
-		Message: fresh, due: m.due, epoch: m.epoch, lease: m.lease, leasedKey: m.leasedKey, follows: true,
-	}
+	*m = message{Message: fresh, epoch: m.epoch, lease: m.lease, leasedKey: m.leasedKey, follows: true}
+	m.setDue(due)
 	q.add(m)
 	q.held.add(m.due, m.ID)
 	return store.SendResult{Follows: true, Replaced: replaced}

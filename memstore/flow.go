@@ -56,6 +56,8 @@ type flow struct {
 	unsorted index
 	keyed    int64 // as number, of Fair; 0 while the queue is not Fair
 	keyeds   int64 // how often the queue became Fair
+	arrival  int64 // place of the last message with a key that was sent without a delay to a queue with an order
+	fence    int64 // of the last claim of a message with a key in a queue with an order
 	// promises are the waiters that were woken and have not claimed yet: when the promise of each ends.
 	promises []time.Time
 }

@@ -36,9 +36,10 @@ func (s *Store) Forward(ctx context.Context, name string, req store.ForwardReque
 			Dropped: c.Dropped,
 		}
 		for _, m := range c.Messages {
+			place := q.messages[m.ID].place
 			q.settle(now, store.Settlement{Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow})
 			out := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
-			s.data.followUp(q, name, now, []store.FollowUp{{Queue: req.To.Name, Message: out}})
+			s.data.sendTo(req.To.Name, q, name, func(q *queue) { q.sendForwarded(now, out, place) })
 			if req.IDs {
 				f.IDs = append(f.IDs, m.ID)
 			}

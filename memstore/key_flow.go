@@ -18,6 +18,9 @@ func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.K
 		if !q.flow.Fair {
 			return store.NotFair(queueName)
 		}
+		if q.ordered() && o.Concurrency != nil && *o.Concurrency != 1 {
+			return store.OneOfOrder(queueName, *o.Concurrency)
+		}
 		adds := !o.IsZero() && q.flow.keys.Override(key) == nil
 		if adds && q.flow.keys.Overrides() >= store.MaxKeyFlows {
 			return store.TooManyKeyFlows(queueName)
@@ -30,11 +33,17 @@ func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.K
 }
 
 // ResumeKey implements store.Store.
-func (s *Store) ResumeKey(_ context.Context, queueName, key string) error {
+func (s *Store) ResumeKey(ctx context.Context, queueName, key string) error {
 	if err := store.CheckResume(queueName, key); err != nil {
 		return err
 	}
-	return store.ErrUnsupported
+	resumed, err := update(ctx, s, queueName, func(q *queue, _ int64) bool {
+		return q.flow.Fair && q.flow.keys.Resume(q.micros, key)
+	})
+	if err == nil && !resumed {
+		err = store.ErrNotFound
+	}
+	return err
 }
 
 // Keys implements store.Store.
@@ -80,7 +89,7 @@ func (q *queue) sort(now int64) {
 
 // inLane returns the message as it is sorted.
 func (m *message) inLane() turns.Message {
-	return turns.Message{Key: m.Key, Order: m.due * 1000, ID: m.ID}
+	return turns.Message{Key: m.Key, Order: m.place, ID: m.ID}
 }
 
 // head returns the next message that a claim takes, if the limits of its key allow a start.
@@ -111,7 +120,7 @@ func (q *queue) free(l *lease, key string) {
 	if q.flow.counts(l) {
 		q.flow.counted--
 	}
-	if q.flow.Fair && l.keyed == q.flow.keyed {
+	if q.flow.countsKeys(l) {
 		q.flow.keys.Free(q.micros, key, 1)
 	}
 }

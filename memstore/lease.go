@@ -36,20 +36,24 @@ func (q *queue) reap(now int64) (died []string) {
 		q.freeCancelled(l)
 		for _, m := range l.members {
 			q.free(l, m.leasedKey)
-			if q.unhold(m) || l.uncounted {
-				q.wait(m)
+			if q.unhold(m) {
+				q.wait(m, false)
+				continue
+			}
+			if l.uncounted {
+				q.comeBack(m, l)
 				continue
 			}
 			m.delivered = true
 			m.attempts++
-			m.due = l.deadline
+			m.setDue(l.deadline)
 			m.lastError = store.LeaseExpiredText
 			m.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), m.attempts), m.failures)
 			if m.attemptsLeft() {
-				q.wait(m)
+				q.comeBack(m, l)
 				continue
 			}
-			q.die(now, m, store.DeadLeaseExpired)
+			q.dieOf(now, m, l, store.DeadLeaseExpired)
 			died = append(died, m.ID)
 		}
 		q.endLease(l)
@@ -135,7 +139,7 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		q.endLease(l)
 	}
 	if follows {
-		q.wait(m)
+		q.wait(m, false)
 		if s.Action == store.Ack {
 			return store.SettleResult{}
 		}
@@ -152,10 +156,10 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	case store.Nack:
 		q.fail(now, m, &s)
 		if !m.attemptsLeft() {
-			q.die(now, m, store.DeadFailed)
+			q.dieOf(now, m, l, store.DeadFailed)
 			return store.SettleResult{State: store.StateDead}
 		}
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	case store.Snooze:
 		if s.ResetAttempts {
 			m.attempts, m.lastError = 0, ""
@@ -163,23 +167,23 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		if _, ok := store.GivenBack(m.failures); ok {
 			m.failures, m.lastError = store.WithoutGivenBack(m.failures), ""
 		}
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	case store.Bury:
 		q.fail(now, m, &s)
-		q.die(now, m, store.DeadBuried)
+		q.dieOf(now, m, l, store.DeadBuried)
 		return store.SettleResult{State: store.StateDead}
 	case store.GiveBack:
 		failures, since := s.GiveBack(store.Time(now), m.failures)
 		if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
 			m.failures = store.WithoutGivenBack(m.failures)
 			q.fail(now, m, &s)
-			q.die(now, m, store.DeadUnreadable)
+			q.dieOf(now, m, l, store.DeadUnreadable)
 			return store.SettleResult{State: store.StateDead}
 		}
 		m.failures, m.lastError = failures, store.CutReason(s.Reason)
-		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
+		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	}
-	q.wait(m)
+	q.comeBack(m, l)
 	return store.SettleResult{State: m.state(now)}
 }
 

@@ -230,17 +230,22 @@ func (s *Store) Linked(string, string) bool { return true }
 // followUp sends the follow-ups of an ack on a queue.
 func (d *data) followUp(acked *queue, name string, now int64, then []store.FollowUp) {
 	for i := range then {
-		q := acked
-		if then[i].Queue != name {
-			q = d.queue(then[i].Queue)
-			q.delayStart, q.micros = acked.delayStart, acked.micros
-		}
-		q.send(now, []store.Outgoing{then[i].Message})
-		if q.exists {
-			d.queues[then[i].Queue] = q
-		}
-		d.notify(then[i].Queue)
+		d.sendTo(then[i].Queue, acked, name, func(q *queue) { q.send(now, []store.Outgoing{then[i].Message}) })
 	}
+}
+
+// sendTo sends to a queue in a step on the queue from, which has a name.
+func (d *data) sendTo(to string, from *queue, name string, send func(q *queue)) {
+	q := from
+	if to != name {
+		q = d.queue(to)
+		q.delayStart, q.micros = from.delayStart, from.micros
+	}
+	send(q)
+	if q.exists {
+		d.queues[to] = q
+	}
+	d.notify(to)
 }
 
 // Extend implements store.Store.

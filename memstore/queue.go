@@ -69,6 +69,7 @@ type message struct {
 	store.Message
 	raw       []byte // the bytes of one that was restored as unreadable, else nil
 	due       int64
+	place     int64 // in its lane: the due time in microseconds, or the order of its send
 	attempts  int
 	epoch     int64 // counts the leases it has left; part of the receipt
 	delivered bool  // came back other than by Release, or was replayed: it no longer expires
@@ -156,26 +157,38 @@ func (q *queue) sendOne(now int64, out *store.Outgoing) store.SendResult {
 	if q.taken(now, out.ID) {
 		return store.SendResult{Duplicate: true}
 	}
-	m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
-	q.add(m)
-	q.wait(m)
+	q.addSent(now, &message{Message: normalize(out.Message)}, out.Due)
 	return store.SendResult{}
 }
 
-// wait adds a message that is scheduled or ready.
-func (q *queue) wait(m *message) {
+// addSent adds a message that is scheduled or ready.
+func (q *queue) addSent(now int64, m *message, due store.Due) {
+	arrives := q.setDue(now, m, due)
+	q.add(m)
+	q.wait(m, arrives)
+}
+
+// wait adds a message that is scheduled or ready. If it arrives, it is sorted at once in a Fair queue.
+func (q *queue) wait(m *message, arrives bool) {
 	q.due.add(m.due, m.ID)
-	if q.flow.Fair {
+	switch {
+	case q.flow.Fair && arrives:
+		q.flow.keys.Sort(q.micros, m.inLane())
+	case q.flow.Fair:
 		q.flow.unsorted.add(m.due, m.ID)
 	}
 }
 
-// unwait takes out a message that was scheduled or ready.
-func (q *queue) unwait(m *message) {
+// unwait takes out a message that was scheduled or ready, and reports whether it was sorted.
+func (q *queue) unwait(m *message) (sorted bool) {
 	q.due.remove(m.due, m.ID)
-	if q.flow.Fair && !q.flow.keys.Remove(q.micros, m.inLane()) {
+	if !q.flow.Fair {
+		return false
+	}
+	if sorted = q.flow.keys.Remove(q.micros, m.inLane()); !sorted {
 		q.flow.unsorted.remove(m.due, m.ID)
 	}
+	return sorted
 }
 
 // add adds a message, which the caller adds to another index too.
@@ -254,17 +267,13 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		}
 		if m.raw != nil {
 			dying++
-			q.unwait(m)
-			m.lastError = store.UnreadableText
-			q.die(now, m, store.DeadUnreadable)
+			q.dieUnclaimed(now, m, store.DeadUnreadable, store.UnreadableText)
 			c.Died = append(c.Died, m.ID)
 			continue
 		}
 		if m.expired(now) {
 			dying++
-			q.unwait(m)
-			m.lastError = store.ExpiredText
-			q.die(now, m, store.DeadExpired)
+			q.dieUnclaimed(now, m, store.DeadExpired, store.ExpiredText)
 			c.Died = append(c.Died, m.ID)
 			c.Expired = append(c.Expired, m.ID)
 			continue
@@ -274,6 +283,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		}
 		c.Messages = append(c.Messages, q.hold(m, l))
 	}
+	q.fence(c.Messages)
 	q.flow.starts.Start(q.flow.Rate, q.micros, len(c.Messages))
 	q.flow.claimed()
 	if len(c.Messages) > 0 {
@@ -288,7 +298,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 // dropDead removes a bounded number of dead messages that exceed the retention and returns their ids.
 func (q *queue) dropDead(now int64) (dropped []string) {
 	for len(dropped) < store.MaxBatch && q.deadExcess(now) {
-		e := q.dead.first()
+		e := q.firstDead()
 		q.dead.remove(e.at, e.id)
 		q.erase(q.messages[e.id])
 		dropped = append(dropped, e.id)
@@ -297,11 +307,11 @@ func (q *queue) dropDead(now int64) (dropped []string) {
 	return dropped
 }
 
-// deadExcess reports whether the first dead message exceeds the retention.
+// deadExcess reports whether the first dead message that halts no key exceeds the retention.
 func (q *queue) deadExcess(now int64) bool {
 	r := q.retention
-	return r.MaxCount > 0 && int64(q.dead.len()) > r.MaxCount ||
-		r.MaxAge > 0 && q.dead.first().at <= now-store.Millis(r.MaxAge)
+	return r.MaxCount > 0 && int64(q.dead.len())-q.halted() > r.MaxCount ||
+		r.MaxAge > 0 && q.firstDead().at <= now-store.Millis(r.MaxAge)
 }
 
 // next returns the time in microseconds when a claim first has messages to return or leases to end. On a paused queue a
@@ -317,14 +327,22 @@ func (q *queue) nextFor(forwards bool) int64 {
 	return min(q.nextStart(forwards), ends)
 }
 
+// dieUnclaimed sets aside a message that was to be claimed. It gives its key up.
+func (q *queue) dieUnclaimed(now int64, m *message, reason store.DeadReason, text string) {
+	q.unwait(m)
+	q.dropHold(m)
+	m.lastError = text
+	q.die(now, m, reason)
+}
+
 func (q *queue) die(now int64, m *message, reason store.DeadReason) {
 	m.deadReason = reason
 	m.diedAt = now
 	q.dead.add(now, m.ID)
 }
 
-// remove removes a message in any state from the queue.
-func (q *queue) remove(m *message) {
+// remove removes a message in any state from the queue. It returns the key that it halted, or "".
+func (q *queue) remove(m *message) (resumed string) {
 	q.erase(m)
 	switch {
 	case m.lease != nil:
@@ -334,6 +352,7 @@ func (q *queue) remove(m *message) {
 	default:
 		q.unwait(m)
 	}
+	return q.dropHold(m)
 }
 
 func (q *queue) cancel(now int64, id string, keepID bool) store.CancelResult {
@@ -363,7 +382,7 @@ func (q *queue) reschedule(now int64, id string, due store.Due) error {
 		return store.ErrDead
 	}
 	q.unwait(m)
-	m.due = q.dueAt(now, due)
-	q.wait(m)
+	m.setDue(q.dueAt(now, due))
+	q.wait(m, false)
 	return nil
 }

@@ -16,12 +16,12 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 		}
 		m := &message{
 			Message:   normalize(info.Message),
-			due:       store.UnixMillis(info.Due),
 			attempts:  info.Attempts,
 			delivered: info.Delivered,
 			lastError: info.LastError,
 			failures:  slices.Clone(info.Failures),
 		}
+		m.setDue(store.UnixMillis(info.Due))
 		if info.Raw != nil {
 			m.Message, m.raw = store.Message{ID: info.ID}, bytes.Clone(info.Raw)
 		}
@@ -29,7 +29,7 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 		if info.State == store.StateDead {
 			q.die(min(store.UnixMillis(info.DiedAt), now), m, info.DeadReason)
 		} else {
-			q.wait(m)
+			q.wait(m, false)
 		}
 		return store.SendResult{}
 	})

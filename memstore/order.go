@@ -1,0 +1,97 @@
+package memstore
+
+import (
+	"github.com/laterq/later/store"
+)
+
+// ordered reports whether the messages of each key start in order.
+func (q *queue) ordered() bool { return q.flow.Key.Order != store.OrderNone }
+
+// setDue sets the due time of a message that is sent, and its place among the messages of its key. It reports whether
+// the message arrives: it has no delay, and thus a place behind the earlier arrivals, whatever the clock says.
+func (q *queue) setDue(now int64, m *message, due store.Due) (arrives bool) {
+	if !q.ordered() || m.Key == "" || !due.At.IsZero() || due.Delay > 0 {
+		m.setDue(q.dueAt(now, due))
+		return false
+	}
+	q.flow.arrival = max(q.micros, q.flow.arrival+1)
+	m.place = q.flow.arrival
+	m.due = m.place / 1000
+	return true
+}
+
+// setDue sets the due time of a message, and with it the place.
+func (m *message) setDue(due int64) { m.due, m.place = due, due*1000 }
+
+// sendForwarded sends a message of another queue, in which it had a place.
+func (q *queue) sendForwarded(now int64, out store.Outgoing, place int64) {
+	sent := q.send(now, []store.Outgoing{out})
+	if !sent[0].Duplicate && q.ordered() && out.Key != "" {
+		q.messages[out.ID].place = place // the message is not sorted yet
+	}
+}
+
+// fence gives messages of a claim with a key their Fence.
+func (q *queue) fence(claimed []store.Claimed) {
+	if !q.ordered() || len(claimed) == 0 {
+		return
+	}
+	q.flow.fence = max(q.micros, q.flow.fence+1)
+	for i := range claimed {
+		if claimed[i].Key != "" {
+			claimed[i].Fence = q.flow.fence
+		}
+	}
+}
+
+// countsKeys reports whether the messages of a lease count for their keys.
+func (f *flow) countsKeys(l *lease) bool { return f.Fair && l.keyed == f.keyed }
+
+// comeBack adds a message that has left a lease, and holds its key if it counted.
+func (q *queue) comeBack(m *message, l *lease) {
+	q.wait(m, false)
+	if q.flow.countsKeys(l) {
+		q.flow.keys.Keep(q.micros, m.leasedKey, m.ID)
+	}
+}
+
+// dieOf sets aside a message that has left a lease, and halts its key if it counted and the order is OrderHalt.
+func (q *queue) dieOf(now int64, m *message, l *lease, reason store.DeadReason) {
+	q.die(now, m, reason)
+	if q.flow.countsKeys(l) {
+		q.flow.keys.Halt(q.micros, m.leasedKey, m.ID)
+	}
+}
+
+// dropHold has a message hold its key no longer. It returns the key that it halted, or "".
+func (q *queue) dropHold(m *message) (resumed string) {
+	if !q.flow.Fair {
+		return ""
+	}
+	key, halted := q.flow.keys.Drop(q.micros, m.ID)
+	if !halted {
+		return ""
+	}
+	return key
+}
+
+// halted returns the number of halted keys.
+func (q *queue) halted() int64 {
+	if !q.ordered() {
+		return 0
+	}
+	return q.flow.keys.Counts(q.micros).Halted
+}
+
+// firstDead returns the first dead message that halts no key, or an entry at never.
+func (q *queue) firstDead() entry {
+	for e := range q.dead.between(start, never) {
+		if !q.ordered() {
+			return e
+		}
+		if _, halts := q.flow.keys.Holds(e.id); !halts {
+			return e
+		}
+	}
+	return entry{at: never}
+}
