@@ -45,9 +45,9 @@ func TestCheckFindsAndRepairsBrokenTurns(t *testing.T) {
 			q.ok(q.rdb.ZAdd(q.Context(), q.key("rests"), redis.Z{Score: 1 << 53, Member: "b"}).Err())
 		},
 		"states of keys cannot be read":        do("hset", ":key_states", "c", "?"),
-		"nothing of the keys is left":          do("hset", ":key_states", "gone", "0\t0\t0\t0\t1"),
+		"nothing of the keys is left":          do("hset", ":key_states", "gone", "0\t0\t0\t0\t1\t"),
 		"limits of single keys cannot be read": do("hset", ":key_flows", "c", "5"),
-		"wrong number of messages that count":  do("hset", ":key_states", "a", "7\t0\t0\t0\t1"),
+		"wrong number of messages that count":  do("hset", ":key_states", "a", "7\t0\t0\t0\t1\t"),
 	} {
 		t.Run(want, func(t *testing.T) {
 			q := newLimitedQueue(t, "broken turns", store.Flow{Concurrency: 5, Key: store.KeyFlow{Concurrency: 2}})

@@ -212,7 +212,7 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 		"records": "hash", "dead": "zset", "dedup": "zset", "meta": "hash", "sessions": "hash",
 		"old_sessions": "hash", "buckets": "hash", "bucket_starts": "zset", "bucket_counts": "hash", "wake": "zset",
 		"groups": "zset", "lanes": "zset", "key_states": "hash", "turns": "zset", "rests": "zset",
-		"old_rests": "zset", "forget": "zset", "key_flows": "hash",
+		"old_rests": "zset", "forget": "zset", "key_flows": "hash", "holders": "hash", "halted": "zset",
 		"properties": "hash", "activity": "hash", "once": "hash", "old_once": "hash"}
 	sound = true
 	for _, name := range allKeyNames {

@@ -113,7 +113,7 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 		must(rdb.ZAdd(ctx, q.key("rests"), redis.Z{Score: 3e15, Member: "rests"}).Err())
 		must(rdb.ZAdd(ctx, q.key("old_rests"), redis.Z{Score: 3e15, Member: "old"}).Err())
 		must(rdb.ZAdd(ctx, q.key("forget"), redis.Z{Score: 1, Member: "forget"}).Err())
-		must(rdb.HSet(ctx, q.key("key_states"), "rests", "1\t5\t0\t1000\t3").Err())
+		must(rdb.HSet(ctx, q.key("key_states"), "rests", "1\t5\t0\t1000\t3\t").Err())
 		must(x.s.SetKeyFlow(ctx, queue, "other", store.KeyOverride{Rate: &store.Rate{}}))
 	}
 	return x

@@ -36,7 +36,7 @@ func (q *limitedQueue) sort(key string, ids ...string) {
 		var due, lanes []redis.Z
 		for i, id := range some {
 			due = append(due, redis.Z{Member: id, Score: scores[i] + sortedScore})
-			lanes = append(lanes, redis.Z{Member: fmt.Sprintf("%s\x00%014.0f%s", key, scores[i], id)})
+			lanes = append(lanes, redis.Z{Member: fmt.Sprintf("%s\x00%014.0f000%s", key, scores[i], id)})
 		}
 		q.ok(q.rdb.ZAdd(q.Context(), q.key("due"), due...).Err())
 		q.ok(q.rdb.ZAdd(q.Context(), q.key("lanes"), lanes...).Err())
@@ -287,7 +287,7 @@ func TestRestsAreLookedAtAfterAChangeOfLimits(t *testing.T) {
 		rests = append(rests, redis.Z{Member: key, Score: []float64{1 << 53, 1e15}[i%2]})
 	}
 	q.ok(q.rdb.ZAdd(t.Context(), q.key("rests"), rests...).Err())
-	q.ok(q.rdb.HSet(t.Context(), q.key("key_states"), "k00000", "1\t0\t0\t0\t7.5").Err())
+	q.ok(q.rdb.HSet(t.Context(), q.key("key_states"), "k00000", "1\t0\t0\t0\t7.5\t").Err())
 	c := q.s.newCall("set_flow", q.queue, 13)
 	q.s.sessions.release(q.s.stampRequest(t.Context(), c))
 	c.add("0")
@@ -334,7 +334,7 @@ func TestRateOfKeysBeginsWithItsBurst(t *testing.T) {
 	}
 	at := q.flow().Now.Add(time.Hour / 3).UnixMicro()
 	for _, key := range append(numbered("k", 600), "own") {
-		q.ok(q.rdb.HSet(t.Context(), q.key("key_states"), key, fmt.Sprintf("1\t%d\t1\t3\t0.5", at)).Err())
+		q.ok(q.rdb.HSet(t.Context(), q.key("key_states"), key, fmt.Sprintf("1\t%d\t1\t3\t0.5\t", at)).Err())
 	}
 	q.ok(q.s.SetKeyFlow(t.Context(), q.queue, "own", store.KeyOverride{Rate: &store.Rate{N: 3, Per: time.Hour}}))
 	if got := next("k00123"); got.UnixMicro() < at-int64(time.Hour/time.Microsecond) || got.IsZero() {

@@ -52,7 +52,7 @@ local function end_rates(cursor)
   local states, keys, set = step[2], {}, {}
   for i = 1, #states, 2 do keys[#keys + 1] = states[i] end
   for i, limits in ipairs(keys[1] and redis.call('HMGET', KEY_FLOWS, unpack(keys)) or {}) do
-    local leased, us, pass = string.match(states[2 * i], '^(%d+)\t(%d+)\t%d+\t%d+\t([^\t]*)$')
+    local leased, us, pass = string.match(states[2 * i], '^(%d+)\t(%d+)\t%d+\t%d+\t(.*)$')
     if leased and us ~= '0' and not string.find(limits or '', '^%d*\t%d') then
       set[#set + 1] = keys[i]
       set[#set + 1] = leased .. '\t0\t0\t0\t' .. pass

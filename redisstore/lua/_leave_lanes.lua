@@ -1,3 +1,4 @@
+--@include lanes
 --@include sorted
 --@include key_of
 --@include write
@@ -7,15 +8,17 @@
 -- leave_lanes returns the entries of messages in their lanes, at first none.
 local function leave_lanes()
   local entries, names, known, lanes = {}, {}, {}, {}
+  local entry_of
 
   -- add adds a message with a score in DUE and a value, if it is sorted.
   function lanes.add(id, score, value)
     if not value or not score or tonumber(score) < SORTED then return end
-    if not names[1] then
-      for _, key in ipairs({ LANES, TURNS, RESTS, OLD_RESTS, FORGET }) do redis.call('ZCARD', key) end
+    if not entry_of then
+      read_sets()
+      entry_of = find_entries(redis.call('HGET', META, 'flow_key_order'))
     end
     local name = key_of(value)
-    entries[#entries + 1] = name .. '\0' .. string.format('%014.0f', score - SORTED) .. id
+    entries[#entries + 1] = entry_of(name, score - SORTED, id) -- none if it holds the key
     if not known[name] then names[#names + 1] = name end
     known[name] = true
   end

@@ -44,8 +44,9 @@ local function read_limits(now_us)
   set_limits(limits, read[2], unpack(read, 4, 8))
   if read[9] then
     local keys = redis.call('HMGET', META, 'flow_pass', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
-      'flow_key_burst', 'flow_key_weight')
+      'flow_key_burst', 'flow_key_weight', 'flow_key_order')
     limits.keyed, limits.pass, limits.each_key = read[9], tonumber(keys[1] or '') or 0, { unpack(keys, 2, 6) }
+    limits.order = keys[7] or nil
   end
   return limits
 end

@@ -7,15 +7,15 @@
 -- sort_ready moves ready messages into the lanes of their keys.
 local function sort_ready(limits, places, ids, dues, values)
   local scores, entries, names, known = {}, {}, {}, {}
-  local due, score, digits
+  local due, score
   for i, id in ipairs(ids) do
     local name = key_of(values[i])
     if math.max(dues[i], 0) ~= due then
       due = math.max(dues[i], 0) -- a lane has digits, no sign
-      score, digits = string.format('%.0f', due + SORTED), string.format('%014.0f', due)
+      score = string.format('%.0f', due + SORTED)
     end
     scores[2 * i - 1], scores[2 * i] = score, id
-    entries[2 * i - 1], entries[2 * i] = '0', name .. '\0' .. digits .. id
+    entries[2 * i - 1], entries[2 * i] = '0', lane_entry(name, due * 1000, id)
     if not known[name] then
       known[name] = true
       names[#names + 1] = name
@@ -232,7 +232,7 @@ local function new_turns(limits, places, claim)
             k.last = entries[i]
             local digits = string.sub(k.last, #k.name + 2, #k.name + 15)
             texts[digits] = texts[digits] or string.match(digits, '^0*(%d+)$')
-            ids[#ids + 1] = string.sub(k.last, #k.name + 16)
+            ids[#ids + 1] = string.sub(k.last, #k.name + 19)
             read[#ids] = { id = ids[#ids], due = texts[digits], entry = k.last, key = k }
           end
         end

@@ -48,13 +48,13 @@ end
 -- due_page checks that each sorted message is in the lane of its key.
 local function due_page(step)
   if unsorting then return end
-  local due = {}
+  local due, entry_of = {}, find_entries(limits.order)
   for i = 1, #step, 2 do
     local id, score = step[i], tonumber(step[i + 1])
     local value = score >= SORTED and redis.call('HGET', MESSAGES, id)
     if value then
-      local entry = key_of(value) .. '\0' .. string.format('%014.0f', score - SORTED) .. id
-      if not redis.call('ZSCORE', LANES, entry) then
+      local entry = entry_of(key_of(value), score - SORTED, id)
+      if not entry or not redis.call('ZSCORE', LANES, entry) then
         add_issue('sorted without lane', id)
         due[#due + 1] = due_text_in(step[i + 1])
         due[#due + 1] = id
@@ -70,7 +70,7 @@ end
 local function lanes_page(step)
   local deleted, turns, known = {}, {}, {}
   for i = 1, #step, 2 do
-    local key, due, id = string.match(step[i], '^([^%z]*)%z(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(.+)$')
+    local key, due, id = string.match(step[i], '^([^%z]*)%z(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%d%d%d(.+)$')
     if not key then
       add_issue('lane unreadable', '')
       deleted[#deleted + 1] = step[i]
@@ -125,7 +125,7 @@ end
 local function states_page(step)
   local deleted, forget = {}, {}
   for i = 1, #step, 2 do
-    local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+-]+$')
+    local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+-]+\t')
     if not leased then
       add_issue('state of key unreadable', key)
       deleted[#deleted + 1] = key
@@ -161,9 +161,11 @@ end
 
 if not limits.keyed then -- none of the keys is in use
   if ARGV[1] ~= 'due' then return { '0', {} } end
-  local left = redis.call('EXISTS', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
+  local left = redis.call('EXISTS', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
   if left > 0 then add_issue('turns in a queue without', '') end
-  if left > 0 and repair then redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS) end
+  if left > 0 and repair then
+    redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
+  end
 end
 local long = math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
 local pages = {

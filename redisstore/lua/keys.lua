@@ -41,7 +41,7 @@ local function add_key(key, most, only_waiting)
   looked = looked + #entries
   local ids, dues, count, first = {}, {}, 0, nil
   for i, entry in ipairs(entries) do
-    dues[i], ids[i] = string.match(string.sub(entry, #key + 2), '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(.*)$')
+    dues[i], ids[i] = string.match(string.sub(entry, #key + 2), '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%d%d%d(.*)$')
     ids[i] = ids[i] or ''
   end
   for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do

@@ -58,7 +58,7 @@ local function repair_keys(names)
   for _, k in ipairs(read_keys(limits, names)) do
     local set = sets[k.name]
     k.leased = of_keys[k.name] or 0
-    if k.concurrency then k.free = math.max(0, k.concurrency - k.leased) end
+    set_free(k)
     if set == TURNS then k.pass = scores[k.name] end
     if set then
       any = places.set(k, set) == TURNS or scores[k.name] == FULL or any

@@ -77,7 +77,7 @@ if not fair then
   for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates' }) do
     unset[#unset + 1] = field
   end
-  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS)
+  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
 end
 write('HDEL', META, unset)
 local more = false

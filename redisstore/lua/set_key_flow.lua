@@ -41,7 +41,7 @@ end
 -- changed_state returns the state with the time of the next start under another rate. One that did not exist begins
 -- with its full burst.
 local function changed_state(from, to)
-  local leased, us, rem, n, pass = string.match(state, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]*)$')
+  local leased, us, rem, n, pass = string.match(state, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(.*)$')
   if not leased then return state end
   us, rem = tonumber(us), tonumber(rem)
   if from.n == 0 or to.n == 0 then
