@@ -44,7 +44,7 @@ func (p *turnsPair) send(keys int) {
 	p.advance(time.Millisecond)
 	p.order.Wake(p.now(), 1000)
 	for _, m := range msgs {
-		p.order.Sort(p.now(), turns.Message{Key: m.Key, Due: p.now()/1000 - 1, ID: m.ID})
+		p.order.Sort(p.now(), turns.Message{Key: m.Key, Order: (p.now()/1000 - 1) * 1000, ID: m.ID})
 	}
 	for p.sortReady().Unsorted {
 	}

@@ -91,7 +91,7 @@ local function read_key(limits, name, state, override)
     us, rem, of = tonumber(us or '') or 0, tonumber(rem or '') or 0, tonumber(of or '') or 0
     if letter == '' then letter = nil end
     if letter and (not limits.order or letter == 'd' and limits.order ~= 'halt') then
-      k.former, k.former_dead = id, letter == 'd'
+      k.former, k.former_letter = id, letter
     elseif letter then
       k.letter, k.holder = letter, id
     end
@@ -148,7 +148,7 @@ local function new_places(limits)
   -- clear forgets the changes.
   local function clear()
     turns, rests, forget, states, gone = {}, {}, {}, {}, {}
-    holders = { held = {}, gone = {}, halted = {}, resumed = {} }
+    holders = { held = {}, gone = {}, halted = {}, resumed = {}, unsorted = {} }
     left = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }
   end
   clear()
@@ -182,7 +182,12 @@ local function new_places(limits)
   local function keep(k, place)
     if k.former then
       holders.gone[#holders.gone + 1] = k.former
-      if k.former_dead then holders.resumed[#holders.resumed + 1] = k.name end
+      if k.former_letter == 'd' then holders.resumed[#holders.resumed + 1] = k.name end
+      local score = k.former_letter == 'r' and tonumber(redis.call('ZSCORE', DUE, k.former) or '')
+      if score and score >= SORTED then -- it is in no lane: claims sort it again
+        holders.unsorted[#holders.unsorted + 1] = string.format('%.0f', score - SORTED)
+        holders.unsorted[#holders.unsorted + 1] = k.former
+      end
       k.former = nil
     end
     local rests, ahead = place and place ~= TURNS, k.n and k.us > k.now_us
@@ -237,6 +242,7 @@ local function new_places(limits)
     write('HSET', HOLDERS, holders.held)
     write('ZREM', HALTED, holders.resumed)
     write('ZADD', HALTED, holders.halted)
+    write('ZADD', DUE, holders.unsorted)
     clear()
   end
 
