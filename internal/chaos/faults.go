@@ -48,6 +48,7 @@ type load struct {
 	subscribes             bool // queues are subscribed to the topic for a while; see subscriptions.go
 	follows                bool // versions of messages are sent with Follow; see follow.go
 	limited                bool // queues have limits; see flow.go
+	ordered                int  // of queues, the number of the last ones, which have an order
 	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
 }
 
@@ -301,11 +302,12 @@ var faults = []*fault{
 	},
 	{
 		name: "flow",
-		title: "limits of queues and their keys, which change: workers are killed and frozen, the server dies, " +
-			"connections are half-open, replies are lost, requests are late, scripts are forgotten",
+		title: "limits of queues and their keys, and the order of keys, which change: workers are killed and frozen, " +
+			"the server dies, connections are half-open, replies are lost, requests are late, scripts are forgotten",
 		right: "never more messages are leased than the concurrency says, and in no span of time more start than the " +
 			"rate says, of a queue or of a key; keys take turns; all are handled as soon as the limits allow; " +
-			"nothing lost or doubled",
+			"the messages of an ordered key start one at a time and in order, one that comes back first, and none " +
+			"while it is halted; fences grow; nothing lost or doubled",
 		setting: setting{form: alone, args: always}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimited, finish: resumeLimits,
 	},
@@ -319,6 +321,19 @@ var faults = []*fault{
 		name: "flow-cluster", title: "the same with a Cluster: slots migrate", right: "the same",
 		setting: setting{form: cluster}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimitedCluster, finish: resumeLimits,
+	},
+	{
+		name: "flow-failover", title: "the same; the primary is killed, and Sentinel promotes a replica",
+		right: "the order of keys as above, except that which the loss of writes acknowledged in the second before " +
+			"the death explains",
+		setting: setting{form: sentinel, args: safeReplicas}, load: limitedLoad, pause: 300 * time.Millisecond,
+		quick: 3 * time.Second, inject: disruptLimitedPrimary, finish: resumeLimits,
+	},
+	{
+		name: "flow-clock", title: "the same; the server's clock is stepped by seconds and hours, forward and back",
+		right: "the order of keys as above", setting: setting{form: alone, clock: true},
+		load: limitedLoad, pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptLimitedClock, finish: resumeLimitedClock,
 	},
 	{
 		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed " +

@@ -13,9 +13,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Under the flow faults every queue has limits, which change during the run. limitSets has those of the first three
-// queues, and of the others in turn. The first ones are in force at the beginning and at the end. In some of them keys
-// take turns or have limits, which some messages of the run would exceed.
+// Under the flow faults every queue has limits, which change during the run. limitSets has those of each queue. The
+// first ones are in force at the end. In some of them keys take turns or have limits, which some messages of the run
+// would exceed. The last orderedQueues have an order most of the time.
 var limitSets = [][]later.Flow{
 	{
 		{Concurrency: 5, Rate: later.Rate{N: 200, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
@@ -44,7 +44,31 @@ var limitSets = [][]later.Flow{
 		}},
 		{},
 	},
+	{
+		{Key: later.KeyFlow{Order: store.OrderContinue}},
+		{Concurrency: 4, Key: later.KeyFlow{Order: store.OrderHalt}},
+		{Rate: later.Rate{N: 150, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
+			Rate: later.Rate{N: 40, Per: time.Second, Burst: 3}, Order: store.OrderContinue,
+		}},
+		{Concurrency: 5, Fair: true},
+		{},
+	},
+	{
+		{Concurrency: 6, Key: later.KeyFlow{Order: store.OrderContinue}},
+		{Key: later.KeyFlow{Order: store.OrderHalt}},
+		{Concurrency: 9, Key: later.KeyFlow{
+			Rate: later.Rate{N: 60, Per: time.Second, Burst: 4}, Order: store.OrderHalt,
+		}},
+		{Key: later.KeyFlow{Concurrency: 1, Order: store.OrderContinue}},
+		{},
+	},
 }
+
+// orderedQueues is the number of the last queues that have an order most of the time.
+const orderedQueues = 2
+
+// halts is the index of limits in which the keys of the last queue halt. They are in force at the beginning.
+const halts = 1
 
 // keyOverrides are limits that the hot key of a queue gets while its keys have limits or take turns.
 var keyOverrides = []later.KeyOverride{
@@ -54,15 +78,28 @@ var keyOverrides = []later.KeyOverride{
 	{},
 }
 
+// orderedOverrides are those of a queue whose keys have an order.
+var orderedOverrides = []later.KeyOverride{
+	{Rate: &later.Rate{N: 30, Per: time.Second, Burst: 2}},
+	{Concurrency: ptr(1), Rate: &later.Rate{}},
+	{},
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // limitedLoad is below the first limits allow, and more than some of the others.
-var limitedLoad = defaultLoad.with(func(l *load) { l.rate, l.queues, l.limited = 300, len(limitSets), true })
+var limitedLoad = defaultLoad.with(func(l *load) {
+	l.rate, l.queues, l.limited, l.ordered = 300, len(limitSets), true, orderedQueues
+})
 
-// limit sets the first limits of all queues.
-func (r *run) limit(ctx context.Context) error {
+// limit sets the first limits of all queues, and others of the last one.
+func (r *run) limit(ctx context.Context, last int) error {
 	for i := range r.queues {
-		if err := r.setFlow(ctx, i, 0); err != nil {
+		set := 0
+		if i == len(r.queues)-1 {
+			set = last
+		}
+		if err := r.setFlow(ctx, i, set); err != nil {
 			return err
 		}
 	}
@@ -71,7 +108,7 @@ func (r *run) limit(ctx context.Context) error {
 
 // setFlow gives a queue one of its limits. It repeats the call until it succeeds.
 func (r *run) setFlow(ctx context.Context, queue, set int) error {
-	name, f := r.queues[queue], limitSets[queue%len(limitSets)][set]
+	name, f := r.queues[queue], limitSets[queue][set]
 	call := now()
 	err := within(ctx, time.Minute, "the limits of "+name, func(ctx context.Context) error {
 		return r.client.Queue(name).SetFlow(ctx, f)
@@ -95,7 +132,7 @@ func flowFields(queue string, call int64, f store.Flow) []any {
 		return []any{concurrency, r.N, r.Per.Microseconds(), r.Burst}
 	}
 	return slices.Concat([]any{queue, call}, limits(f.Concurrency, f.Rate), []any{fair},
-		limits(f.Key.Concurrency, f.Key.Rate))
+		limits(f.Key.Concurrency, f.Key.Rate), []any{string(f.Key.Order)})
 }
 
 // overrideFields returns the fields of the record of a SetKeyFlow.
@@ -132,15 +169,19 @@ func (r *run) changeLimits(ctx context.Context, meanwhile func(context.Context, 
 	if set >= r.limits[r.queues[queue]] {
 		set++ // another one
 	}
-	override := r.random.IntN(2 * len(keyOverrides))
+	overrides := keyOverrides
+	if limitSets[queue][set].Key.Order != store.OrderNone {
+		overrides = orderedOverrides
+	}
+	override := r.random.IntN(2 * len(overrides))
 	var changing sync.WaitGroup
 	var changed error
 	changing.Go(func() {
 		if sleep(ctx, pause) {
 			changed = r.setFlow(ctx, queue, set)
-			fair := limitSets[queue%len(limitSets)][set].Normal().Fair
-			if changed == nil && fair && override < len(keyOverrides) {
-				changed = r.setKeyFlow(ctx, queue, keyOverrides[override])
+			fair := limitSets[queue][set].Normal().Fair
+			if changed == nil && fair && override < len(overrides) {
+				changed = r.setKeyFlow(ctx, queue, overrides[override])
 			}
 		}
 	})
@@ -187,13 +228,46 @@ func disruptLimitedCluster(ctx context.Context, r *run) error {
 	return r.changeLimits(ctx, r.inTurn(migrate, killConsumer, halfOpenAll, migrate, stopConsumer))
 }
 
+// disruptLimitedPrimary changes the limits of a queue and, when they have certainly reached the replicas, kills the
+// primary.
+func disruptLimitedPrimary(ctx context.Context, r *run) error {
+	return errors.Join(r.changeLimits(ctx, func(ctx context.Context, r *run) error {
+		sleep(ctx, time.Second)
+		return nil
+	}), sleepFor(ctx, maxReplicationLag+200*time.Millisecond), failover(ctx, r))
+}
+
+func sleepFor(ctx context.Context, d time.Duration) error {
+	sleep(ctx, d)
+	return ctx.Err()
+}
+
+// limitedClockSteps are the clock's offsets, one after the other.
+var limitedClockSteps = []time.Duration{3 * time.Second, 0, -2 * time.Second, -5 * time.Second, 0, clockStep, 0,
+	-clockStep, 0}
+
+// disruptLimitedClock changes the limits of a queue while the server's clock is stepped, and a consumer is killed or
+// frozen in turn.
+func disruptLimitedClock(ctx context.Context, r *run) error {
+	return r.changeLimits(ctx, func(ctx context.Context, r *run) error {
+		err := r.step(ctx, limitedClockSteps[(uint64(r.injected)+r.cfg.Seed)%uint64(len(limitedClockSteps))])
+		return errors.Join(err, r.inTurn(killConsumer, halfOpenAll, stopConsumer, halfOpenAll)(ctx, r))
+	})
+}
+
+// resumeLimitedClock steps the clock past all that is due, and sets the first limits.
+func resumeLimitedClock(ctx context.Context, r *run) error {
+	return errors.Join(stepPastAll(ctx, r), resumeLimits(ctx, r))
+}
+
 // calm is how long the load goes on after the last fault of a flow fault, so that it is seen whether messages wait
 // longer than the limits require; see flowGroup.eachAllowed.
 const calm = 2 * time.Second
 
 // resumeLimits sets the first limits again and lets the load go on without a fault.
 func resumeLimits(ctx context.Context, r *run) error {
-	if err := r.limit(ctx); err != nil {
+	r.endOperating()
+	if err := r.limit(ctx, 0); err != nil {
 		return err
 	}
 	r.log("calm")

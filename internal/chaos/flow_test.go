@@ -75,7 +75,15 @@ func TestCheckerFindsBrokenConcurrency(t *testing.T) {
 		},
 		"one after a cancel": {
 			begin + j.claim(0, "a", 3) + fmt.Sprintf("k %d a1\nK %d a1 leased\n", j.at(3), j.at(3.5)) +
+				j.claim(5, "b", 1), broken,
+		},
+		"one after the cancel of one that may have been leased": {
+			begin + j.claim(0, "a", 3) + fmt.Sprintf("k %d a1\nK %d a1 unavailable\n", j.at(3), j.at(3.5)) +
 				j.claim(5, "b", 1), "",
+		},
+		"one after the holder has learned of a cancel": {
+			begin + j.claim(0, "a", 3) + fmt.Sprintf("k %d a1\nK %d a1 leased\n", j.at(3), j.at(3.5)) +
+				fmt.Sprintf("e %d - %d a lease_lost\n", j.at(4.9), j.at(4)) + j.claim(5, "b", 1), "",
 		},
 		"more than the lowered limit, claimed before": {begin + j.claim(0, "a", 3) + j.set(1, 2, two), ""},
 		"one above the lowered limit": {

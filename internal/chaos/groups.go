@@ -31,7 +31,7 @@ func (p *producer) sendGroup(trying context.Context, q *later.Queue, random *ran
 	dues, flags := make([]string, len(keys)), make([]string, len(keys))
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
 		for i, key := range keys {
-			msgs[i], dues[i], flags[i] = p.outgoing(random, key)
+			msgs[i], dues[i], flags[i] = p.outgoing(q, random, key)
 			msgs[i].Group = group
 			if do == rescheduleGroup {
 				msgs[i].When, dues[i], flags[i] = later.In(p.Far), fmt.Sprint("+", p.Far.Milliseconds()),

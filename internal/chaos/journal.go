@@ -17,7 +17,7 @@ import (
 // Kinds of records. A record is a line with the kind, the time in µs, the message's id ("-" if none) and more fields.
 // All processes share the machine's clock.
 const (
-	beginSend       = 's' // id key due(@ms or +ms) flags own-key, which is the message's Key
+	beginSend       = 's' // id key due(@ms or +ms) flags own-key(its Key) attempts(at most) number(in its call)
 	endSend         = 'S' // id outcome
 	beginCancel     = 'k' // id: a cancel, or a purge of a dead message
 	endCancel       = 'K' // id outcome: the state before the cancel, or the error's code
@@ -26,7 +26,7 @@ const (
 	beginReplay     = 'r' // id
 	endReplay       = 'R' // id outcome
 	found           = 'd' // id attempts: it was found dead
-	claimed         = 'c' // id call now(engine's, µs) deadline(ms) lease queue due(ms) attempt bytes own-key
+	claimed         = 'c' // id call now(engine's, µs) deadline(ms) lease queue due(ms) attempt bytes own-key fence
 	claimFailed     = 'q' // - call queue outcome: it may have taken effect
 	handled         = 'h' // id attempt key whole(1 or 0)
 	beginSettle     = 'x' // id lease action delay(µs)
@@ -43,8 +43,9 @@ const (
 	endLocked       = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
 	lockLost        = 'j' // id key attempt: the handler's context ended because the lock is lost
 	lockCall        = 'l' // - call operation key owner outcome
-	flowSet         = 'F' // - queue call concurrency n per(µs) burst fair(1 or 0), and four for each key: SetFlow
+	flowSet         = 'F' // - queue call concurrency n per(µs) burst fair(1 or 0), and those of keys, and order: SetFlow
 	keyFlowSet      = 'O' // - queue call key, and concurrency n per(µs) burst or nothing: SetKeyFlow
+	keyResumed      = 'u' // - queue call key outcome: ResumeKey
 	obeyed          = 'a' // - command: a worker obeys it
 	workerEnded     = 'n' // - outcome: Worker.Run returned
 	starved         = 'g' // - since: the process did not run since then

@@ -116,17 +116,20 @@ const (
 	dedupWindow = time.Minute   // longer than any send is retried
 )
 
+// atOnce is the due time in the journal of a message that is sent without a delay.
+const atOnce = "+0"
+
 // outgoing returns the next message of a producer, with its due time and flags for the journal.
-func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, due, flags string) {
+func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o later.Outgoing, due, flags string) {
 	kind := byte(normal)
 	if random.IntN(10) == 0 {
 		kind, o.Headers = headed, map[string]string{headerKey: key}
 	}
 	o.ID, o.Payload = key, makePayload(key, kind, p.PayloadMin+random.IntN(p.PayloadMax-p.PayloadMin+1))
-	spread := time.Duration(random.Int64N(int64(p.Spread)))
+	spread := time.Millisecond + time.Duration(random.Int64N(int64(p.Spread))) // not atOnce
 	switch n := random.IntN(100); {
 	case n < 40:
-		due = "+0"
+		due = atOnce
 	case n < 80:
 		o.When, due = later.In(spread), fmt.Sprint("+", spread.Milliseconds())
 	case n < 95:
@@ -144,6 +147,10 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 	}
 	if p.Keyed {
 		o.Key = keyOf(random)
+	}
+	if p.ordered(q) && random.IntN(25) == 0 {
+		o.Payload, o.Headers = makePayload(key, failing, p.PayloadMin), nil
+		o.MaxAttempts = 1 + random.IntN(3)
 	}
 	if p.Dies {
 		flags += p.doom(random, key, &o, &due)

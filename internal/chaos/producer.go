@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,7 +74,13 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 		key := func() string { n++; return fmt.Sprintf("%s-%d-%d", p.Actor, sender, n) }
 		q := p.queues[random.IntN(len(p.queues))]
 		before := n
-		switch random.IntN(10) {
+		do := random.IntN(10)
+		if p.ordered(q) && do >= 8 {
+			p.sendInOrder(trying, q, random, do == 9, key)
+			do = -1
+		}
+		switch do {
+		case -1:
 		case 0:
 			p.sendGenerated(trying, q, random, key())
 		case 1, 2:
@@ -108,7 +115,7 @@ func attemptTimeout(random *rand.Rand) time.Duration {
 
 // sendGenerated sends a message with an id that the client generates. If that fails, it retries with the generated id.
 func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
-	o, due, flags := p.outgoing(random, key)
+	o, due, flags := p.outgoing(q, random, key)
 	o.ID = ""
 	ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
 	call := now()
@@ -116,14 +123,18 @@ func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random 
 	if o.Key != "" {
 		options = append(options, later.Key(o.Key))
 	}
+	if o.MaxAttempts > 0 {
+		options = append(options, later.MaxAttempts(o.MaxAttempts))
+	}
 	id, err := q.Send(ctx, o.Payload, options...)
 	cancel()
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
-		add(beginSend, call, id, key, due, plainFlags(flags), o.Key)
+		add(beginSend, call, id, key, due, plainFlags(flags), o.Key, o.MaxAttempts)
 		add(endSend, now(), id, outcomeOf(err))
 	})
 	if err != nil {
-		again := later.Outgoing{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers, Key: o.Key}
+		again := later.Outgoing{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers, Key: o.Key,
+			MaxAttempts: o.MaxAttempts}
 		p.untilSent(trying, q, []later.Outgoing{again}, []string{key}, []string{due}, []string{plainFlags(flags)})
 	}
 }
@@ -144,9 +155,9 @@ const likelyLive = 100
 
 // sendWithID sends a message with its own id. Occasionally it sends the message again, cancels it or reschedules it.
 func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
-	o, due, flags := p.outgoing(random, key)
+	o, due, flags := p.outgoing(q, random, key)
 	options := []later.SendOption{later.WithID(key)}
-	if due != "+0" {
+	if due != atOnce {
 		options = append(options, o.When)
 	}
 	if o.DedupWindow > 0 {
@@ -170,7 +181,7 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	}
 	for trying.Err() == nil {
 		ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
-		p.journal.one(beginSend, now(), key, key, due, flags, o.Key)
+		p.journal.one(beginSend, now(), key, key, due, flags, o.Key, o.MaxAttempts)
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
 		p.journal.one(endSend, now(), key, outcomeOf(err))
@@ -195,7 +206,7 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	switch far := strings.ContainsRune(flags, flagFar); {
 	case random.IntN(100) == 0, far && random.IntN(4) == 0:
 		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait) })
-	case far && random.IntN(2) == 0:
+	case far && random.IntN(2) == 0, p.ordered(q) && random.IntN(15) == 0:
 		delay := time.Duration(random.Int64N(int64(p.Spread)))
 		p.followUps.Go(func() { p.rescheduleAfter(trying, q, key, wait, delay) })
 	}
@@ -210,7 +221,8 @@ func (p *producer) rescheduleAfter(trying context.Context, q *later.Queue, id st
 		err := q.Reschedule(ctx, id, later.In(delay))
 		cancel()
 		p.journal.one(endReschedule, now(), id, outcomeOf(err))
-		if err == nil || errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) {
+		if err == nil || errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) ||
+			errors.Is(err, later.ErrDead) {
 			return
 		}
 		sleep(trying, 20*time.Millisecond)
@@ -240,7 +252,7 @@ func (p *producer) sendBatch(trying context.Context, q *later.Queue, random *ran
 	msgs := make([]later.Outgoing, len(keys))
 	dues, flags := make([]string, len(keys)), make([]string, len(keys))
 	for i, key := range keys {
-		msgs[i], dues[i], flags[i] = p.outgoing(random, key)
+		msgs[i], dues[i], flags[i] = p.outgoing(q, random, key)
 	}
 	p.untilSent(trying, q, msgs, keys, dues, flags)
 }
@@ -253,7 +265,7 @@ func (p *producer) untilSent(
 		p.journal.put(func(add func(byte, int64, string, ...any)) {
 			at := now()
 			for i := range msgs {
-				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i], msgs[i].Key)
+				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i], msgs[i].Key, msgs[i].MaxAttempts, i+1)
 			}
 		})
 		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
@@ -289,4 +301,30 @@ func (r role) clientOptions() []later.Option {
 		return nil
 	}
 	return []later.Option{later.Durable(r.Durable, time.Second)}
+}
+
+// ordered reports whether the keys of a queue have an order most of the time.
+func (p *producer) ordered(q *later.Queue) bool {
+	return slices.Contains(p.queues[len(p.queues)-p.Ordered:], q)
+}
+
+// sendInOrder sends some messages with one key without a delay: one after the other, or all with one call.
+func (p *producer) sendInOrder(
+	trying context.Context, q *later.Queue, random *rand.Rand, inOneCall bool, name func() string,
+) {
+	own := keyOf(random)
+	var msgs []later.Outgoing
+	var keys, dues, flags []string
+	for range 2 + random.IntN(8) {
+		key := name()
+		msgs = append(msgs, later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin), Key: own})
+		keys, dues, flags = append(keys, key), append(dues, atOnce), append(flags, flagNone)
+	}
+	if inOneCall {
+		p.untilSent(trying, q, msgs, keys, dues, flags)
+		return
+	}
+	for i := range msgs {
+		p.untilSent(trying, q, msgs[i:i+1], keys[i:i+1], dues[i:i+1], flags[i:i+1])
+	}
 }

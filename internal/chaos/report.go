@@ -50,24 +50,25 @@ type Result struct {
 	LatestMicros      int64   `json:"latest_micros"`
 	EarlyMost         Longest `json:"early_most"` // due to a stepped clock
 
-	EventsSeen     int       `json:"events_seen,omitempty"`     // by watchers, of single messages
-	EventsMissed   int64     `json:"events_missed,omitempty"`   // as watchers were told
-	Gaps           int       `json:"gaps,omitempty"`            // as watchers were told
-	StreamsChecked int       `json:"streams_checked,omitempty"` // of events, without a gap
-	LocksHeld      int       `json:"locks_held,omitempty"`      // by handlers
-	LocksLost      int       `json:"locks_lost,omitempty"`      // of LocksHeld, as handlers were told
-	LocksBeside    int       `json:"locks_beside,omitempty"`    // handlers that began while one with an expired lock ran
-	LockFreed      Longest   `json:"lock_freed"`                // from a holder's death to the key's next handler
-	Copied         int       `json:"copied,omitempty"`          // to queues that were subscribed for a while
-	Told           int       `json:"told,omitempty"`            // commands to single workers
-	Obeyed         int       `json:"obeyed,omitempty"`
-	FlowChanges    int       `json:"flow_changes,omitempty"` // of limits
-	FlowQueues     FlowFacts `json:"flow_queues,omitzero"`
-	FlowKeys       FlowFacts `json:"flow_keys,omitzero"`
-	FlowTurns      int       `json:"flow_turns,omitempty"`  // claims for which it is known since when their key may go
-	FlowPassed     int       `json:"flow_passed,omitempty"` // most messages of another key before one of FlowTurns
-	FlowWait       Longest   `json:"flow_wait"`             // of a message that the limits allowed, without a fault
-	FlowWaited     string    `json:"flow_waited,omitempty"` // which message FlowWait is of
+	EventsSeen     int        `json:"events_seen,omitempty"`     // by watchers, of single messages
+	EventsMissed   int64      `json:"events_missed,omitempty"`   // as watchers were told
+	Gaps           int        `json:"gaps,omitempty"`            // as watchers were told
+	StreamsChecked int        `json:"streams_checked,omitempty"` // of events, without a gap
+	LocksHeld      int        `json:"locks_held,omitempty"`      // by handlers
+	LocksLost      int        `json:"locks_lost,omitempty"`      // of LocksHeld, as handlers were told
+	LocksBeside    int        `json:"locks_beside,omitempty"`    // one with an expired lock ran
+	LockFreed      Longest    `json:"lock_freed"`                // from a holder's death to the key's next handler
+	Copied         int        `json:"copied,omitempty"`          // to queues that were subscribed for a while
+	Told           int        `json:"told,omitempty"`            // commands to single workers
+	Obeyed         int        `json:"obeyed,omitempty"`
+	FlowChanges    int        `json:"flow_changes,omitempty"` // of limits
+	FlowQueues     FlowFacts  `json:"flow_queues,omitzero"`
+	FlowKeys       FlowFacts  `json:"flow_keys,omitzero"`
+	Order          OrderFacts `json:"order,omitzero"`
+	FlowTurns      int        `json:"flow_turns,omitempty"`  // claims for which it is known since when their key may go
+	FlowPassed     int        `json:"flow_passed,omitempty"` // most messages of another key before one of FlowTurns
+	FlowWait       Longest    `json:"flow_wait"`             // of a message that the limits allowed, without a fault
+	FlowWaited     string     `json:"flow_waited,omitempty"` // which message FlowWait is of
 
 	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`

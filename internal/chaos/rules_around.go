@@ -33,7 +33,7 @@ func newAround() around {
 
 // aroundKinds are the records that addAround reads.
 var aroundKinds = string([]byte{begun, runEvent, watched, watchMissed, beginLocked, endLocked, lockLost, lockCall,
-	obeyed, workerEnded, groupChanged, flowSet, keyFlowSet})
+	obeyed, workerEnded, groupChanged, flowSet, keyFlowSet, keyResumed})
 
 // addAround adds a record.
 func (ck *checker) addAround(actor string, x record) {
@@ -58,6 +58,8 @@ func (ck *checker) addAround(actor string, x record) {
 		ck.groups.add(actor, x)
 	case flowSet, keyFlowSet:
 		ck.flows.add(x)
+	case keyResumed:
+		ck.flows.addResume(actor, x)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 //   - In every span of time t at most Burst + N·t/Per messages start; see rules_flow_rate.go.
 //   - A claim returns no message that exceeds the concurrency, counted with the messages that are leased for certain.
 //   - A message does not wait longer than the limits require, and keys take turns; see rules_flow_wait.go.
+//   - The messages of a key start in order; see rules_order.go.
 //
 // A message starts at the engine's clock of its claim. All claims that a consumer recorded count; the others can only
 // have used more of a limit. During a change of the limits the looser ones count, from before the call until it has
@@ -35,7 +36,9 @@ type start struct {
 	n      int
 	lease  string
 	actor  string
-	ready  int64 // since when one of its messages was ready for certain
+	ready  int64  // since when one of its messages was ready for certain
+	id     string // of its last message
+	acked  bool   // that message was acked for certain
 
 	// Of a start of a queue: since when the limits of the queue allowed it, if that is known.
 	allowed      int64
@@ -58,6 +61,7 @@ type flowGroup struct {
 	byLease map[string]*start
 	starts  []*start
 	holds   []hold
+	started []*keyStart
 }
 
 // queueFlow is a queue with its keys.
@@ -65,6 +69,7 @@ type queueFlow struct {
 	flowGroup
 	settings []flowSetting
 	keys     map[string]*flowGroup
+	resumes  []*keyResume
 }
 
 // flowSetting is a call of SetFlow, or of SetKeyFlow for a key.
@@ -95,7 +100,7 @@ func (h flowHistory) add(x record) {
 		}
 	} else {
 		s.flow = store.Flow{Concurrency: int(x.number(2)), Rate: rateOf(x, 3), Fair: x.number(6) == 1}
-		s.flow.Key = store.KeyFlow{Concurrency: int(x.number(7)), Rate: rateOf(x, 8)}
+		s.flow.Key = store.KeyFlow{Concurrency: int(x.number(7)), Rate: rateOf(x, 8), Order: store.Order(x.field(11))}
 	}
 	q.settings = append(q.settings, s)
 }
@@ -125,7 +130,7 @@ func (q *queueFlow) changesOf(key string) (changes []flowChange) {
 		c := flowChange{from: s.from, to: s.to, flow: store.Flow{Fair: flow.Fair}}
 		if flow.Fair && key != "" {
 			of := override.Of(flow.Key)
-			c.flow.Concurrency, c.flow.Rate = of.Concurrency, of.Rate
+			c.flow.Concurrency, c.flow.Rate, c.flow.Key.Order = of.Concurrency, of.Rate, of.Order
 		}
 		changes = append(changes, c)
 	}
@@ -161,6 +166,8 @@ func (ck *checker) addStarts(m *message, violate violator) {
 			}
 			g.holds = append(g.holds, ck.holdOf(m, d, s))
 		}
+		g := q.key(d.key)
+		ck.addKeyStart(g, m, i, g.byLease[d.lease])
 	}
 }
 
@@ -199,7 +206,15 @@ func (ck *checker) holdOf(m *message, d *delivery, s *start) hold {
 	}
 	h.most = max(h.most, h.until)
 	for _, c := range m.cancels {
-		if c.ret == 0 || c.ret >= s.lo {
+		switch {
+		case c.ret != 0 && c.ret < s.lo:
+		case c.known(string(store.StateLeased)): // it counts until its holder learns of that
+			for _, e := range ck.extends[d.lease] {
+				if e.ret >= c.at {
+					h.until = min(h.until, e.call)
+				}
+			}
+		default:
 			h.until = min(h.until, c.at)
 		}
 	}
@@ -277,9 +292,20 @@ func (ck *checker) checkFlows(result *Result) {
 				q.changes = append(q.changes, s.flowChange)
 			}
 		}
-		q.check(&result.FlowQueues, result)
 		for key, g := range q.keys {
 			g.changes = q.changesOf(key)
+			ck.checkKeyOrder(q, key, g, result)
+		}
+		for _, r := range q.resumes {
+			if r.known(outcomeOK) {
+				result.Order.Resumed++
+			}
+		}
+		if ck.slack > 0 || len(ck.windows) > 0 {
+			continue // the limits use the engine's clock, and a failover may repeat starts
+		}
+		q.check(&result.FlowQueues, result)
+		for _, g := range q.keys {
 			g.check(&result.FlowKeys, result)
 		}
 		ck.checkWaits(q, result)

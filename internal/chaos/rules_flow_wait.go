@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // waitsAtMost is how long a message may wait although the limits allow it, while nothing goes wrong. It is generous,
@@ -20,7 +22,7 @@ func (g *flowGroup) eachAllowed(visit func(s *start, allowed func(floor int64) (
 	slices.SortFunc(g.starts, func(a, b *start) int { return cmp.Compare(a.hi, b.hi) })
 	var ends []int64 // of the holds until then, ascending
 	holds := g.holds // in the order of their starts
-	previous := int64(0)
+	previous, before := int64(0), (*start)(nil)
 	for _, s := range g.starts {
 		for len(holds) > 0 && holds[0].start.hi < s.hi {
 			at, _ := slices.BinarySearch(ends, holds[0].most)
@@ -34,6 +36,9 @@ func (g *flowGroup) eachAllowed(visit func(s *start, allowed func(floor int64) (
 				return 0, false
 			}
 			f := g.changes[first].flow
+			if f.Key.Order != store.OrderNone && before != nil && before.id != s.id && !before.acked {
+				return 0, false // it is not known since when it does not hold the key
+			}
 			if c := f.Concurrency; c > 0 && len(ends) >= c {
 				since = max(since, ends[len(ends)-c])
 			}
@@ -43,7 +48,7 @@ func (g *flowGroup) eachAllowed(visit func(s *start, allowed func(floor int64) (
 			}
 			return since, true
 		})
-		previous = s.hi
+		previous, before = s.hi, s
 	}
 }
 

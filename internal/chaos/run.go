@@ -70,6 +70,8 @@ type run struct {
 	result       *Result
 	sampling     sync.WaitGroup
 	sample       context.CancelFunc
+	operating    sync.WaitGroup
+	endOperation context.CancelFunc
 	told         int            // commands to workers
 	limits       map[string]int // index in limitSets of the limits of each queue
 }
@@ -177,9 +179,10 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 	}
 	if l.limited {
-		if err := r.limit(ctx); err != nil {
+		if err := r.limit(ctx, halts); err != nil {
 			return err
 		}
+		r.operate(ctx)
 	}
 	r.lease = l.lease
 	workers := 2
@@ -279,7 +282,7 @@ func (r *run) producer(actor, url string, rate int) role {
 	return role{
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues,
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
-		Keyed: l.limited, PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
+		Keyed: l.limited, Ordered: l.ordered, PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
 		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies, Grouped: l.grouped,
 		Profile: r.cfg.Profile, Clients: l.clients,
 	}
@@ -442,6 +445,7 @@ func (r *run) close() {
 		r.sample()
 		r.sampling.Wait()
 	}
+	r.endOperating()
 	for _, c := range append(r.children, r.stale...) {
 		if c.cmd != nil && c.alive() {
 			c.kill()

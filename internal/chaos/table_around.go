@@ -57,15 +57,19 @@ func (r *Result) addAround(o *Result) {
 	r.FlowChanges += o.FlowChanges
 	r.FlowQueues.add(o.FlowQueues)
 	r.FlowKeys.add(o.FlowKeys)
+	r.Order.add(o.Order)
 	r.FlowTurns += o.FlowTurns
 	r.FlowPassed = max(r.FlowPassed, o.FlowPassed)
 	r.FlowWait.merge(o.FlowWait)
 }
 
+// flowFaults are the faults whose queues have limits.
+var flowFaults = []string{"flow", "flow-embedded", "flow-cluster", "flow-failover", "flow-clock"}
+
 // flowText returns a table of what runs of the flow faults verified about limits, or "" if there were none.
 func flowText(results []*Result) string {
 	var rows strings.Builder
-	for _, name := range []string{"flow", "flow-embedded", "flow-cluster"} {
+	for _, name := range flowFaults {
 		if sum, runs := sumOf(results, name); runs > 0 {
 			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d, %d | %d, %d | %d | %d | %s |\n", name, runs,
 				sum.Injected, sum.FlowChanges, sum.FlowQueues.Starts, sum.FlowQueues.Paced, sum.FlowKeys.Paced,
@@ -75,10 +79,25 @@ func flowText(results []*Result) string {
 	if rows.Len() == 0 {
 		return ""
 	}
-	return "\n| fault | runs | faults injected | limits set | starts | " +
+	return orderText(results) + "\n| fault | runs | faults injected | limits set | starts | " +
 		"claims that used up the rate of the queue, of the key | " +
 		"claims that used up the concurrency of the queue, of the key | " +
 		"claims for which the turns are known | most messages of another key before one | " +
 		"longest wait that the limits did not require s |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
+}
+
+// orderText returns a table of what these runs verified about the order of keys.
+func orderText(results []*Result) string {
+	var rows strings.Builder
+	for _, name := range flowFaults {
+		if sum, runs := sumOf(results, name); runs > 0 {
+			o := sum.Order
+			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d, %d | %d | %d | %d |\n", name, runs, o.Started, o.Returned,
+				o.Chosen, o.Arrived, o.Halted, o.Resumed, o.Fences)
+		}
+	}
+	return "\n| fault | runs | starts of another message of an ordered key | of the same one again | " +
+		"starts with another that waited behind, both without a delay | deaths that halted a key | " +
+		"keys resumed by hand | fences |\n|---|---|---|---|---|---|---|---|\n" + rows.String()
 }

@@ -57,6 +57,8 @@ type send struct {
 	call
 	key, due, flags string
 	flowKey         string // the message's own key
+	maxAttempts     int64  // 0 if the message has the default
+	number          int64  // in its call, from 1 on; 0 if that is not known
 }
 
 func (s *send) has(flag rune) bool { return strings.ContainsRune(s.flags, flag) }
@@ -74,6 +76,7 @@ type delivery struct {
 	due       int64 // ms
 	attempt   int64
 	key       string // the message's own
+	fence     int64
 	settles   []*settle
 }
 
@@ -302,7 +305,7 @@ func (m *message) add(actor string, x record) {
 	case beginSend:
 		m.sends = append(m.sends, &send{
 			call: call{actor: actor, at: x.at}, key: x.field(0), due: x.field(1), flags: x.field(2),
-			flowKey: x.field(3),
+			flowKey: x.field(3), maxAttempts: x.number(4), number: x.number(5),
 		})
 	case endSend:
 		for _, s := range slices.Backward(m.sends) {
@@ -344,6 +347,7 @@ func (m *message) add(actor string, x record) {
 		m.deliveries = append(m.deliveries, &delivery{
 			actor: actor, call: x.number(0), ret: x.at, now: x.number(1), deadline: x.number(2), lease: x.field(3),
 			queue: x.field(4), due: x.number(5), attempt: x.number(6), key: x.field(8),
+			fence: x.number(9),
 		})
 	case beginSettle:
 		if d := m.delivery(x.field(0)); d != nil {
