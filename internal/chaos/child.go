@@ -24,6 +24,7 @@ import (
 
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"  // registers file:// URLs
+	_ "github.com/laterq/later/memstore"   // registers mem:// URLs
 	_ "github.com/laterq/later/redisstore" // registers redis:// URLs
 	"github.com/laterq/later/store"
 )

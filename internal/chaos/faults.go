@@ -318,6 +318,12 @@ var faults = []*fault{
 		quick: 4 * time.Second, inject: disruptLimitedServer, finish: resumeLimits,
 	},
 	{
+		name: "flow-memory", title: "the same with a store in memory behind a server, which is frozen and not killed",
+		right: "the same", setting: setting{form: remote, memory: true}, load: limitedLoad,
+		pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptLimitedMemory, finish: resumeLimits,
+	},
+	{
 		name: "flow-cluster", title: "the same with a Cluster: slots migrate", right: "the same",
 		setting: setting{form: cluster}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimitedCluster, finish: resumeLimits,

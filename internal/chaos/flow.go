@@ -223,6 +223,12 @@ func disruptLimitedServer(ctx context.Context, r *run) error {
 		loseReplies, killServing, delayRequests))
 }
 
+// disruptLimitedMemory does so where a process serves a store in memory.
+func disruptLimitedMemory(ctx context.Context, r *run) error {
+	return r.changeLimits(ctx, r.inTurn(killConsumer, halfOpenAll, freezeServing, stopConsumer, loseReplies,
+		delayRequests))
+}
+
 // disruptLimitedCluster does so while slots of a Cluster migrate. No node dies, because a failover loses starts.
 func disruptLimitedCluster(ctx context.Context, r *run) error {
 	return r.changeLimits(ctx, r.inTurn(migrate, killConsumer, halfOpenAll, migrate, stopConsumer))

@@ -54,9 +54,13 @@ func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand
 			})
 		case n < 6 && info.Key != "":
 			call := now()
-			err := any(q).(interface {
+			k, ok := any(q).(interface {
 				ResumeKey(ctx context.Context, key string) error
-			}).ResumeKey(ctx, info.Key)
+			})
+			if !ok {
+				continue
+			}
+			err := k.ResumeKey(ctx, info.Key)
 			r.journal.one(keyResumed, now(), "-", queue, call, info.Key, outcomeOf(err))
 		}
 	}

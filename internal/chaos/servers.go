@@ -57,6 +57,7 @@ type setting struct {
 	args        []string
 	nodeTimeout time.Duration // of a Cluster; 0 means short
 	clock       bool          // whether the clock can be stepped
+	memory      bool          // whether the process serves a store in memory instead
 	disk        bool          // whether the directory is on a small file system of its own
 }
 
@@ -76,7 +77,11 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 		}
 		return v, nil
 	case remote:
-		return v, v.startRemote(ctx, dir, directoryURL(dir)+"?share=no", seed)
+		url := directoryURL(dir) + "?share=no"
+		if s.memory {
+			url = "mem://"
+		}
+		return v, v.startRemote(ctx, dir, url, seed)
 	}
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
