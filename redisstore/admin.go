@@ -319,6 +319,7 @@ func (s *Store) bulk(
 		var part store.Bulk
 		part, err = s.bulkPart(partFrom(ctx, from), script, queue, first, some)
 		part.Done += all.Done
+		part.Resumed = append(all.Resumed, part.Resumed...)
 		all = part
 	}
 	return all, err
@@ -341,7 +342,13 @@ func (s *Store) bulkPart(
 	if len(r) == 0 { // executed before, and the reply was not kept
 		return store.Bulk{}, nil
 	}
-	return store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}, nil
+	done := store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}
+	if len(r) > 3 {
+		for _, key := range r[3].([]any) {
+			done.Resumed = append(done.Resumed, key.(string))
+		}
+	}
+	return done, nil
 }
 
 // Stats implements store.Store.

@@ -29,7 +29,7 @@ var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "b
 	"leases", "lease_deadlines", "groups", "messages"}
 
 // checkedLanes are the subjects of check_lanes.lua.
-var checkedLanes = []string{"due", "lanes", "turns", "rests", "key_states", "key_flows"}
+var checkedLanes = []string{"due", "lanes", "turns", "rests", "key_states", "key_flows", "holders", "halted"}
 
 // issueKind is a kind of issue that the scripts report.
 type issueKind struct {
@@ -133,6 +133,16 @@ var issueKinds = map[string]issueKind{
 		"states of keys cannot be read", "removes them; the keys begin with a full burst"},
 	"state of key kept": {"flow", store.SeverityNote,
 		"states of keys are kept although nothing of the keys is left", "forgets them"},
+	"hold without order": {"flow", store.SeverityWarning,
+		"keys without an order are held by messages", "has the next claims end the holds"},
+	"wrong holder": {"flow", store.SeverityError,
+		"keys wait for a message that cannot hold them, or not in its state", "corrects or ends the holds"},
+	"hold not indexed": {"flow", store.SeverityError,
+		"messages hold keys and are missing from the index of holders or of halted keys, so the holds do not end with " +
+			"them",
+		"adds them to the indexes"},
+	"index of no hold": {"flow", store.SeverityError,
+		"entries of the index of holders or of halted keys have no hold", "removes the entries"},
 	"limits of key unreadable": {"flow", store.SeverityError,
 		"limits of single keys cannot be read", "removes them, so that the limits of all keys apply; set them again"},
 	"lost": {"lost", store.SeverityError,

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -17,7 +18,7 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 	if err := store.CheckFlow(queue, f); err != nil {
 		return err
 	}
-	c := s.newCall("set_flow", queue, 23)
+	c := s.newCall("set_flow", queue, 25)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")
@@ -53,11 +54,11 @@ func (s *Store) finishFlow(ctx context.Context, queue string) error {
 	}
 }
 
-// addFlow adds ten numbers, 0 for no limit.
+// addFlow adds ten numbers, 0 for no limit, and the order of keys, "0" for none.
 func (c *call) addFlow(f store.Flow) {
 	f = f.Normal()
 	c.add(f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst, f.Fair, f.Key.Concurrency, f.Key.Rate.N,
-		f.Key.Rate.Per.Microseconds(), f.Key.Rate.Burst, f.Key.Weight)
+		f.Key.Rate.Per.Microseconds(), f.Key.Rate.Burst, f.Key.Weight, cmp.Or(string(f.Key.Order), "0"))
 }
 
 // flowOf returns the limits and their state as stats.lua returns them.
@@ -69,8 +70,10 @@ func flowOf(r []any, now time.Time) store.FlowState {
 		state.Next = time.UnixMicro(r[5].(int64))
 	}
 	if state.Fair = n(6) == 1; state.Fair {
-		state.Key = store.KeyFlow{Concurrency: n(7), Rate: rateOf(n(8), n(9), n(10)), Weight: n(11)}.Normal()
-		state.Keys = store.KeyCounts{Waiting: r[12].(int64), Full: r[13].(int64), Resting: r[14].(int64)}
+		state.Key = store.KeyFlow{Concurrency: n(7), Rate: rateOf(n(8), n(9), n(10)), Weight: n(11),
+			Order: store.Order(r[15].(string))}.Normal()
+		state.Keys = store.KeyCounts{Waiting: r[12].(int64), Full: r[13].(int64), Resting: r[14].(int64),
+			Halted: r[16].(int64)}
 	}
 	if !state.Limited() {
 		return store.FlowState{}

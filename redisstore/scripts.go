@@ -68,6 +68,7 @@ var luaConstants = map[string]string{
 	"MAX_PURGED_LEASED":   "2000",  // messages that still count after a purge of everything
 	"MAX_PURGED_KEYS":     "2000",  // keys that a purge of all takes out of their turns, or whose rates it keeps
 	"MAX_UNSORTED":        "500",   // sorted messages that one call makes plain ready ones
+	"MAX_UNHELD":          "500",   // holds that one call ends when keys have no order any more
 	"MAX_RECOUNTED":       "1000",  // keys with a wrong number of messages that one repair corrects
 	"MAX_KEY_FLOWS":       strconv.Itoa(store.MaxKeyFlows),
 	"MAX_KEYS_LOOKED":     "5000",    // entries of lanes that one call looks at to count them, about
@@ -153,7 +154,8 @@ type scripts map[string]*script
 var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
 
 // forEveryQueue are scripts with a single rendering, with the parts for flows, which work on queues of every format.
-var forEveryQueue = map[string]bool{"set_flow": true, "finish_flow": true, "set_key_flow": true, "recount": true}
+var forEveryQueue = map[string]bool{"set_flow": true, "finish_flow": true, "set_key_flow": true, "resume": true,
+	"recount": true}
 
 // serverTime is how scripts read the clock.
 const serverTime = "redis.call('TIME')"

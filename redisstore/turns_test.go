@@ -333,7 +333,8 @@ func TestKeysWithoutMessagesCostFewCalls(t *testing.T) {
 	q.sendKeyed("k599", store.Due{}, "last")
 	q.send("plain")
 	q.sortReady()
-	page, next, err := q.s.readKeys(t.Context(), q.queue, "waiting", "-", 1)
+	read, err := q.s.readKeys(t.Context(), q.queue, "waiting", "-", 1)
+	page, next := read.page, read.next
 	q.ok(err)
 	if len(page) != 2 || page[0].Key != "" || page[1].Key != "k599" {
 		t.Errorf("the first call returns %+v, and to go on at %q", page, next)

@@ -92,6 +92,7 @@ var mostWork = map[string][2]int64{
 	"check":          {16000, 8000},
 	"set_properties": {600, 4200},
 	"report":         {10, 300},
+	"resume":         {60, 10},
 	"keys":           {2600, 1900},
 	"set_flow":       {50, 200},
 	"finish_flow":    {50, 200},

@@ -28,6 +28,33 @@ func (w *worst) sorts(n, keys, held int) {
 	}
 }
 
+// halts halts n keys, behind the dead messages of which others wait, and returns the ids of these.
+func (w *worst) halts(n int) (dead []string) {
+	w.Helper()
+	w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Key: store.KeyFlow{Order: store.OrderHalt}}, nil))
+	for range 2 {
+		msgs := w.messages(n, 10, nil)
+		for i := range msgs {
+			msgs[i].Key = fmt.Sprintf("key-%05d", i)
+		}
+		w.send(msgs)
+	}
+	for len(dead) < n {
+		c, err := w.s.Claim(w.Context(), w.queue, store.ClaimRequest{Max: store.MaxBatch / 2, Lease: time.Hour})
+		w.ok(err)
+		var bury []store.Settlement
+		for _, m := range c.Messages {
+			dead = append(dead, m.ID)
+			bury = append(bury, store.Settlement{Receipt: m.Receipt, Action: store.Bury})
+		}
+		if len(bury) > 0 {
+			_, err = w.s.Settle(w.Context(), w.queue, bury)
+			w.ok(err)
+		}
+	}
+	return dead
+}
+
 var worstTurns = []worstCase{
 	{"keys", "500 that wait", func(w *worst) func() {
 		w.sorts(3000, 600, 0)
@@ -56,6 +83,31 @@ var worstTurns = []worstCase{
 	{"finish_flow", "full and resting keys", func(w *worst) func() {
 		w.sorts(3000, 1000, 500)
 		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Fair: true}, nil)) }
+	}},
+	{"resume", "one of many", func(w *worst) func() {
+		w.halts(600)
+		return func() { w.ok(w.s.ResumeKey(w.Context(), w.queue, "key-00007")) }
+	}},
+	{"keys", "500 that are halted", func(w *worst) func() {
+		w.halts(3000)
+		return w.keys(store.KeysRequest{Limit: store.MaxKeysPage, Halted: true})
+	}},
+	{"set_flow", "end of halts", func(w *worst) func() {
+		w.halts(3000)
+		return func() {
+			w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}, nil))
+		}
+	}},
+	{"finish_flow", "end of an order", func(w *worst) func() {
+		w.halts(3000)
+		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Fair: true}, nil)) }
+	}},
+	{"purge", "everything, with halted keys", func(w *worst) func() {
+		w.halts(3000)
+		return w.purges("")
+	}},
+	{"cancel", "500 that halt keys", func(w *worst) func() {
+		return w.cancels(w.halts(store.MaxBatch), false)
 	}},
 	{"purge", "everything, with turns", func(w *worst) func() {
 		w.sorts(3000, 1000, 500)

@@ -1,9 +1,10 @@
---@include lanes
---@include sorted
+--@include holds
 -- A change of a queue's limits may concern any number of messages and keys. Then it leaves a mark, and finish_flow.lua
 -- does the rest in bounded steps. Claims go on with the first two, in case the process that made the change has died.
 --   flow_unsorting of META    the queue has no turns any more, but sorted messages
 --   OLD_RESTS                 keys that rested under the former limits
+--   flow_unholding of META    the keys have no order any more, but messages that hold them; or are not halted any more,
+--                             but HALTED has some
 --   flow_end_rates of META    the keys have no rate any more, but times of their next starts, which a later rate must
 --                             not obey: the cursor of an HSCAN of KEY_STATES. They matter to no claim; the
 --                             next change of the limits goes on.
@@ -67,10 +68,29 @@ local function end_rates(cursor)
   return false
 end
 
+-- unhold ends up to MAX_UNHELD holds that do not count any more, and reports whether more are left.
+local function unhold(limits)
+  local halted = limits.order == 'continue' and redis.call('ZRANGE', HALTED, 0, MAX_UNHELD - 1) or {}
+  local held = limits.order and {} or redis.call('HRANDFIELD', HOLDERS, MAX_UNHELD, 'WITHVALUES')
+  local names, ids = { unpack(halted) }, {}
+  for i = 1, #held, 2 do ids[#ids + 1], names[#names + 1] = held[i], held[i + 1] end
+  if names[1] then
+    change_holds(limits, names, function(k) return k.letter end)
+    write('HDEL', HOLDERS, ids) -- also ones that no state has
+    write('ZREM', HALTED, halted)
+  end
+  if #names == MAX_UNHELD then return true end
+  redis.call('HDEL', META, 'flow_unholding')
+  return false
+end
+
 -- go_on does a step of an unfinished change, and reports whether more is left.
 local function go_on(now_us)
-  local unsorting, ending = unpack(redis.call('HMGET', META, 'flow_unsorting', 'flow_end_rates'))
+  local unsorting, ending, unholding = unpack(redis.call('HMGET', META, 'flow_unsorting', 'flow_end_rates',
+    'flow_unholding'))
   if unsorting then return unsort() end
-  local resting = place_rests(now_us)
-  return ending and end_rates(ending) or resting
+  local more = place_rests(now_us)
+  if ending then more = end_rates(ending) or more end
+  if unholding then more = unhold(read_limits(now_us)) or more end
+  return more
 end

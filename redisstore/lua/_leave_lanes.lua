@@ -1,42 +1,51 @@
---@include lanes
---@include sorted
+--@include holds
 --@include key_of
---@include write
 -- Scripts that change one sorted message after another take them out of their lanes; see _lanes.lua. Claims would drop
 -- their entries too, but only when the key has a turn: those of a key that is full, or rests, would pile up.
 
--- leave_lanes returns the entries of messages in their lanes, at first none.
+-- leave_lanes returns messages that leave their lanes, or are removed and give up their keys, at first none.
 local function leave_lanes()
-  local entries, names, known, lanes = {}, {}, {}, {}
-  local entry_of
+  local leaving, ids, left, gone = {}, {}, {}, {} -- left and gone: sets of ids
+  local lanes = {}
+
+  local function add(id, set)
+    if not ids[1] then read_slots() end
+    if not (left[id] or gone[id]) then ids[#ids + 1] = id end
+    set[id] = true
+  end
 
   -- add adds a message with a score in DUE and a value, if it is sorted.
   function lanes.add(id, score, value)
     if not value or not score or tonumber(score) < SORTED then return end
-    if not entry_of then
-      read_sets()
-      entry_of = find_entries(redis.call('HGET', META, 'flow_key_order'))
-    end
-    local name = key_of(value)
-    entries[#entries + 1] = entry_of(name, score - SORTED, id) -- none if it holds the key
-    if not known[name] then names[#names + 1] = name end
-    known[name] = true
+    add(id, left)
+    leaving[#leaving + 1] = { id = id, name = key_of(value), due = score - SORTED }
   end
 
-  -- write removes the entries. Keys without any other do not wait any more.
+  -- gone adds a message that is removed and not leased, whether or not it is sorted.
+  function lanes.gone(id)
+    add(id, gone)
+  end
+
+  -- write removes the entries, and ends the holds of removed messages. A message that remains keeps its hold. Keys
+  -- without any other message do not wait any more. It is the last step of a script.
   function lanes.write(now)
+    local _, now_us = read_clock()
+    local limits = ids[1] and read_limits(now_us)
+    if not limits or not limits.keyed then return end
+    local entries, entry_of = {}, find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1)
+    for _, m in ipairs(leaving) do entries[#entries + 1] = entry_of(m.name, m.due, m.id) end
     write('ZREM', LANES, entries)
-    local idle, forget = {}, {}
-    for _, name in ipairs(names) do
-      local from, to = '[' .. name .. '\0', '(' .. name .. '\1'
-      if not redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] then
-        idle[#idle + 1] = name
-        forget[#forget + 1] = now
-        forget[#forget + 1] = name
-      end
+    local _, names, known = holds_of(ids)
+    for _, m in ipairs(leaving) do
+      if not known[m.name] then names[#names + 1] = m.name end
+      known[m.name] = true
     end
-    for _, key in ipairs({ TURNS, RESTS, OLD_RESTS }) do write('ZREM', key, idle) end
-    write('ZADD', FORGET, forget)
+    if not names[1] then return end
+    local any = change_holds(limits, names, function(k)
+      if gone[k.holder or ''] then return nil end
+      return k.letter == 'r' and left[k.holder] and 'w' or k.letter
+    end)
+    if any then wake_for_keys(now) end
   end
 
   return lanes

@@ -173,6 +173,8 @@ local function find_ready(meta, now, max, bound)
     redis.call('ZCARD', DEAD)
     redis.call('HLEN', RECORDS)
     redis.call('HLEN', MESSAGES)
+  elseif max_age or max_count then
+    redis.call('ZCARD', HALTED)
   end
 --@end
   local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])

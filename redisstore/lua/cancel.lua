@@ -75,6 +75,9 @@ for i = 1, #ARGV - 3 do
       end
     end
     if state ~= 'leased' and records[i] then changes.remove(id, epoch, refcount) end
+--@flow
+    if state ~= 'leased' then lanes.gone(id) end
+--@end
   end
   states[i] = state
 end
@@ -83,11 +86,11 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
---@flow
-lanes.write(now)
---@end
 buckets.write()
 write('ZREM', DEAD, dead_removed)
 write('ZADD', DEDUP, windows)
 changes.write()
+--@flow
+lanes.write(now)
+--@end
 return states

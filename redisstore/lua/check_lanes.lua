@@ -2,6 +2,9 @@
 --- Checks one page of one of the keys that a queue has while keys take turns, and of its sorted messages, and repairs
 --- the issues if asked to.
 -- ARGV   1 subject: "due", "lanes", "turns", "rests", "key_states", "key_flows"; 2 cursor; 3 "1" to repair
+--@flow
+--        Two more subjects: "holders", "halted".
+--@end
 -- Reply  {next cursor, issues: name and id or key alternating}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
 --        the same step. A page is one step of HSCAN or ZSCAN, of about PAGE_BYTES if messages are read.
@@ -9,18 +12,20 @@
 --@include format
 --@flow
 --@include clock
---@include lanes
---@include slots
---@include sorted
+--@include buckets
+--@include holds
 --@include key_of
 --@end
+--@plain
 local format, paused, unsorting, max_envelope_bytes = unpack(redis.call('HMGET', META, 'format', 'paused',
   'flow_unsorting', 'max_envelope_bytes'))
 if not reads(format) then return NEWER end
---@plain
 return { '0', {} }
 --@end
 --@flow
+local format, paused, unsorting, max_envelope_bytes, packed, unholding = unpack(redis.call('HMGET', META, 'format',
+  'paused', 'flow_unsorting', 'max_envelope_bytes', 'packed_messages', 'flow_unholding'))
+if not reads(format) then return NEWER end
 local now, now_us = read_clock()
 local repair, cursor, found = ARGV[3] == '1', '0', {}
 local limits, sets = read_limits(now_us), { TURNS, RESTS, OLD_RESTS }
@@ -45,16 +50,28 @@ local function wake(any)
   if any and not paused then notify(now, now) end
 end
 
--- due_page checks that each sorted message is in the lane of its key.
+-- holder_of returns the letter and the id of the message that holds a key, given the state of the key.
+local function holder_of(state)
+  return string.match(state or '', '\t(%l)([^\t]*)$')
+end
+
+-- is_ready_holder reports whether a message is the ready holder of a key.
+local function is_ready_holder(id, key)
+  local letter, holder = holder_of(redis.call('HGET', KEY_STATES, key))
+  return letter == 'r' and holder == id
+end
+
+-- due_page checks that each sorted message is in the lane of its key, or holds it.
 local function due_page(step)
   if unsorting then return end
-  local due, entry_of = {}, find_entries(limits.order)
+  local due, entry_of = {}, find_entries(true)
   for i = 1, #step, 2 do
     local id, score = step[i], tonumber(step[i + 1])
     local value = score >= SORTED and redis.call('HGET', MESSAGES, id)
     if value then
-      local entry = entry_of(key_of(value), score - SORTED, id)
-      if not entry or not redis.call('ZSCORE', LANES, entry) then
+      local key = key_of(value)
+      local entry = entry_of(key, score - SORTED, id)
+      if not (entry and redis.call('ZSCORE', LANES, entry)) and not is_ready_holder(id, key) then
         add_issue('sorted without lane', id)
         due[#due + 1] = due_text_in(step[i + 1])
         due[#due + 1] = id
@@ -121,15 +138,42 @@ local function waiting_page(position, step)
   wake(stuck[1])
 end
 
--- states_page checks that each state can be read, and is forgotten at some time.
+-- right_letter returns the letter of a holder, given the one in its state: nil if the message cannot hold a key.
+local function right_letter(letter, id)
+  local due, exists = redis.call('ZSCORE', DUE, id), redis.call('HEXISTS', MESSAGES, id) == 1
+  if exists and redis.call('ZSCORE', DEAD, id) then return letter == 'd' and 'd' or nil end
+  if not exists or not due and not open_buckets(packed).find(id) then return nil end
+  return letter == 'r' and due and tonumber(due) >= SORTED and 'r' or 'w'
+end
+
+-- states_page checks that each state can be read, and is forgotten at some time; that a holder is what it says, and in
+-- the indexes of holders and halted keys.
 local function states_page(step)
-  local deleted, forget = {}, {}
+  local deleted, forget, holders, halted, turns, wrong, letters = {}, {}, {}, {}, {}, {}, {}
   for i = 1, #step, 2 do
     local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+-]+\t')
+    local letter, id = holder_of(step[i + 1])
     if not leased then
       add_issue('state of key unreadable', key)
       deleted[#deleted + 1] = key
-    elseif leased == '0' and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
+    elseif letter and not limits.order and not unholding then
+      add_issue('hold without order', key)
+      holders[#holders + 1], holders[#holders + 2] = id, key
+    elseif letter and not unholding then
+      local right = right_letter(letter, id)
+      if right ~= letter then
+        add_issue('wrong holder', key)
+        wrong[#wrong + 1], letters[key] = key, right or ''
+      elseif redis.call('HGET', HOLDERS, id) ~= key or letter == 'd' and not redis.call('ZSCORE', HALTED, key) then
+        add_issue('hold not indexed', key)
+        holders[#holders + 1], holders[#holders + 2] = id, key
+        if letter == 'd' then halted[#halted + 1], halted[#halted + 2] = redis.call('ZSCORE', DEAD, id), key end
+      end
+      if right == 'r' and not waits(key) then
+        add_issue('key without turn', key)
+        turns[#turns + 1], turns[#turns + 2] = string.format('%.17g', limits.pass), key
+      end
+    elseif leased == '0' and not letter and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
       add_issue('state of key kept', key)
       forget[#forget + 1] = now
       forget[#forget + 1] = key
@@ -138,6 +182,29 @@ local function states_page(step)
   if not repair then return end
   write('HDEL', KEY_STATES, deleted)
   write('ZADD', FORGET, forget)
+  write('HSET', HOLDERS, holders)
+  write('ZADD', HALTED, halted)
+  write('ZADD', TURNS, turns)
+  if holders[1] and not limits.order then redis.call('HSET', META, 'flow_unholding', 1) end -- claims do the rest
+  if wrong[1] then
+    change_holds(limits, wrong, function(k) return letters[k.name] ~= '' and letters[k.name] or nil end)
+  end
+  wake(wrong[1] or turns[1])
+end
+
+-- indexed_page checks that each key in the index of holders, or of halted keys, has such a holder.
+local function indexed_page(index, step)
+  if unholding then return end
+  local gone = {}
+  for i = 1, #step, 2 do
+    local key = index == HOLDERS and step[i + 1] or step[i]
+    local letter, id = holder_of(redis.call('HGET', KEY_STATES, key))
+    if index == HOLDERS and id ~= step[i] or index == HALTED and letter ~= 'd' then
+      add_issue('index of no hold', key)
+      gone[#gone + 1] = step[i]
+    end
+  end
+  if repair then write(index == HOLDERS and 'HDEL' or 'ZREM', index, gone) end
 end
 
 -- overrides_page checks that the limits of single keys can be read.
@@ -175,6 +242,8 @@ local pages = {
   rests = function() waiting_page(2, scan('ZSCAN', RESTS, 200)) end,
   key_states = function() states_page(scan('HSCAN', KEY_STATES, 200)) end,
   key_flows = function() overrides_page(scan('HSCAN', KEY_FLOWS, 200)) end,
+  holders = function() indexed_page(HOLDERS, scan('HSCAN', HOLDERS, 200)) end,
+  halted = function() indexed_page(HALTED, scan('ZSCAN', HALTED, 200)) end,
 }
 pages[ARGV[1]]()
 return { cursor, found }

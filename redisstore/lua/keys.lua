@@ -4,13 +4,18 @@
 --        limits of their own
 --        waiting: 2 where to begin in LANES, as ZRANGE takes it; 3 maximum number, besides messages without a key.
 --        given: the keys
+--@flow
+--        Two more, which return only names: 1 "holders": of some keys that a sorted message holds, which is in no lane;
+--        "halted": of some that a dead one halts. 2 cursor
+--@end
 --@plain
 -- Reply  {}: the queue has no turns; NEWER
 --@end
 --@flow
 -- Reply  {}: the queue has no turns; {now in us; concurrency, n, per_us, burst and weight of each key, as text or "";
---        where to go on in LANES, "" at the end; for each key: {key, number of its messages, due time of the first in
---        ms or -1, state or false, its own limits or false}, or the names}; NEWER
+--        and their order and "1" if a message holds one of them, or ""; where to go on, "" at the end; for each key:
+--        {key, number of its messages, due time of the first in ms or -1, state or false, its own limits or false}, or
+--        the names}; NEWER
 --@end
 --@include keys
 --@include format
@@ -26,11 +31,24 @@ return {}
 --@flow
 local _, now_us = read_clock()
 local meta = redis.call('HMGET', META, 'flow_keyed', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
-  'flow_key_burst', 'flow_key_weight')
+  'flow_key_burst', 'flow_key_weight', 'flow_key_order')
 if not meta[1] then return {} end
 local limits = {}
-for i = 1, 5 do limits[i] = meta[i + 1] or '' end
+for i = 1, 6 do limits[i] = meta[i + 1] or '' end
+limits[7] = limits[6] ~= '' and redis.call('HLEN', HOLDERS) > 0 and '1' or ''
 if ARGV[1] == 'limits' then return { now_us, limits, '', redis.call('HKEYS', KEY_FLOWS) } end
+if ARGV[1] == 'halted' or ARGV[1] == 'holders' then
+  local halted, names = ARGV[1] == 'halted', {}
+  if limits[7] == '' or halted and limits[6] ~= 'halt' then return { now_us, limits, '', names } end
+  local step = halted and redis.call('ZSCAN', HALTED, ARGV[2], 'COUNT', MAX_KEYS_READ)
+    or redis.call('HSCAN', HOLDERS, ARGV[2], 'COUNT', MAX_KEYS_READ)
+  for i = 1, #step[2], 2 do names[#names + 1] = step[2][halted and i or i + 1] end
+  local states = not halted and names[1] and redis.call('HMGET', KEY_STATES, unpack(names)) or {}
+  for i = #states, 1, -1 do
+    if not string.find(states[i] or '', '\tr[^\t]*$') then table.remove(names, i) end
+  end
+  return { now_us, limits, step[1] ~= '0' and step[1] or '', names }
+end
 local looked, rows = 0, {}
 
 -- add_key adds a row for a key. It looks whether the first entries of its lane are valid, up to a maximum, and counts
@@ -55,7 +73,11 @@ local function add_key(key, most, only_waiting)
     if count > 0 then first = first or tonumber(dues[most]) end
   end
   if count == 0 and only_waiting then return end
-  rows[#rows + 1] = { key, count, first or -1, redis.call('HGET', KEY_STATES, key), redis.call('HGET', KEY_FLOWS, key) }
+  local state = redis.call('HGET', KEY_STATES, key)
+  local holder = limits[7] ~= '' and string.match(state or '', '\tr([^\t]*)$')
+  local score = holder and tonumber(redis.call('ZSCORE', DUE, holder) or '')
+  if score and score >= SORTED then count, first = count + 1, math.min(first or math.huge, score - SORTED) end
+  rows[#rows + 1] = { key, count, first or -1, state, redis.call('HGET', KEY_FLOWS, key) }
 end
 
 if ARGV[1] == 'given' then

@@ -4,6 +4,9 @@
 --        3 "scheduled", "ready", "dead" or "" (all, including leased messages and leases), 4 latest due time or time of
 --        death in ms or "", then ids (of dead messages)
 -- Reply  {number, 1 if there may be more, latest time used}; NEWER
+--@flow
+--        Then the keys that it resumed.
+--@end
 -- Safe   SESSIONS is written first; every other key that is written was read before. Purging all deletes whole keys,
 --        which cannot fail and is freed in the background.
 --@include keys
@@ -15,13 +18,18 @@
 --@include buckets
 --@flow
 --@include lease
---@include slots
---@include sorted
+--@include holds
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
+--@plain
 local now = read_clock()
+--@end
+--@flow
+local now, now_us = read_clock()
+--@end
 local previous = previous_reply(ARGV[1], ARGV[2])
+--@plain
 if previous then return decode_bulk(previous) end
 local state = ARGV[3]
 
@@ -33,7 +41,25 @@ local function record_reply(reply)
   return reply
 end
 
+--@end
 --@flow
+if previous then -- its lines are the numbers and the keys
+  local reply = decode_bulk(string.match(previous, '^[^\n]*'))
+  local resumed = {}
+  for name in string.gmatch(previous, '\n([^\n]+)') do resumed[#resumed + 1] = name end
+  if reply[1] then reply[4] = resumed end
+  return reply
+end
+local state = ARGV[3]
+
+-- record_reply records the reply and returns it.
+local function record_reply(reply)
+  reply[4] = reply[4] or {}
+  local numbers = encode_bulk(unpack(reply, 1, 3))
+  record_request(ARGV[1], ARGV[2], now, table.concat({ numbers, unpack(reply[4]) }, '\n'))
+  return reply
+end
+
 -- cancel_leased returns the leases that count, with their deadlines, and the records that their messages have then: as
 -- if each message had been cancelled, so that it counts until its holder knows. It also returns how many count. They
 -- are none if it would have to read too many.
@@ -83,37 +109,67 @@ local function read_waiting_keys()
   return all
 end
 
--- forget_keys ends the wait of all keys. Their rates and slots remain. states are nil unless the leases of counted
--- messages have gone: then all slots are free, and rates remain if there are not too many states. If too many keys
--- wait, claims find that they have no messages.
-local function forget_keys(waiting, states)
-  redis.call('UNLINK', LANES)
-  if states then
-    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
-    local z = {}
-    for i = 1, #states, 2 do
-      states[i + 1] = '0' .. (string.match(states[i + 1], '\t.*') or '')
-      z[i], z[i + 1] = now, states[i]
-    end
-    write('HSET', KEY_STATES, states)
-    write('ZADD', FORGET, z)
-  elseif waiting then
-    local z = {}
-    for i, name in ipairs(waiting) do z[2 * i - 1], z[2 * i] = now, name end
-    write('ZADD', FORGET, z)
-    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS)
-  elseif redis.call('ZCARD', RESTS) > 0 and redis.call('ZCARD', OLD_RESTS) == 0 then
-    redis.call('RENAME', RESTS, OLD_RESTS)
-  end
+-- read_held returns the keys that messages hold and their states, or nil if they are too many.
+local function read_held()
+  if redis.call('HLEN', HOLDERS) > MAX_PURGED_KEYS then return nil end
+  local names = redis.call('HVALS', HOLDERS)
+  return { names = names, states = names[1] and redis.call('HMGET', KEY_STATES, unpack(names)) or {} }
 end
 
+-- forget_keys ends the wait of all keys. Their rates and slots remain, but no hold. states are nil unless the leases of
+-- counted messages have gone: then all slots are free, and rates remain if there are not too many states. If too many
+-- keys wait, claims find that they have no messages. If too many are held, only slots remain, those in kept leases.
+local function forget_keys(waiting, states, held, kept)
+  local heads = read_heads()
+  redis.call('UNLINK', LANES, HOLDERS, HALTED)
+  local z, new = {}, {}
+
+  local function add(name, state, leased)
+    local rest = string.match(state or '', '^%d+(\t%d+\t%d+\t%d+\t[^\t]*)')
+    if not rest then return end
+    new[#new + 1] = name
+    new[#new + 1] = (leased or string.match(state, '^%d+')) .. rest .. '\t'
+    z[#z + 1] = now
+    z[#z + 1] = name
+  end
+
+  if states then
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
+    for i = 1, #states, 2 do add(states[i], states[i + 1], '0') end
+  elseif held then
+    for i, name in ipairs(held.names) do add(name, held.states[i]) end
+  else
+    redis.call('UNLINK', KEY_STATES)
+    local of_keys = {}
+    for i = 2, #kept, 2 do
+      if counts_keys(kept[i], heads) then count_keys(kept[i], nil, of_keys) end
+    end
+    for name, n in pairs(of_keys) do add(name, n .. '\t0\t0\t0\t0') end
+  end
+  write('HSET', KEY_STATES, new)
+  if not states and waiting then
+    for _, name in ipairs(waiting) do
+      z[#z + 1] = now
+      z[#z + 1] = name
+    end
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS)
+  elseif not states and redis.call('ZCARD', RESTS) > 0 and redis.call('ZCARD', OLD_RESTS) == 0 then
+    redis.call('RENAME', RESTS, OLD_RESTS)
+  end
+  write('ZADD', FORGET, z)
+end
+
+local halted = redis.call('ZCARD', HALTED)
+local halts = state == '' and halted > MAX_PURGED_KEYS -- first, some of the messages that halt them are removed
+if halts then state = 'dead' end
 --@end
 if state == '' then
   local reply = { redis.call('HLEN', MESSAGES), 0, now }
 --@flow
+  reply[4] = redis.call('ZRANGE', HALTED, 0, -1)
   local counted = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
   local kept, deadlines, tombstones, total = cancel_leased()
-  local waiting, states = read_waiting_keys(), nil
+  local waiting, held, states = read_waiting_keys(), read_held(), nil
   if total < counted then
     states = redis.call('HLEN', KEY_STATES) <= MAX_PURGED_KEYS and redis.call('HGETALL', KEY_STATES) or {}
   end
@@ -126,7 +182,7 @@ if state == '' then
   write('ZADD', LEASE_DEADLINES, deadlines)
   write('HSET', RECORDS, tombstones)
   redis.call('HSET', META, 'flow_leased', total)
-  forget_keys(waiting, states)
+  forget_keys(waiting, states, held, kept)
 --@end
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
@@ -136,7 +192,19 @@ local key = state == 'dead' and DEAD or DUE
 local buckets, changes = open_buckets(key == DUE and packed), new_record_changes()
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
+--@flow
+read_slots()
+for _, k in ipairs(halts and read_keys(read_limits(now_us), redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1)) or {}) do
+  ids[#ids + 1], more = k.holder, 1
+end
+--@end
+--@plain
 if #ARGV > 4 then
+--@end
+--@flow
+if halts then -- found above
+elseif #ARGV > 4 then
+--@end
   local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 5))
   for i, score in ipairs(scores) do
     if score then ids[#ids + 1] = ARGV[i + 4] end
@@ -215,4 +283,18 @@ if any_grouped then redis.call('ZREM', GROUPS, unpack(ids)) end
 if due_removed > 0 then redis.call('ZREM', key, unpack(ids, 1, due_removed)) end
 buckets.write()
 changes.write()
+--@plain
 return record_reply({ removed, more, before })
+--@end
+--@flow
+local limits, held, resumed = read_limits(now_us), {}, {}
+if limits.keyed then held = { holds_of(ids) } end
+if held[2] and held[2][1] then
+  local any
+  any, resumed = change_holds(limits, held[2], function(k)
+    if not (k.holder and held[1][k.holder]) then return k.letter end
+  end)
+  if any then wake_for_keys(now) end
+end
+return record_reply({ removed, more, before, resumed })
+--@end

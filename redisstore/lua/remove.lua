@@ -53,6 +53,7 @@ for i, id in ipairs(ids) do
     if due[i] then due_removed[#due_removed + 1] = id end
 --@flow
     lanes.add(id, due[i], stored)
+    lanes.gone(id)
 --@end
     if dead[i] then dead_removed[#dead_removed + 1] = id end
     if at then buckets.remove_line(b, at, id) end
@@ -67,10 +68,10 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_positions(left)) end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
---@flow
-lanes.write(now)
---@end
 write('ZREM', DEAD, dead_removed)
 buckets.write()
 changes.write()
+--@flow
+lanes.write(now)
+--@end
 return left

@@ -14,6 +14,9 @@
 --@include waiting
 --@include session
 --@include reply_bulk
+--@flow
+--@include holds
+--@end
 local format = redis.call('HGET', META, 'format')
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
@@ -52,6 +55,10 @@ for i, id in ipairs(ids) do
   local failures = failures_of(rest)
   changes.set(id, format_record(epoch, 0, '1', refcount, failures ~= '' and '\t\t' .. failures .. '\t' or ''))
 end
+--@flow
+local held, names = holds_of(ids)
+read_slots()
+--@end
 local earliest = is_earliest(head, at)
 local anyone = earliest and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, reply)
@@ -59,4 +66,11 @@ if anyone then notify(at, now) end
 write('ZADD', DUE, due)
 write('ZREM', DEAD, ids)
 changes.write()
+--@flow
+if names[1] then -- the messages go first
+  change_holds(read_limits(now_us), names, function(k)
+    return k.letter == 'd' and held[k.holder] and 'w' or k.letter
+  end)
+end
+--@end
 return { #ids, more, before }

@@ -64,9 +64,9 @@ if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 if #moved > 0 then
   if anyone then notify(at, now) end
   redis.call('ZADD', DUE, unpack(moved))
+  buckets.write()
 --@flow
   lanes.write(now)
 --@end
-  buckets.write()
 end
 return states

@@ -3,8 +3,9 @@
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 concurrency, 5 starts in a period, 6 the period in us, 7 burst, 8 "1" if keys take turns; the limits of each
---        key: 9 concurrency, 10 starts in a period, 11 the period in us, 12 burst, 13 weight; each "0" for none
---        14 to 23 the same of the former flow that is the condition; missing without one
+--        key: 9 concurrency, 10 starts in a period, 11 the period in us, 12 burst, 13 weight, 14 order; each "0" for
+--        none
+--        15 to 25 the same of the former flow that is the condition; missing without one
 -- Reply  1; 2 if the change has to be finished by finish_flow.lua; BUSY if an earlier one has to be, and nothing was
 --        changed; UNREGISTERED; NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key was read before. Keys that are deleted are freed in the
@@ -17,14 +18,14 @@
 --@include slots
 --@include flow_change
 local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
-  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight' }
-local format, paused, packed, unsorting, ending = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'packed_messages', 'flow_unsorting', 'flow_end_rates'))
+  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order' }
+local format, paused, packed, unsorting, ending, unholding = unpack(redis.call('HMGET', META, 'format', 'paused',
+  'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous == UNMET then return CONFLICT end
 local resting = redis.call('ZCARD', OLD_RESTS) > 0
-if previous then return (unsorting or resting or ending) and 2 or 1 end
+if previous then return (unsorting or resting or ending or unholding) and 2 or 1 end
 local now, now_us = read_clock()
 local former, limited, changed, keys_changed = redis.call('HMGET', META, unpack(fields)), false, {}, false
 for i, field in ipairs(fields) do
@@ -33,15 +34,16 @@ for i, field in ipairs(fields) do
   changed[i] = former[i] ~= ARGV[3 + i]
   keys_changed = keys_changed or changed[i] and i > 5
 end
-for i = 1, ARGV[14] and #fields or 0 do
-  if former[i] ~= ARGV[13 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
+for i = 1, ARGV[15] and #fields or 0 do
+  if former[i] ~= ARGV[14 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
 end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local fair, was_fair = ARGV[8] == '1', former[5] == '1'
-if fair and (unsorting or (resting or ending) and keys_changed) then return BUSY end
+if fair and (unsorting or (resting or ending or unholding) and keys_changed) then return BUSY end
 read_slots()
 read_flow_change()
 local any_rest, any_sorted = redis.call('ZCARD', RESTS) > 0, redis.call('ZCOUNT', DUE, SORTED, '+inf') > 0
+local any_held, any_halted = redis.call('HLEN', HOLDERS) > 0, redis.call('ZCARD', HALTED) > 0
 local limits = read_limits(now_us)
 record_request(ARGV[1], ARGV[2], now)
 
@@ -74,7 +76,8 @@ elseif not limits_left then
   end
 end
 if not fair then
-  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates' }) do
+  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates',
+    'flow_unholding' }) do
     unset[#unset + 1] = field
   end
   redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
@@ -86,6 +89,11 @@ if fair and keys_changed and any_rest then
   more = place_rests(now_us)
 end
 if fair and former[7] ~= '0' and ARGV[10] == '0' then more = end_rates('0') or more end
+local order = ARGV[14]
+if fair and (order == '0' and any_held or order == 'continue' and any_halted) then
+  redis.call('HSET', META, 'flow_unholding', 1)
+  more = unhold(read_limits(now_us)) or more
+end
 if not fair and any_sorted then
   redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready
   more = unsort()

@@ -2,7 +2,8 @@
 --- Sets or removes the limits of one key that differ from those of the others.
 -- ARGV   1 session, 2 request number
 --        3 key, 4 its limits as in KEY_FLOWS, "" for none
--- Reply  1; 0 if keys of the queue do not take turns; BUSY if MAX_KEY_FLOWS other keys have limits; NEWER
+-- Reply  1; 0 if keys of the queue do not take turns; 2 if they have an order, and the limits another concurrency than
+--        1; BUSY if MAX_KEY_FLOWS other keys have limits; NEWER
 -- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
 --@include any_format
@@ -11,8 +12,8 @@
 --@include slots
 --@include flow_change
 local key, text = ARGV[3], ARGV[4]
-local format, paused, packed, keyed, key_n, key_per, key_burst = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'packed_messages', 'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst'))
+local format, paused, packed, keyed, key_n, key_per, key_burst, order = unpack(redis.call('HMGET', META, 'format',
+  'paused', 'packed_messages', 'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_order'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return tonumber(previous) or 1 end
@@ -25,6 +26,7 @@ local function refuse_with(reply)
 end
 
 if not keyed then return refuse_with(0) end
+if order and not string.find(text, '^1?\t') and text ~= '' then return refuse_with(2) end
 local former = redis.call('HGET', KEY_FLOWS, key)
 if text ~= '' and not former and redis.call('HLEN', KEY_FLOWS) >= MAX_KEY_FLOWS then return refuse_with(BUSY) end
 read_slots()

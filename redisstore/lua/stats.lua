@@ -7,8 +7,9 @@
 --@flow
 --        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
 --        that count, time of the next allowed start in us; 1 if keys take turns; the limits of each key: concurrency,
---        starts in a period, the period in us, burst, weight; how many keys wait, for a slot, and for their rate}; no
---        limits if the last ones are being removed
+--        starts in a period, the period in us, burst, weight; how many keys wait, for a slot or their holder, and for
+--        their rate; the order of each key or "", how many keys are halted}; no limits if the last ones are being
+--        removed
 --@end
 --@include keys
 --@include format
@@ -63,7 +64,7 @@ return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed,
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }
 --@end
 --@flow
-local limits, of_keys = read_limits(now_us), { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+local limits, of_keys = read_limits(now_us), { 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0 }
 if not (limits.concurrency or limits.n or limits.keyed) then limits.leased = 0 end
 if limits.keyed then
   local waiting, full, resting = redis.call('ZCARD', TURNS), 0, 0
@@ -72,7 +73,8 @@ if limits.keyed then
     full = full + redis.call('ZCOUNT', key, FULL, '+inf')
     resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
   end
-  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting }
+  local halted = limits.order == 'halt' and redis.call('ZCARD', HALTED) or 0
+  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting, limits.order or '', halted }
   for i = 1, 5 do of_keys[i + 1] = tonumber(limits.each_key[i] or '') or 0 end
 end
 return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),

@@ -1,0 +1,57 @@
+--@include slots
+--@include sorted
+--@include write
+-- Changes of holds other than by claims and settles; see _lanes.lua.
+
+-- holds_of returns by id the keys that messages hold, nil for a message that holds none, and the names of these keys.
+local function holds_of(ids)
+  local by_id, names, known = {}, {}, {}
+  if not ids[1] or redis.call('HLEN', HOLDERS) == 0 then return by_id, names, known end
+  for i, name in ipairs(redis.call('HMGET', HOLDERS, unpack(ids))) do
+    if name then
+      by_id[ids[i]] = name
+      if not known[name] then names[#names + 1] = name end
+      known[name] = true
+    end
+  end
+  return by_id, names, known
+end
+
+-- change_holds changes the holds of keys and puts the keys where they belong. change takes a key and returns the letter
+-- that its hold has from then on, nil if the hold ends. It returns whether a key may go that could not before, now or
+-- when its rate allows it, and the names of the keys that are halted no more.
+local function change_holds(limits, names, change)
+  local sets, scores = places_of(names)
+  local places, resumed, any = new_places(limits), {}, false
+  for _, k in ipairs(read_keys(limits, names)) do
+    local set, letter = sets[k.name], change(k)
+    local waited = set and scores[k.name] ~= FULL
+    if k.letter == 'd' and letter ~= 'd' then resumed[#resumed + 1] = k.name end
+    if k.holder and not letter then
+      places.unhold(k)
+    elseif letter ~= k.letter then
+      places.hold(k, letter, k.holder)
+    end
+    if set == TURNS then k.pass = scores[k.name] end
+    if letter == 'r' or redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0,
+      1)[1] then
+      if not set then k.pass = limits.pass + JOIN / k.weight end
+      places.set(k, set)
+      any = any or not waited and rests_until(k) ~= FULL
+    elseif set then
+      places.leave(k, set)
+    else
+      places.keep(k)
+    end
+  end
+  places.write()
+  return any, resumed
+end
+
+-- wake_for_keys makes sure that a process claims when the next message may start, after keys were freed. It is the last
+-- step of a script that has called read_slots.
+local function wake_for_keys(now)
+  local paused, packed, keyed = unpack(redis.call('HMGET', META, 'paused', 'packed_messages', 'flow_keyed'))
+  local at = not paused and next_ready(packed, keyed, now)
+  if at then notify(at, now) end
+end
