@@ -73,7 +73,7 @@ func openMemory(t *testing.T) storetest.Harness {
 	}
 	t.Cleanup(func() { s.Close() })
 	return storetest.Harness{
-		Store: s, Peer: s, Exact: true,
+		Store: s, Peer: s, Exact: true, Back: true,
 		Advance: func(_ testing.TB, _ string, d time.Duration) { clock.Advance(d) },
 		Asleep:  s.asleep,
 	}

@@ -18,7 +18,7 @@ func open(t *testing.T) storetest.Harness {
 	s := memstore.New(memstore.WithClock(clock))
 	t.Cleanup(func() { s.Close() })
 	return storetest.Harness{
-		Store: s, Peer: s, Exact: true,
+		Store: s, Peer: s, Exact: true, Back: true,
 		Advance: func(_ testing.TB, _ string, d time.Duration) { clock.Advance(d) },
 		Asleep:  s.Asleep,
 	}

@@ -30,6 +30,18 @@ func RunRequests(
 		s, again := open(t)
 		requestEnv{t, s}.repeatKeyedClaim(again)
 	})
+	t.Run("send and claim of a queue with an order", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatOrder(again)
+	})
+	t.Run("resume key", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatResume(again)
+	})
+	t.Run("purge that resumes a key", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatResumingPurge(again)
+	})
 	t.Run("set key flow", func(t *testing.T) {
 		s, again := open(t)
 		requestEnv{t, s}.repeatKeyFlow(again)

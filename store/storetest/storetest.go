@@ -27,6 +27,9 @@ type Harness struct {
 	// Exact is set if only Advance moves the clock of a queue, from the first Advance until the queue is deleted.
 	// Without it, rules that move the clock and the state machine are skipped.
 	Exact bool
+	// Back is set if Advance moves the clock back too, by a negative duration. Without it, rules that set the clock back
+	// are skipped.
+	Back bool
 	// Asleep returns how many calls of Wait on a queue of Store sleep until they are notified or it is time. If it is
 	// nil, rules cannot tell a wake-up of a waiter from a message that it finds before it sleeps.
 	Asleep func(queue string) int
@@ -70,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"wait", waitRules},
 		{"flow", flowRules},
 		{"flow of keys", keyFlowRules},
+		{"order of keys", orderRules},
 		{"concurrency", concurrencyRules},
 	}
 	for _, group := range groups {
