@@ -88,6 +88,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: c.nextTime(r[1]), more: claim.More,
 		busy: r[2].(int64)%unsorted == 2, removed: len(envelopes) > 0 && c.args[c.repeated] == "0" && !found})
 
+	fence := fenceIn(r[4].(string))
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt
 	i := 0
@@ -116,6 +117,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		if err := envelope.Decode(stripPrefix(text), &m.Message); err != nil {
 			bad = append(bad, m.Receipt)
 			continue
+		}
+		if m.Key != "" {
+			m.Fence = fence
 		}
 		claim.Messages = append(claim.Messages, m)
 	}

@@ -45,3 +45,21 @@ func leaseLines(text string) iter.Seq[leaseLine] {
 		}
 	}
 }
+
+// fenceIn returns the fence in the text of a lease, or 0 if it has none; see lua/_slots.lua.
+func fenceIn(text string) int64 {
+	for _, start := range []string{"\n\t*", "\t#"} {
+		rest, ok := strings.CutPrefix(text, start)
+		if !ok {
+			return 0
+		}
+		_, text, _ = strings.Cut(rest, "\n")
+	}
+	line, ok := strings.CutPrefix(text, "\t!")
+	if !ok {
+		return 0
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	fence, _ := strconv.ParseInt(line, 10, 64)
+	return fence
+}

@@ -11,6 +11,9 @@
 --@include pack_values
 --@include update_meta
 --@include groups
+--@flow
+--@include arrivals
+--@end
 -- use makes a queue the one that all functions work on. from is where its keys begin in KEYS.
 local function use(from)
 --@plain
@@ -31,7 +34,15 @@ end
 -- queue is {create = "1" or "0", longest = length of the longest value, inspect = "1" or "0"}; the others are lists of
 -- ids, due times in ms and envelopes. changes collects the changes to the queue's records, for the caller to write.
 -- freed has the ids of messages that the caller removes, so that they are not live.
+--@plain
 local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
+--@end
+--@flow
+--
+-- places has, for messages that are sorted at once if the queue has an order, their places, or 0 for one behind all
+-- earlier ones.
+local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us, places)
+--@end
   local format, max_envelope_bytes, inspect_envelopes, packed =
     unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
   if not writes(format) then return nil, NEWER end
@@ -40,6 +51,9 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
   local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 
   local buckets = open_buckets(packed)
+--@flow
+  local arrivals = new_arrivals(now_us)
+--@end
   local seen, values, z, grouped, first = {}, {}, {}, {}, nil
   local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
   for i, id in ipairs(ids) do
@@ -53,10 +67,19 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
         grouped[#grouped + 1] = group
         grouped[#grouped + 1] = id
       end
+--@flow
+      local place = places[i]
+      local arrives = place and arrivals.add(id, envelopes[i], place > 0 and place or nil)
+--@end
       if dues[i] - now > PACK_AFTER_MS and #envelopes[i] <= PACK_MAX_ENVELOPE then
         pack_at[#pack_at + 1] = #values
         pack_dues[#pack_at], pack_ids[#pack_at] = dues[i], id
+--@plain
       else
+--@end
+--@flow
+      elseif not arrives then
+--@end
         z[#z + 1] = dues[i]
         z[#z + 1] = id
         if not first or dues[i] < first then first = dues[i] end
@@ -77,6 +100,9 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
     buckets.write()
     write('HSET', MESSAGES, values)
     write('ZADD', DUE, z)
+--@flow
+    arrivals.write(now)
+--@end
     write('ZADD', GROUPS, grouped)
     update_meta(format, max_envelope_bytes, inspect_envelopes, queue.longest, queue.inspect)
   end

@@ -10,6 +10,7 @@ local function open_leases(now, changes)
 --@flow
   leases.freed = 0 -- messages that have left leases that count
   leases.freed_keys = {} -- those of each key that have left leases that count for keys
+  leases.holds = {} -- as free_keys takes them
   local heads = read_heads()
   leases.heads = heads
 --@end
@@ -30,6 +31,7 @@ local function open_leases(now, changes)
       l.text = text
 --@flow
       l.head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
+      l.fence = l.head and l.head == heads[2] and string.match(text, '^\t![^\n]*\n', #l.head + 1)
       for id, due, epoch, max, key in each_entry(text) do
         l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
           max = tonumber(max) or DEFAULT_ATTEMPTS, key = key }
@@ -60,6 +62,13 @@ local function open_leases(now, changes)
     l.changed = true
   end
 
+--@flow
+  -- hold has a message of a loaded lease hold its key, if it counts; see hold_key.
+  function leases.hold(l, h, letter)
+    hold_key(leases.holds, heads, l.head and l.head == heads[2] and h.key, letter, h.id)
+  end
+
+--@end
   -- drop_stale drops an entry with an outdated epoch, because the message was cancelled: it removes the entry from the
   -- lease and decrements the refcount of the record.
   function leases.drop_stale(l, token, record)
@@ -93,7 +102,7 @@ local function open_leases(now, changes)
           end
         end
         local text = lease_text(held, dues, keys)
-        if l.head then text = l.head .. string.sub(text, 2) end
+        if l.head then text = l.head .. (l.fence or '') .. string.sub(text, 2) end
         redis.call('HSET', LEASES, lease, text)
 --@end
       end

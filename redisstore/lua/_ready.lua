@@ -39,7 +39,7 @@ local function end_expired_leases(now)
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
 --@flow
   local _, now_us = read_clock()
-  local freed, freed_keys, heads = 0, {}, read_heads()
+  local freed, freed_keys, heads, holds = 0, {}, read_heads(), {}
 --@end
   for i = 1, #past, 2 do
     local lease, deadline = past[i], past[i + 1]
@@ -50,17 +50,21 @@ local function end_expired_leases(now)
 --@end
 --@flow
     local text = redis.call('HGET', LEASES, lease) or ''
-    for id, due, epoch, max in each_entry(text) do
+    local keyed = counts_keys(text, heads)
+    for id, due, epoch, max, key in each_entry(text) do
 --@end
       ids[#ids + 1] = id
       held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
+--@flow
+      held[#held].key = keyed and key
+--@end
     end
     if reaped > 0 and reaped + #ids > MAX_BATCH then break end
     ended[#ended + 1] = lease
     reaped = reaped + #ids
 --@flow
     if counts(text, heads) then freed = freed + #ids end
-    if counts_keys(text, heads) then count_keys(text, nil, freed_keys) end
+    if keyed then count_keys(text, nil, freed_keys) end
 --@end
     local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
     for k, id in ipairs(ids) do
@@ -76,6 +80,9 @@ local function end_expired_leases(now)
       elseif uncounted then
         again[#again + 1] = held[k].due
         again[#again + 1] = id
+--@flow
+        hold_key(holds, heads, held[k].key, 'w', id)
+--@end
       else
         attempts = attempts + 1
         local failures = add_failure(failures_of(rest), tonumber(deadline), attempts, '0\31\31' .. LEASE_EXPIRED_TEXT)
@@ -83,10 +90,16 @@ local function end_expired_leases(now)
           died[#died + 1] = id
           dead[#dead + 1] = now
           dead[#dead + 1] = id
+--@flow
+          hold_key(holds, heads, held[k].key, 'd', id)
+--@end
           rest = deadline .. '\tlease_expired\t'
         else
           again[#again + 1] = deadline
           again[#again + 1] = id
+--@flow
+          hold_key(holds, heads, held[k].key, 'w', id)
+--@end
           rest = '\t\t'
         end
         changes.set(id, format_record(epoch, attempts, '1', refcount, rest .. failures .. '\t' .. LEASE_EXPIRED_TEXT))
@@ -103,7 +116,7 @@ local function end_expired_leases(now)
     local leased = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
     redis.call('HSET', META, 'flow_leased', math.max(0, leased - freed))
   end
-  if next(freed_keys) then free_keys(read_limits(now_us), freed_keys) end
+  if next(freed_keys) then free_keys(read_limits(now_us), freed_keys, holds) end
 --@end
   return died, reaped
 end
@@ -199,8 +212,8 @@ local function find_ready(meta, now, max, bound)
   if limits.keyed then
     if not paused then
       limits.turns = find_turns(limits, { latest = next_bucket and math.min(now, next_bucket - 1) or now, now = now,
-        bound = bound, inspect = inspect_envelopes, max_bytes = max_envelope_bytes, read_values = read_values,
-        kill = kill })
+        next_bucket = next_bucket, bound = bound, inspect = inspect_envelopes, max_bytes = max_envelope_bytes,
+        read_values = read_values, kill = kill })
     end
     max = 0 -- the rest looks at what is not sorted
   elseif unsorting and not unsorted_more then

@@ -8,16 +8,18 @@
 -- Likewise, it counts for keys if it was claimed since they take turns. Then a tab, a number sign and flow_keyed follow
 -- in a second line.
 
--- heads_of returns how the text of a lease begins that counts, false in a plain queue, and how that of a lease begins
--- that counts for keys, false unless keys take turns.
-local function heads_of(since, keyed)
+-- Where keys have an order, the third line of a lease with a key is a tab, an exclamation mark and the fence.
+
+-- heads_of returns how the text of a lease begins that counts, false in a plain queue; how that of a lease begins that
+-- counts for keys, false unless keys take turns; and the order of keys, if any.
+local function heads_of(since, keyed, order)
   local head = since and '\n\t*' .. since .. '\n'
-  return { head, keyed and head and head .. '\t#' .. keyed .. '\n' }
+  return { head, keyed and head and head .. '\t#' .. keyed .. '\n', order }
 end
 
 -- read_heads returns these of the queue in use.
 local function read_heads()
-  return heads_of(unpack(redis.call('HMGET', META, 'flow_since', 'flow_keyed')))
+  return heads_of(unpack(redis.call('HMGET', META, 'flow_since', 'flow_keyed', 'flow_key_order')))
 end
 
 -- counts reports whether a lease counts.
@@ -40,6 +42,13 @@ local function count_keys(text, key, numbers)
       key = string.sub(line, 3)
     end
   end
+end
+
+-- hold_key adds to the holds, as free_keys takes them, that of a message that came back from a lease that counts for
+-- its key, nil or false if it does not. The letter is w, or d if it has died.
+local function hold_key(holds, heads, key, letter, id)
+  if not heads[3] or not key or holds[key] or letter == 'd' and heads[3] ~= 'halt' then return end
+  holds[key] = { letter, id }
 end
 
 -- first_ready returns when the first message in DUE is due, or the first bucket starts; nil for none.
@@ -83,9 +92,9 @@ local function read_slots(heads)
 end
 
 -- free_slots counts n messages down that have left leases that count, and those of each key that have left leases that
--- count for keys. If all slots were taken, a process learns when the next message may start: nobody has promised to
--- claim it. It is the last step of a script.
-local function free_slots(n, now, of_keys)
+-- count for keys, with the holds as free_keys takes them. If all slots were taken, a process learns when the next
+-- message may start: nobody has promised to claim it. It is the last step of a script.
+local function free_slots(n, now, of_keys, holds)
   if n == 0 then return end
   local concurrency, leased, paused, packed, keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_concurrency',
     'flow_leased', 'paused', 'packed_messages', 'flow_keyed', 'flow_unsorting'))
@@ -95,7 +104,7 @@ local function free_slots(n, now, of_keys)
   local any_key = false
   if keyed and of_keys and next(of_keys) then
     local _, now_us = read_clock()
-    any_key = free_keys(read_limits(now_us), of_keys)
+    any_key = free_keys(read_limits(now_us), of_keys, holds)
   end
   concurrency = tonumber(concurrency or '') or math.huge
   if paused or left >= concurrency or leased < concurrency and not any_key then return end

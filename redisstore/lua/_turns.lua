@@ -1,4 +1,5 @@
 --@include lanes
+--@include sort
 --@include key_of
 --@include inspect
 --@include read_records
@@ -6,31 +7,11 @@
 
 -- sort_ready moves ready messages into the lanes of their keys.
 local function sort_ready(limits, places, ids, dues, values)
-  local scores, entries, names, known = {}, {}, {}, {}
-  local due, score
-  for i, id in ipairs(ids) do
-    local name = key_of(values[i])
-    if math.max(dues[i], 0) ~= due then
-      due = math.max(dues[i], 0) -- a lane has digits, no sign
-      score = string.format('%.0f', due + SORTED)
-    end
-    scores[2 * i - 1], scores[2 * i] = score, id
-    entries[2 * i - 1], entries[2 * i] = '0', lane_entry(name, due * 1000, id)
-    if not known[name] then
-      known[name] = true
-      names[#names + 1] = name
-    end
+  local keys, us = {}, {}
+  for i = 1, #ids do
+    keys[i], us[i] = key_of(values[i]), math.max(dues[i], 0) * 1000 -- a place has digits, no sign
   end
-  write('ZADD', DUE, scores)
-  write('ZADD', LANES, entries)
-  local waiting, new = places_of(names), {}
-  for _, name in ipairs(names) do
-    if not waiting[name] then new[#new + 1] = name end
-  end
-  for _, k in ipairs(read_keys(limits, new)) do
-    k.pass = limits.pass + JOIN / k.weight
-    places.set(k)
-  end
+  sort_messages(limits, places, ids, keys, us)
 end
 
 -- place_again puts some of the keys of a set where they belong, at most MAX_PLACED.
@@ -126,6 +107,7 @@ local function new_turns(limits, places, claim)
   local turns = { picked = {}, died = {}, expired = {} }
   local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
   local stale, cut = {}, false
+  local taken = {} -- ids; see _lanes.lua on those with two entries
   local want, looks, bound = limits.allowed, limits.asked, claim.bound -- messages that may start; to look at; bytes
   local rounds, lost = 0, false -- lost: some turns of a round were not used
   local texts = {} -- due times by their digits
@@ -141,11 +123,32 @@ local function new_turns(limits, places, claim)
     for i, k in ipairs(keys) do
       k.pass = tonumber(read[2 * i])
       k.next, k.count, k.last = k.pass, 0, nil
-      if limits.forwards and k.free > 0 then k.free = math.huge end
+      if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
       k.may = starts_allowed(k, want)
       visited[#visited + 1], last = k, k
     end
     return keys
+  end
+
+  -- unhold ends the hold of a message on its key, because it is gone. The lane of the key is next.
+  local function unhold(k)
+    places.unhold(k)
+    if limits.forwards and k.free > 0 then k.free = math.huge end
+    k.may, k.changed = starts_allowed(k, want), true
+  end
+
+  -- see_holder takes a holder with a score in DUE, or nil, as the message of its key, or finds that it is not ready.
+  local function see_holder(m, score)
+    local k = m.key
+    if not score then
+      unhold(k)
+    elseif tonumber(score) < SORTED then
+      places.hold(k, 'w', m.id)
+      k.may, k.changed = 0, true
+    else
+      m.due = due_text_in(score)
+      k.messages[#k.messages + 1] = m
+    end
   end
 
   -- plan returns the keys that start next, in order, up to n, as if all lanes were long. Keys come from three lists:
@@ -224,7 +227,10 @@ local function new_turns(limits, places, claim)
       local ids, read = {}, {}
       for _, k in ipairs(keys) do
         local missing = k.planned - #k.messages
-        if missing > 0 and not k.ended then
+        if missing > 0 and k.letter == 'r' then
+          ids[#ids + 1], k.looked = k.holder, true
+          read[#ids] = { id = k.holder, key = k, holds = true }
+        elseif missing > 0 and k.may > 0 and not k.ended then
           local from = k.last and '(' .. k.last or '[' .. k.name .. '\0'
           local entries = redis.call('ZRANGE', LANES, from, '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, missing + 1)
           k.ended = #entries <= missing
@@ -233,15 +239,22 @@ local function new_turns(limits, places, claim)
             local digits = string.sub(k.last, #k.name + 2, #k.name + 15)
             texts[digits] = texts[digits] or string.match(digits, '^0*(%d+)$')
             ids[#ids + 1] = string.sub(k.last, #k.name + 19)
-            read[#ids] = { id = ids[#ids], due = texts[digits], entry = k.last, key = k }
+            read[#ids] = { id = ids[#ids], due = texts[digits], entry = k.last, key = k,
+              us = string.sub(k.last, #k.name + 2, #k.name + 18) }
           end
         end
       end
       local any_stale = false
       for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
         local m = read[i]
-        if score and tonumber(score) == tonumber(m.due) + SORTED then
+        if m.holds then
+          see_holder(m, score)
+          any_stale = any_stale or not score
+        elseif taken[m.id] then
+          stale[#stale + 1] = m.entry
+        elseif score and tonumber(score) == tonumber(m.due) + SORTED then
           m.key.messages[#m.key.messages + 1] = m
+          if limits.order then taken[m.id] = true end
         else
           stale[#stale + 1], any_stale = m.entry, true
         end
@@ -270,9 +283,11 @@ local function new_turns(limits, places, claim)
       local k = m.key
       if i > #ids then
         k.ended = false
+      elseif dies[i] and m.holds then
+        unhold(k)
       elseif dies[i] then
         stale[#stale + 1] = m.entry
-      elseif values[i] and key_of(values[i]) ~= k.name then
+      elseif values[i] and not m.holds and key_of(values[i]) ~= k.name then
         stale[#stale + 1] = m.entry
         looks = looks + 1 -- the message is in the lane of its new key too
       else
@@ -334,8 +349,8 @@ local function new_turns(limits, places, claim)
   -- drop takes the message at a position, which died, out of its lane. It uses no turn.
   function turns.drop(i)
     local m = table.remove(turns.picked, i)
-    stale[#stale + 1] = m.entry
     m.key.count = m.key.count - 1
+    if m.holds then unhold(m.key) else stale[#stale + 1] = m.entry end
   end
 
   -- finish charges the keys for the messages that were picked and writes where the keys are now.
@@ -348,9 +363,14 @@ local function new_turns(limits, places, claim)
       redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.pass))
     end
     for _, k in ipairs(visited) do
+      if k.count > 0 and k.letter then places.unhold(k) end
       if k.count > 0 then start_key(k, k.count, not limits.forwards) end
       if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
-      if k.count > 0 or k.may <= 0 or k.ended then
+      if k.looked then
+        local from, to = '[' .. k.name .. '\0', '(' .. k.name .. '\1'
+        k.ended = k.letter ~= 'r' and not redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+      end
+      if k.count > 0 or k.may <= 0 or k.ended or k.changed then
         if k.ended then places.leave(k, TURNS) else places.set(k, TURNS) end
       end
     end
@@ -362,7 +382,8 @@ end
 
 -- find_turns does the steps of a claim before messages start: it sorts ready messages, gives turns to keys that have
 -- rested, and picks the messages that start. The claim has the latest due time of messages to sort, how many bytes the
--- values may have, the needs of the queue's messages, and functions of _ready.lua.
+-- values may have, the needs of the queue's messages, and functions of _ready.lua. Where keys have an order, nothing
+-- starts while ready messages are not sorted: one of them might be the next of its key.
 local function find_turns(limits, claim)
   local places = new_places(limits)
   local range = redis.call('ZRANGE', DUE, '-inf', claim.latest, 'BYSCORE', 'LIMIT', 0, MAX_SORTED, 'WITHSCORES')
@@ -377,7 +398,12 @@ local function find_turns(limits, claim)
   end
   forget_keys(limits, places, claim.now)
   local turns = new_turns(limits, places, claim)
-  turns.pick()
+  local unsorted = false
+  if limits.order then
+    local first = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '')
+    unsorted = first and first <= claim.now or claim.next_bucket and claim.next_bucket <= claim.now
+  end
+  if not unsorted then turns.pick() end
   return turns
 end
 

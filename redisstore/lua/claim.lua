@@ -58,6 +58,17 @@ local function first_text(lines, n, few)
 end
 
 --@flow
+-- next_fence returns the fence of the messages with a key that were picked, as a line of the lease, or '' for none.
+local function next_fence(limits, picked)
+  local any = false
+  for _, m in ipairs(limits.order and picked or {}) do any = any or m.key.name ~= '' end
+  if not any then return '' end
+  local last = tonumber(redis.call('HGET', META, 'flow_fence_us') or '') or 0
+  local fence = string.format('%.0f', math.max(limits.now_us, last + 1))
+  redis.call('HSET', META, 'flow_fence_us', fence)
+  return '\t!' .. fence .. '\n'
+end
+
 -- lease_of_turns returns the lease text of messages that were picked by turns, a deadline of 0, their values, and their
 -- records for the reply. It removes the messages from DUE.
 local function lease_of_turns(limits, picked)
@@ -71,7 +82,8 @@ local function lease_of_turns(limits, picked)
   end
   if not ids[1] then return '', 0, {}, {} end
   write('ZREM', DUE, ids)
-  return heads_of(limits.since, limits.keyed)[2] .. string.sub(lease_text(lines, dues, keys), 2), 0, values, records
+  local head = heads_of(limits.since, limits.keyed)[2] .. next_fence(limits, picked)
+  return head .. string.sub(lease_text(lines, dues, keys), 2), 0, values, records
 end
 
 --@end

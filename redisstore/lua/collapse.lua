@@ -33,6 +33,7 @@
 --@include once
 --@flow
 --@include leave_lanes
+--@include arrivals
 --@end
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
@@ -101,7 +102,7 @@ local function if_unchanged(letter, expected, before, record, value)
 end
 
 --@flow
-local lanes = leave_lanes()
+local lanes, arrivals, dropped = leave_lanes(), new_arrivals(now_us), {}
 --@end
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
@@ -129,7 +130,12 @@ for i, id in ipairs(ids) do
     values[#values + 1] = id
     values[#values + 1] = envelope
 --@flow
-    lanes.add(id, due[i], value)
+    local same_key = letter == 'r' and key_of(value) == key_of(envelope)
+    if letter == 'r' and not same_key then dropped[#dropped + 1] = id end
+    local keeps_place = same_key and ARGV[a + 4] == 'keep' and arrivals.ordered and tonumber(due[i] or '') or 0
+    local arrives = keeps_place >= SORTED or has_no_delay(ARGV[a + 3]) and (letter == 's' or letter == 'r'
+      and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3])) and arrivals.add(id, envelope)
+    if keeps_place < SORTED then lanes.add(id, due[i], value) end
 --@end
     if b then
       buckets.remove_line(b, before, id)
@@ -140,7 +146,12 @@ for i, id in ipairs(ids) do
     elseif not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = #values
       pack_dues[#pack_at], pack_ids[#pack_at] = at, id
+--@plain
     else
+--@end
+--@flow
+    elseif not arrives then
+--@end
       z[#z + 1] = at
       z[#z + 1] = id
       if not first or at < first then first = at end
@@ -173,6 +184,9 @@ write('HSET', MESSAGES, values)
 write('ZADD', DUE, z)
 --@flow
 lanes.write(now)
+local _, may_go = drop_holds(dropped[1] and read_limits(now_us), dropped)
+if may_go then notify(now, now) end
+arrivals.write(now)
 --@end
 write('ZADD', GROUPS, grouped)
 write('ZREM', GROUPS, ungrouped)

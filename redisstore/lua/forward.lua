@@ -97,6 +97,9 @@ for _, d in ipairs(dead) do dies[d[1]] = true end
 -- The moved messages: ids, due times in ms, payloads (for a queue envelopes), and headers by position.
 local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
 local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
+--@flow
+local places = {} -- of messages from the lane of an ordered key
+--@end
 local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
 --@flow
 for i, m in ipairs(range and picked or {}) do range[2 * i] = m.due end
@@ -139,6 +142,9 @@ for i = 1, #ids do
       bodies[n] = whole and (at == 1 and value or sub(value, at)) or sub(value, payload)
       if range then
         dues[n], headers[n] = range[2 * i], names
+--@flow
+        if limits.order and picked[i].us then places[n] = tonumber(picked[i].us) end
+--@end
         if #value > longest then longest = #value end
         if flags % 8 > 0 then unusual = '1' end
       end
@@ -165,7 +171,13 @@ if kind == 'queue' and moved[1] then
   for i, due in ipairs(dues) do dues[i] = tonumber(due) end
   use(1 + QUEUE_KEYS)
   added = new_record_changes()
+--@plain
   add = plan_add({ create = option, longest = longest, inspect = unusual }, moved, dues, bodies, added, {}, now)
+--@end
+--@flow
+  local to_queue = { create = option, longest = longest, inspect = unusual }
+  add = plan_add(to_queue, moved, dues, bodies, added, {}, now, now_us, places)
+--@end
   use(1)
 end
 

@@ -27,6 +27,9 @@
 --@include update_meta
 --@include groups
 --@include condition
+--@flow
+--@include arrivals
+--@end
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
@@ -53,6 +56,9 @@ local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 speed_up_rehash(count)
 
 local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
+--@flow
+local arrivals, no_delay = new_arrivals(now_us), false
+--@end
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: their positions among all
 local text, score, due, packable -- the previous due time: as given, as a ZADD score, and as a number
 for i = 1, count do
@@ -68,13 +74,27 @@ for i = 1, count do
         score = string.format('%.0f', due)
       end
       packable = due - now > PACK_AFTER_MS
+--@flow
+      no_delay = has_no_delay(text)
+--@end
     end
     local envelope = packable and ARGV[first_pair + 2 * i - 1]
+--@plain
     if envelope and #envelope <= PACK_MAX_ENVELOPE then
+--@end
+--@flow
+    local arrives = no_delay and arrivals.add(ids[i], ARGV[first_pair + 2 * i - 1])
+    if envelope and #envelope <= PACK_MAX_ENVELOPE then
+--@end
       pack_at[#pack_at + 1] = i
       pack_dues[#pack_at] = due
       pack_ids[#pack_at] = ids[i]
+--@plain
     else
+--@end
+--@flow
+    elseif not arrives then
+--@end
       n = n + 2
       z[n - 1], z[n] = score, ids[i]
       if not first or due < first then first = due end
@@ -95,7 +115,12 @@ for a = first_pair + 2 * count, conditional and #ARGV - 2 or #ARGV do
   end
 end
 if grouped[1] then redis.call('ZCARD', GROUPS) end
+--@plain
 if n == 0 and #pack_at == 0 then
+--@end
+--@flow
+if n + arrivals.n == 0 and #pack_at == 0 then
+--@end
   record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
   return duplicates
 end
@@ -122,8 +147,18 @@ local anyone = earliest and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
 if anyone then notify(first, now) end
 if buckets then buckets.write() end
+--@plain
 if n == 2 * count then
+--@end
+--@flow
+if n + 2 * arrivals.n == 2 * count then
+--@end
+--@plain
   redis.call('HSET', MESSAGES, unpack(ARGV, first_pair, first_pair + n - 1))
+--@end
+--@flow
+  redis.call('HSET', MESSAGES, unpack(ARGV, first_pair, first_pair + 2 * count - 1))
+--@end
 else
   local pairs_sent = {}
   for i = 1, count do
@@ -135,6 +170,9 @@ else
   redis.call('HSET', MESSAGES, unpack(pairs_sent))
 end
 if n > 0 then redis.call('ZADD', DUE, unpack(z)) end
+--@flow
+arrivals.write(now)
+--@end
 if grouped[1] then redis.call('ZADD', GROUPS, unpack(grouped)) end
 if #kept > 0 then redis.call('HSET', RECORDS, unpack(kept)) end
 update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])

@@ -98,11 +98,17 @@ for a = 5, #ARGV, 7 do
       end
       if code then
         state = 'dead'
+--@flow
+        if action ~= 'bury' or code ~= 'unreadable' then leases.hold(l, h, 'd') end -- no handler saw an unreadable one
+--@end
         dead[#dead + 1] = now
         dead[#dead + 1] = h.id
         rest = h.due .. '\t' .. code .. '\t' .. failures .. '\t' .. text
       else
         state = at > now and 'scheduled' or 'ready'
+--@flow
+        if not successor then leases.hold(l, h, 'w') end
+--@end
         due[#due + 1] = at
         due[#due + 1] = h.id
         if not first or at < first then first = at end
@@ -124,6 +130,6 @@ write('ZADD', DEAD, dead)
 changes.write()
 leases.write()
 --@flow
-free_slots(leases.freed, now, leases.freed_keys)
+free_slots(leases.freed, now, leases.freed_keys, leases.holds)
 --@end
 return states

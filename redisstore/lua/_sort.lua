@@ -1,0 +1,51 @@
+--@include lanes
+-- sort_messages puts messages into the lanes of their keys, given their ids, keys and places. A message that holds its
+-- key is ready instead. It returns when the first key may go, in ms, of those that began to wait or have a ready holder
+-- now; nil for none.
+local function sort_messages(limits, places, ids, keys, us)
+  local scores, entries, names, known, ready = {}, {}, {}, {}, {}
+  local held = limits.order and redis.call('HLEN', HOLDERS) > 0 and redis.call('HMGET', HOLDERS, unpack(ids))
+  local place, score, digits
+  for i, id in ipairs(ids) do
+    local name = keys[i]
+    if us[i] ~= place then
+      place = us[i]
+      score, digits = string.format('%.0f', math.floor(place / 1000) + SORTED), string.format('%017.0f', place)
+    end
+    scores[2 * i - 1], scores[2 * i] = score, id
+    if held and held[i] == name then
+      ready[name] = { id = id, entry = name .. '\0' .. digits .. id }
+    else
+      entries[#entries + 1] = '0'
+      entries[#entries + 1] = name .. '\0' .. digits .. id
+    end
+    if not known[name] then
+      known[name] = true
+      names[#names + 1] = name
+    end
+  end
+  write('ZADD', DUE, scores)
+  write('ZADD', LANES, entries)
+  local waiting, passes = places_of(names)
+  local changed, first = {}, nil
+  for _, name in ipairs(names) do
+    if not waiting[name] or ready[name] then changed[#changed + 1] = name end
+  end
+  for _, k in ipairs(read_keys(limits, changed)) do
+    local set, holder = waiting[k.name], ready[k.name]
+    if not set then
+      k.pass = limits.pass + JOIN / k.weight
+    elseif set == TURNS then
+      k.pass = passes[k.name]
+    end
+    if holder and k.holder == holder.id then
+      places.hold(k, 'r', holder.id)
+    elseif holder then -- the hold does not count
+      redis.call('ZADD', LANES, 0, holder.entry)
+    end
+    places.set(k, set)
+    local at = rests_until(k) or limits.now_us / 1000
+    if at < FULL then first = math.min(first or at, at) end
+  end
+  return first
+end
