@@ -288,35 +288,3 @@ local function free_keys(limits, freed, holds)
   changes.write()
   return any
 end
-
--- drop_holds ends the holds of messages that were removed and are not leased, as the last step on keys of a script that
--- has taken them out of their lanes. It returns the keys that a dead one has halted, and whether any key may go, now or
--- when its rate allows it. read_sets is called before the first write of the script.
-local function drop_holds(limits, ids)
-  local resumed, any, names, dropped = {}, false, {}, {}
-  if not ids[1] or redis.call('HLEN', HOLDERS) == 0 then return resumed, any end
-  for i, name in ipairs(redis.call('HMGET', HOLDERS, unpack(ids))) do
-    if name and not dropped[name] then
-      names[#names + 1], dropped[name] = name, ids[i]
-    end
-  end
-  local changes, places, scores = new_places(limits), places_of(names)
-  for _, k in ipairs(read_keys(limits, names)) do
-    local place = places[k.name]
-    if k.holder == dropped[k.name] then
-      if k.letter == 'd' then resumed[#resumed + 1] = k.name end
-      changes.unhold(k)
-    end
-    if place == TURNS then k.pass = scores[k.name] end
-    if not place then
-      changes.keep(k)
-    elseif redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1] then
-      changes.set(k, place)
-      any = any or k.free > 0
-    else
-      changes.leave(k, place)
-    end
-  end
-  changes.write()
-  return resumed, any
-end

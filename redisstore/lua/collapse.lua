@@ -102,7 +102,7 @@ local function if_unchanged(letter, expected, before, record, value)
 end
 
 --@flow
-local lanes, arrivals, dropped = leave_lanes(), new_arrivals(now_us), {}
+local lanes, arrivals = leave_lanes(), new_arrivals(now_us)
 --@end
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
@@ -131,7 +131,7 @@ for i, id in ipairs(ids) do
     values[#values + 1] = envelope
 --@flow
     local same_key = letter == 'r' and key_of(value) == key_of(envelope)
-    if letter == 'r' and not same_key then dropped[#dropped + 1] = id end
+    if letter == 'r' and not same_key then lanes.gone(id) end
     local keeps_place = same_key and ARGV[a + 4] == 'keep' and arrivals.ordered and tonumber(due[i] or '') or 0
     local arrives = keeps_place >= SORTED or has_no_delay(ARGV[a + 3]) and (letter == 's' or letter == 'r'
       and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3])) and arrivals.add(id, envelope)
@@ -184,8 +184,6 @@ write('HSET', MESSAGES, values)
 write('ZADD', DUE, z)
 --@flow
 lanes.write(now)
-local _, may_go = drop_holds(dropped[1] and read_limits(now_us), dropped)
-if may_go then notify(now, now) end
 arrivals.write(now)
 --@end
 write('ZADD', GROUPS, grouped)
