@@ -103,8 +103,8 @@ func (q *queue) replace(now int64, m *message, fresh store.Message, out *store.O
 		}
 	case !out.OnDuplicate.KeepDue:
 		arrives = q.setDue(now, m, out.Due)
-	case sameKey:
-		arrives = sorted && q.ordered() // it keeps its place, also ahead of the clock
+	case sameKey && q.ordered():
+		arrives = sorted // it keeps its place, also ahead of the clock
 	default:
 		m.setDue(m.due)
 	}

@@ -88,6 +88,7 @@ func (q *queue) unhold(m *message) (follows bool) {
 	delete(m.lease.members, m.ID)
 	follows = m.follows
 	m.lease, m.follows = nil, false
+	m.setDue(m.due) // it has no place among the arrivals any more
 	m.epoch++
 	return follows
 }

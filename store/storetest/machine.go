@@ -61,6 +61,7 @@ type machine struct {
 	leases   []string
 	grouped  map[string]bool        // by the key of a receipt: whether its message is in a group
 	known    map[string]*store.Info // by id: an earlier result of Get
+	fence    int64                  // the largest fence of a claim
 }
 
 // someIDs are few, so that a history uses the same message again and again.
@@ -74,7 +75,7 @@ func (m *machine) begin(r *rapid.T) {
 	m.h.Advance(m.t, m.queue, time.Millisecond)
 	s, err := m.h.Store.Stats(m.ctx, m.queue)
 	m.ok(r, err)
-	m.model = newModel(s.Now.UnixMilli())
+	m.model, m.fence = newModel(s.Now.UnixMilli()), 0
 }
 
 func (m *machine) ok(r *rapid.T, err error) {
@@ -164,6 +165,7 @@ func (m *machine) Check(r *rapid.T) {
 	m.ok(r, err)
 	m.same(r, "stats", statsLine(s), statsLine(m.model.stats()))
 	m.same(r, "flow", flowLine(s.Flow), m.model.flowLine())
+	m.same(r, "number of halted keys", s.Flow.Keys.Halted, len(m.model.haltedKeys()))
 	m.checkKeys(r)
 	properties, err := m.h.Peer.Properties(m.ctx, m.queue)
 	m.ok(r, err)

@@ -41,6 +41,7 @@ func (m *machine) Claim(r *rapid.T) {
 			r.Fatalf("message %s has the receipt %s", x.ID, key(receipt))
 		}
 		x.receipt = receipt
+		m.model.loose(x.ID)
 		m.receipts = append(m.receipts, receipt)
 		byReceipt[key(receipt)] = x.Key
 		m.grouped[key(receipt)] = x.Group != ""
@@ -48,6 +49,7 @@ func (m *machine) Claim(r *rapid.T) {
 	if c.More && !worked && most > 0 {
 		r.Fatalf("a claim did nothing, but More is set")
 	}
+	m.checkFences(r, c)
 	if m.model.flow.Fair && !m.model.paused && !c.Unsorted {
 		m.checkSorted(r)
 	}
@@ -147,6 +149,7 @@ func (m *machine) takeLane(
 		default:
 			m.model.die(x, store.DeadExpired, store.ExpiredText)
 		}
+		m.model.loose(x.ID)
 		*died = slices.Delete(*died, at, at+1)
 	}
 	return taken, false

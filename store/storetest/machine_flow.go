@@ -24,6 +24,10 @@ func drawFlow(r *rapid.T, label string) store.Flow {
 	}
 	if f.Fair = rapid.IntRange(0, 2).Draw(r, label+" is not fair if 0") > 0; f.Fair {
 		f.Key = drawKeyFlow(r, label+" of keys")
+		f.Key.Order = rapid.SampledFrom(someOrders).Draw(r, label+" order of keys")
+		if f.Key.Order != store.OrderNone {
+			f.Key.Concurrency = min(1, f.Key.Concurrency)
+		}
 	}
 	return f
 }
@@ -47,6 +51,7 @@ func (m *machine) SetFlow(r *rapid.T) {
 	m.ok(r, err)
 	was := m.model.flow.Key.Rate
 	m.model.setFlow(flow)
+	m.forgetPlaces(r)
 	if m.model.flow.Key.Rate != was {
 		m.restKeys()
 	}

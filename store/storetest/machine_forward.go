@@ -30,6 +30,7 @@ func (m *machine) Forward(r *rapid.T) {
 	worked := m.takeInOrder(r, c, f.IDs, true, func(i int, x *modelMessage) {
 		want[i] = x
 		delete(m.model.messages, x.ID)
+		m.model.loose(x.ID)
 		if x.DedupWindow > 0 {
 			m.model.dedup[x.ID] = m.model.now + store.Millis(x.DedupWindow)
 		}

@@ -37,8 +37,12 @@ func (m *machine) SetKeyFlow(r *rapid.T) {
 		o.Weight = &f.Weight
 	}
 	err := m.store(r).SetKeyFlow(m.ctx, m.queue, name, o)
-	if !m.model.flow.Fair {
+	switch {
+	case !m.model.flow.Fair:
 		m.sameError(r, "override in a queue that is not fair", err, store.ErrInvalid)
+		return
+	case m.model.ordered() && o.Concurrency != nil && *o.Concurrency != 1:
+		m.sameError(r, "override of the concurrency in a queue with an order", err, store.ErrInvalid)
 		return
 	}
 	m.ok(r, err)
@@ -85,6 +89,9 @@ func (m *machine) checkKeys(r *rapid.T) {
 	page, err := m.h.Store.Keys(m.ctx, m.queue, store.KeysRequest{Overridden: true, Limit: 9})
 	m.ok(r, err)
 	m.same(r, "keys with an override", keyNames(page), overridden)
+	page, err = m.h.Store.Keys(m.ctx, m.queue, store.KeysRequest{Halted: true, Limit: 9})
+	m.ok(r, err)
+	m.same(r, "halted keys", keyNames(page), m.model.haltedKeys())
 }
 
 func keyNames(page []store.KeyState) (names []string) {
@@ -103,7 +110,8 @@ func keyLine(s store.KeyState) string {
 	if o := s.Override; o != nil {
 		own = fmt.Sprint(" own=", o.Concurrency != nil, o.Rate != nil, o.Weight != nil)
 	}
-	return fmt.Sprintf("%q %+v leased=%d next=%s%s", s.Key, s.KeyFlow, s.Leased, next, own)
+	return fmt.Sprintf("%q %+v leased=%d holder=%q halted=%v next=%s%s", s.Key, s.KeyFlow, s.Leased, s.Holder, s.Halted,
+		next, own)
 }
 
 // checkSorted checks, after a claim that has sorted all ready messages, that they wait. An engine may also count

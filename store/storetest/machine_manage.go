@@ -52,8 +52,16 @@ func (m *machine) Purge(r *rapid.T) {
 		sel.State = rapid.SampledFrom(states).Draw(r, "state")
 	}
 	s := m.store(r)
-	done := m.bulk(r, sel, func(sel store.Selection) (store.Bulk, error) { return s.Purge(m.ctx, m.queue, sel) })
-	m.same(r, "purged", done, m.model.purge(sel))
+	var resumed []string
+	done := m.bulk(r, sel, func(sel store.Selection) (store.Bulk, error) {
+		b, err := s.Purge(m.ctx, m.queue, sel)
+		resumed = append(resumed, b.Resumed...)
+		return b, err
+	})
+	want, wantResumed := m.model.purge(sel)
+	m.same(r, "purged", done, want)
+	slices.Sort(resumed)
+	m.same(r, "resumed by a purge", resumed, wantResumed)
 }
 
 // bulk repeats a step until no more is left.

@@ -97,10 +97,11 @@ func (m *model) restore(i store.Info) store.SendResult {
 	}
 	m.exists = true
 	x := &modelMessage{
-		Message: i.Message, raw: i.Raw, due: ms(i.Due), attempts: i.Attempts, delivered: i.Delivered,
+		Message: i.Message, raw: i.Raw, attempts: i.Attempts, delivered: i.Delivered,
 		lastError: i.LastError,
 		failures:  slices.Clone(i.Failures),
 	}
+	x.setDue(ms(i.Due))
 	if i.State == store.StateDead {
 		x.reason, x.diedAt = i.DeadReason, min(ms(i.DiedAt), m.now)
 	}
@@ -114,5 +115,6 @@ func (m *model) remove(i store.Info) bool {
 		return false
 	}
 	delete(m.messages, i.ID)
+	m.loose(i.ID)
 	return true
 }

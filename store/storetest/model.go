@@ -26,12 +26,14 @@ type model struct {
 	properties map[string]string
 	flow       modelFlow
 	keys       modelKeys
+	arrival    int64 // the place of the last message with a key that was sent without a delay to a queue with an order
 }
 
 type modelMessage struct {
 	store.Message
 	raw       []byte // the bytes of an unreadable message, else nil
 	due       int64
+	place     int64 // in the order of its key, in microseconds
 	attempts  int
 	delivered bool
 	receipt   store.Receipt // zero unless the message is leased
@@ -162,76 +164,10 @@ func (m *model) send(out store.Outgoing) store.SendResult {
 		return store.SendResult{Duplicate: true}
 	}
 	m.exists = true
-	m.messages[out.ID] = &modelMessage{Message: out.Message, due: m.dueAt(out.Due)}
+	x := &modelMessage{Message: out.Message}
+	m.arrive(x, out.Due)
+	m.messages[out.ID] = x
 	return store.SendResult{}
-}
-
-// modelOnce is a send that repetitions of it find.
-type modelOnce struct {
-	fingerprint string
-	first       store.FirstSend
-	ends        int64
-}
-
-// oneByOne is send for a message that may change a live one, or repeat an earlier send.
-func (m *model) oneByOne(out store.Outgoing) store.SendResult {
-	if out.Once == nil {
-		return m.collapse(out)
-	}
-	if known := m.once[out.Once.Key]; known.ends > m.now {
-		if known.fingerprint != out.Once.Fingerprint {
-			return store.SendResult{Err: store.ErrConflict}
-		}
-		return store.SendResult{Duplicate: true, First: &known.first}
-	}
-	send := m.send
-	if out.OnDuplicate.Collapses() {
-		send = m.collapse
-	}
-	result := send(out)
-	if result.Err == nil && !result.Duplicate {
-		result.First = &store.FirstSend{ID: out.ID, Due: store.Time(m.messages[out.ID].due)}
-		m.once[out.Once.Key] = modelOnce{out.Once.Fingerprint, *result.First, m.now + store.Millis(store.OnceWindow)}
-	}
-	return result
-}
-
-// collapse is send for a message that may change a live one.
-func (m *model) collapse(out store.Outgoing) store.SendResult {
-	x, known := m.messages[out.ID], out.OnDuplicate.Unchanged
-	switch {
-	case x == nil && known != nil:
-		return store.SendResult{Err: store.ErrNotFound}
-	case x == nil:
-		out.SentAt = store.Time(m.now)
-		return m.send(out)
-	}
-	leased := m.state(x) == store.StateLeased
-	switch {
-	case leased && out.OnDuplicate.Mode != store.DuplicateFollow:
-		return store.SendResult{Err: store.ErrLeased}
-	case leased && !x.follows:
-		out.SentAt = store.Time(m.now)
-		*x = modelMessage{Message: out.Message, due: m.dueAt(out.Due), receipt: x.receipt, follows: true}
-		return store.SendResult{Follows: true}
-	case m.state(x) == store.StateDead:
-		return store.SendResult{Err: store.ErrDead}
-	case known != nil && !m.info(out.ID).Same(known):
-		return store.SendResult{Err: store.ErrConflict}
-	}
-	sent := x.SentAt
-	if sent.IsZero() {
-		sent = store.Time(m.now)
-	}
-	x.Message, x.raw = out.Message, nil
-	x.SentAt = sent
-	switch {
-	case out.OnDuplicate.Mode == store.DuplicateDebounce:
-		x.due = min(m.dueAt(out.Due), min(ms(sent), m.now)+store.Millis(out.OnDuplicate.MaxWait))
-	case !out.OnDuplicate.KeepDue:
-		x.due = m.dueAt(out.Due)
-	}
-	return store.SendResult{Replaced: true, Follows: leased}
 }
 
 func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
@@ -249,18 +185,24 @@ func (m *model) reap() (died []string) {
 			if x.receipt.Lease != id {
 				continue
 			}
-			x.receipt = store.Receipt{}
-			if l.uncounted || x.follows {
-				x.follows = false
+			name, follows := l.keys[key(x.receipt)], x.follows
+			x.receipt, x.follows = store.Receipt{}, false
+			x.setDue(x.due)
+			if l.uncounted || follows {
+				if !follows {
+					m.hold(x, l, name)
+				}
 				continue
 			}
-			x.due, x.delivered, x.lastError = l.deadline, true, store.LeaseExpiredText
+			x.setDue(l.deadline)
+			x.delivered, x.lastError = true, store.LeaseExpiredText
 			x.attempts++
 			x.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), x.attempts), x.failures)
 			if x.lastAttempt() {
 				m.die(x, store.DeadLeaseExpired, store.LeaseExpiredText)
 				died = append(died, x.ID)
 			}
+			m.hold(x, l, name)
 		}
 		delete(m.leases, id)
 	}
@@ -269,7 +211,7 @@ func (m *model) reap() (died []string) {
 
 // dropDead drops dead messages that exceed the retention and returns their ids, the oldest deaths first.
 func (m *model) dropDead() (dropped []string) {
-	dead := m.in(store.StateDead)
+	dead := slices.DeleteFunc(m.in(store.StateDead), m.halts)
 	for i, x := range dead {
 		if m.retained.MaxCount > 0 && int64(len(dead)-i) > m.retained.MaxCount ||
 			m.retained.MaxAge > 0 && m.now-x.diedAt >= m.retained.MaxAge.Milliseconds() {
@@ -317,6 +259,7 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	}
 	defer m.leave(s.Receipt.Lease)
 	x.receipt = store.Receipt{}
+	x.setDue(x.due)
 	if x.follows {
 		x.follows = false
 		for _, f := range s.Then {
@@ -344,7 +287,7 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 		if x.lastAttempt() {
 			m.die(x, store.DeadFailed, s.Reason)
 		} else {
-			x.due = m.now + store.Millis(s.Delay)
+			x.setDue(m.now + store.Millis(s.Delay))
 		}
 	case store.Snooze:
 		if s.ResetAttempts {
@@ -353,7 +296,7 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 		if x.givenBack() {
 			x.failures, x.lastError = x.failures[1:], ""
 		}
-		x.due = m.now + store.Millis(s.Delay)
+		x.setDue(m.now + store.Millis(s.Delay))
 	case store.Bury:
 		m.fail(x, &s)
 		m.die(x, store.DeadBuried, s.Reason)
@@ -368,8 +311,10 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 			break
 		}
 		x.failures, x.lastError = store.AddFailure(f, x.failures), s.Reason
-		x.due = m.now + store.Millis(s.Delay)
+		x.setDue(m.now + store.Millis(s.Delay))
 	}
+	l := m.leases[s.Receipt.Lease]
+	m.hold(x, l, l.keys[key(s.Receipt)])
 	return store.SettleResult{State: m.state(x)}
 }
 
@@ -414,6 +359,7 @@ func (m *model) cancel(id string, keepID bool) store.CancelResult {
 		m.leases[x.receipt.Lease].cancelled[key(x.receipt)] = false
 	}
 	delete(m.messages, id)
+	m.loose(id)
 	if keepID && x.DedupWindow > 0 {
 		m.dedup[id] = m.now + store.Millis(x.DedupWindow)
 	}
@@ -430,7 +376,7 @@ func (m *model) reschedule(id string, due store.Due) error {
 	case m.state(x) == store.StateDead:
 		return store.ErrDead
 	}
-	x.due = m.dueAt(due)
+	x.setDue(m.dueAt(due))
 	return nil
 }
 
@@ -452,20 +398,28 @@ func (m *model) replay(sel store.Selection, due store.Due) int {
 	for _, x := range chosen {
 		x.reason, x.diedAt, x.lastError, x.attempts = "", 0, "", 0
 		x.delivered = true // its expiry no longer counts
-		x.due = m.dueAt(due)
+		x.setDue(m.dueAt(due))
+		if name, ok := m.held(x.ID); ok {
+			m.keys.holds[name] = modelHold{id: x.ID}
+		}
 	}
 	return len(chosen)
 }
 
-func (m *model) purge(sel store.Selection) int {
+// purge returns the number of messages that it removed, and the halted keys that go on.
+func (m *model) purge(sel store.Selection) (done int, resumed []string) {
 	chosen := m.selected(sel)
 	for _, x := range chosen {
 		delete(m.messages, x.ID)
+		if name := m.loose(x.ID); name != "" {
+			resumed = append(resumed, name)
+		}
 	}
+	slices.Sort(resumed)
 	if len(sel.IDs) == 0 && sel.State == store.StateNone {
 		m.purgeLeases(chosen)
 	}
-	return len(chosen)
+	return len(chosen), resumed
 }
 
 func (m *model) histogram(bounds []int64) []int64 {

@@ -82,6 +82,7 @@ func (m *model) setFlow(f store.Flow) {
 		m.flow.number++
 	}
 	m.setFair(fair)
+	m.setOrder()
 	if former.N == 0 || f.Rate.N == 0 {
 		m.flow.next = 0
 	} else {

@@ -13,10 +13,11 @@ type modelKeys struct {
 	number    int                          // counts how often the queue became Fair
 	overrides map[string]store.KeyOverride // by key
 	next      map[string]int64             // by key: as modelFlow.next
+	holds     map[string]modelHold         // by key: the message that holds it and is not leased
 }
 
 func newModelKeys() modelKeys {
-	return modelKeys{overrides: map[string]store.KeyOverride{}, next: map[string]int64{}}
+	return modelKeys{overrides: map[string]store.KeyOverride{}, next: map[string]int64{}, holds: map[string]modelHold{}}
 }
 
 // keyFlow returns the limits of a key.
@@ -70,8 +71,12 @@ func (m *model) keyStart(name string, n int) {
 	}
 }
 
-// lanes returns messages by key, in their order, if the queue is Fair, and otherwise in one lane.
+// lanes returns messages by key, in their order, if the queue is Fair, and otherwise in one lane. Messages that wait for
+// another one of their key are left out.
 func (m *model) lanes(all []*modelMessage) map[string][]*modelMessage {
+	if m.ordered() {
+		all = m.inOrder(all)
+	}
 	lanes := map[string][]*modelMessage{}
 	for _, x := range all {
 		name := ""
@@ -98,7 +103,9 @@ func (m *model) setFair(was bool) {
 // keyState returns the state of a key, without the counts of messages.
 func (m *model) keyState(name string) store.KeyState {
 	f := m.keyFlow(name)
-	s := store.KeyState{Key: name, KeyFlow: f.Key, Leased: m.keyCounted(name), Now: time.UnixMilli(m.now)}
+	hold := m.keys.holds[name]
+	s := store.KeyState{Key: name, KeyFlow: f.Key, Leased: m.keyCounted(name), Holder: hold.id, Halted: hold.dead,
+		Now: time.UnixMilli(m.now)}
 	if o, ok := m.keys.overrides[name]; ok {
 		s.Override = &o
 	}
