@@ -341,6 +341,7 @@ func (q *Queue) bulk(ctx context.Context, kind EventKind, state State, ids []str
 		for more := true; more; {
 			done, err := call(sel)
 			total += done.Done
+			q.keysResumed(ctx, done.Resumed)
 			if err != nil {
 				return total, err
 			}

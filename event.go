@@ -15,7 +15,7 @@ import (
 type Event struct {
 	Kind  EventKind
 	Queue string
-	ID    string // "" for EventPaused, EventResumed, EventReplayed and EventPurged
+	ID    string // "" for EventPaused, EventResumed, EventReplayed and EventPurged; the key for EventKeyResumed
 	// Context has the values of the call that caused the event, for example of a trace. The call is Send or SendBatch
 	// for EventSent and EventDuplicate, Receive or the settle for events of a Delivery, the handler for events of a
 	// worker, and the method itself, such as Cancel, for all other events. It is never nil. It may have ended. Do not
@@ -78,6 +78,7 @@ const (
 	EventResumed     = event.Resumed     // the queue
 	EventReplayed    = event.Replayed    // Count dead messages are live again
 	EventPurged      = event.Purged      // Count messages were removed
+	EventKeyResumed  = event.KeyResumed  // the halted key that ID names goes on, by ResumeKey or a purge
 	// EventRunMissed and EventRunSkipped report Count runs of a schedule that were not sent to the queue: because no
 	// worker was there in time, or because the run before was unfinished. The ID is the name of the schedule. See
 	// Schedule.

@@ -3,7 +3,10 @@ package later
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
@@ -19,6 +22,17 @@ type FlowState = store.FlowState
 
 // KeyFlow is the limits of each key of a queue, and the share of a key; see Flow.Key and Key.
 type KeyFlow = store.KeyFlow
+
+// Order says whether the messages of a key start one at a time and in order; see KeyFlow.Order.
+type Order = store.Order
+
+// The orders of the messages of a key. With OrderContinue a dead message lets the next one of its key start. With
+// OrderHalt it halts the key until it is replayed or removed, or until ResumeKey.
+const (
+	OrderNone     = store.OrderNone
+	OrderContinue = store.OrderContinue
+	OrderHalt     = store.OrderHalt
+)
 
 // KeyOverride is the limits of a single key that differ from Flow.Key; see Queue.SetKeyFlow.
 type KeyOverride = store.KeyOverride
@@ -95,6 +109,34 @@ func (q *Queue) SetKeyFlow(ctx context.Context, key string, o KeyOverride) error
 	}
 	defer q.client.calls.Done()
 	return q.client.store.SetKeyFlow(ctx, q.name, key, o)
+}
+
+// ResumeKey lets a key that a dead message has halted go on with its next message; see OrderHalt. The dead one stays
+// dead. To have it start first, replay it instead. ResumeKey returns ErrNotFound when the key is not halted.
+func (q *Queue) ResumeKey(ctx context.Context, key string) error {
+	if err := store.CheckResume(q.name, key); err != nil {
+		return err
+	}
+	if err := q.begin(); err != nil {
+		return err
+	}
+	defer q.client.calls.Done()
+	err := q.client.store.ResumeKey(ctx, q.name, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return fmt.Errorf("key %q of queue %q is not halted: %w", key, q.name, err)
+	case err == nil:
+		q.keysResumed(ctx, []string{key})
+	}
+	return err
+}
+
+// keysResumed reports that halted keys go on.
+func (q *Queue) keysResumed(ctx context.Context, keys []string) {
+	event.CollectResumed(ctx, keys)
+	for _, key := range keys {
+		q.event(ctx, EventKeyResumed, key)
+	}
 }
 
 // Keys returns keys of the queue with their limits and what they wait for, in the order of their bytes: these that

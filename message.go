@@ -34,6 +34,10 @@ type Message struct {
 	Group string
 	// Key is the key of the message, which says whom or which thing it is about, or "".
 	Key string
+	// Fence is above 0 for a message with a key in a queue with an Order, and larger than the Fence of every earlier
+	// delivery of the key. A handler that outlives its lease may overlap with the next one: store the Fence with each
+	// change that the handler makes, and refuse changes with a smaller one than is stored.
+	Fence int64
 }
 
 // newMessage returns the message of a claim made at now on the store's clock.

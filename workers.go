@@ -90,7 +90,7 @@ type Forwarded = fleet.Forwarded
 // for messages without a kind, and for all kinds beyond 1000.
 type GivenBack = fleet.GivenBack
 
-// HeldMessage is a message that a handler holds: its Queue, ID and Attempt, and Since when the handler has it.
+// HeldMessage is a message that a handler holds: its Queue, ID, Key and Attempt, and Since when the handler has it.
 type HeldMessage = fleet.Held
 
 // Workers returns the live workers of all processes as of their last heartbeats, sorted by name. A worker sends one
@@ -185,7 +185,7 @@ func (c *Client) ReceiveFor(ctx context.Context, w RemoteWorker, n int, queues [
 	if got, err = c.receive(ctx, r); len(got) > 0 {
 		held := make([]HeldMessage, len(got))
 		for i, d := range got {
-			held[i] = HeldMessage{Queue: d.Queue, ID: d.ID, Attempt: d.Attempt}
+			held[i] = HeldMessage{Queue: d.Queue, ID: d.ID, Key: d.Key, Attempt: d.Attempt}
 		}
 		r.Worker.Hold(ctx, held, r.Lease)
 	}

@@ -38,8 +38,8 @@ var (
 		"Whether ready messages wait because the limits of the queue or of its keys let none start: 1 or 0. Only "+
 			"queues with limits.", "queue")
 	keysDesc = desc("later_queue_keys", "Keys that have ready messages, by their reason to wait: turn, full (as many "+
-		"in flight as the key may have), resting (for its rate). Only queues with keys that take turns.", "queue",
-		"state")
+		"in flight as the key may have, or a message that has started and is not done), resting (for its rate); and "+
+		"halted, keys that a dead message halts. Only queues with keys that take turns.", "queue", "state")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
 		"reason")
@@ -114,6 +114,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			set(keysDesc, float64(keys.Waiting-keys.Full-keys.Resting), q.name, "turn")
 			set(keysDesc, float64(keys.Full), q.name, "full")
 			set(keysDesc, float64(keys.Resting), q.name, "resting")
+			set(keysDesc, float64(keys.Halted), q.name, "halted")
 		}
 	}
 }

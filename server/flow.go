@@ -37,7 +37,7 @@ func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Fl
 		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "limits of queue set", slog.String("queue", in.Queue), slog.Int("concurrency", flow.Concurrency),
-		slog.String("rate", flow.Rate.String()))
+		slog.String("rate", flow.Rate.String()), slog.String("order", string(flow.Key.Order)))
 	return taggedFlow(flow), nil
 }
 
@@ -45,14 +45,15 @@ type listKeysInput struct {
 	QueuePath
 	PageQuery
 	Overridden bool `query:"overridden" doc:"The keys with limits of their own, instead of the keys that wait"`
+	Halted     bool `query:"halted" doc:"The keys that a dead message halts, instead of the keys that wait"`
 }
 
 func (s *Server) listKeys(ctx context.Context, in *listKeysInput) (*output[Page[wire.Key]], error) {
 	if in.Cursor != "" && store.CheckKey(in.Cursor) != nil {
 		return nil, field("query.cursor", store.Invalid("is %.80q: give the next of the page before", in.Cursor))
 	}
-	keys, err := s.client.Queue(in.Queue).Keys(ctx, later.KeysRequest{Overridden: in.Overridden, After: in.Cursor,
-		Limit: in.Limit})
+	keys, err := s.client.Queue(in.Queue).Keys(ctx, later.KeysRequest{Overridden: in.Overridden, Halted: in.Halted,
+		After: in.Cursor, Limit: in.Limit})
 	if err = s.foundSome(ctx, in.Queue, len(keys), err); err != nil {
 		return nil, err
 	}
@@ -81,6 +82,14 @@ func (s *Server) getKey(ctx context.Context, in *KeyPath) (*output[wire.Key], er
 		return nil, store.NotFair(in.Queue)
 	}
 	return outputOf(wire.NewKey(&keys[0])), nil
+}
+
+func (s *Server) resumeKey(ctx context.Context, in *KeyPath) (*output[wire.Key], error) {
+	if err := s.client.Queue(in.Queue).ResumeKey(ctx, in.Key); err != nil {
+		return nil, err
+	}
+	s.Changed(ctx, "key resumed", slog.String("queue", in.Queue), slog.String("key", in.Key))
+	return s.getKey(ctx, in)
 }
 
 type setKeyFlowInput struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -48,6 +49,9 @@ func registerQueues(s *Server) {
 	route(s, access.Operate, on("PUT "+one+"/keys/{key}/flow", tag, "setKeyFlow",
 		"Give a key limits that differ from the limits of other keys", fails(http.StatusNotFound),
 		says("An empty object removes them. The flow of the queue must be fair or limit each key.")), s.setKeyFlow)
+	route(s, access.Operate, on("POST "+one+"/keys/{key}/resume", tag, "resumeKey",
+		"Let a halted key go on", fails(http.StatusNotFound),
+		says("The dead message that halted it stays dead. To have it start first, replay it instead.")), s.resumeKey)
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayQueue", "Make dead messages live again",
 		fails(http.StatusNotFound), says("Without in and at they are due at once.")), s.replayQueue)
 	route(s, access.Operate, on("POST "+one+"/purge", tag, "purgeQueue", "Remove messages in some states",
@@ -241,6 +245,8 @@ func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*output[wire.C
 	}
 	var n int
 	var err error
+	var resumed []string
+	ctx = event.WithResumed(ctx, &resumed)
 	switch {
 	case b.All == (len(b.States) > 0):
 		return nil, field("states", store.Invalid("give states, or all"))
@@ -253,7 +259,7 @@ func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*output[wire.C
 	}
 	s.changedSome(ctx, "messages purged", in.Queue, n)
 	err = s.foundSome(ctx, in.Queue, n, err)
-	return outputOf(wire.Changed{Queue: in.Queue, Purged: &n}), err
+	return outputOf(wire.Changed{Queue: in.Queue, Purged: &n, Resumed: resumed}), err
 }
 
 // changedSome logs a change of some messages, also if it ended with an error.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -77,7 +78,7 @@ fails halfway, the messages replayed so far stay replayed.`,
 				return err
 			}
 			n, err := q.Replay(ctx, when, ids...)
-			return m.printBulkResult("replayed", q, n, ids, err)
+			return m.printBulkResult("replayed", q, n, ids, nil, err)
 		}))
 	cmd.Flags().BoolVar(&all, "all", false, "replay all dead messages of the queue")
 	w.add(cmd.Flags())
@@ -106,8 +107,9 @@ steps, and asks for confirmation first unless --yes is set.`,
 					return err
 				}
 			}
-			n, err := q.PurgeDead(ctx, ids...)
-			return m.printBulkResult("purged", q, n, ids, err)
+			var resumed []string
+			n, err := q.PurgeDead(event.WithResumed(ctx, &resumed), ids...)
+			return m.printBulkResult("purged", q, n, ids, resumed, err)
 		}))
 	cmd.Flags().BoolVar(&all, "all", false, "remove all dead messages of the queue")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
@@ -128,16 +130,20 @@ func selectDead(ctx context.Context, c *later.Client, args []string, all bool) (
 }
 
 // printBulkResult prints how many messages were "replayed" or "purged". It returns an error if some of the ids were not
-// dead.
-func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids []string, err error) error {
+// dead. resumed are the keys that go on.
+func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids, resumed []string, err error) error {
 	if err != nil {
 		return fmt.Errorf("after %d messages were %s: %w", n, done, err)
 	}
-	changed := wire.Changed{Queue: q.Name(), Replayed: &n}
+	changed := wire.Changed{Queue: q.Name(), Replayed: &n, Resumed: resumed}
 	if done == "purged" {
 		changed.Replayed, changed.Purged = nil, &n
 	}
-	if err := m.printResult(changed, "%s %d", done, n); err != nil {
+	text := fmt.Sprintf("%s %d", done, n)
+	if len(resumed) > 0 {
+		text += "; " + goOn(resumed)
+	}
+	if err := m.printResult(changed, "%s", text); err != nil {
 		return err
 	}
 	if n < len(ids) {
@@ -145,6 +151,18 @@ func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids []string,
 			len(ids)-n, len(ids), q.Name())
 	}
 	return nil
+}
+
+// goOn says that halted keys go on, and names up to three.
+func goOn(keys []string) string {
+	if len(keys) == 1 {
+		return "key " + keys[0] + " goes on"
+	}
+	text := strings.Join(keys[:min(3, len(keys))], ", ")
+	if len(keys) > 3 {
+		text += ", …"
+	}
+	return fmt.Sprintf("%d halted keys go on: %s", len(keys), text)
 }
 
 func (m *Main) deadErrorsCommand() *cobra.Command {

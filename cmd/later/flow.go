@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 )
 
 // limitFlags are the flags that change a limit.
-var limitFlags = []string{"concurrency", "rate", "burst", "fair", "key-concurrency", "key-rate", "key-burst"}
+var limitFlags = []string{"concurrency", "rate", "burst", "fair", "key-concurrency", "key-rate", "key-burst", "order"}
 
 // flowTries is how often limits are read again because another program has changed them meanwhile.
 const flowTries = 20
@@ -27,14 +28,15 @@ const flowTries = 20
 // flowFlags are the flags of a change of limits.
 type flowFlags struct {
 	later.Flow
-	none bool
-	set  *pflag.FlagSet
+	order       string
+	none, drain bool
+	set         *pflag.FlagSet
 }
 
 func (m *Main) flowCommand() *cobra.Command {
 	var flags flowFlags
 	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--key-concurrency N] "+
-		"[--key-rate RATE] [--none]",
+		"[--key-rate RATE] [--order ORDER] [--none] [--drain]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
 all workers on all machines together. Flags with --key- limit each key of its messages in the same way; see --key of
@@ -42,16 +44,22 @@ later send. With --fair or a limit of keys, keys take turns: a customer with ten
 ten thousand. Messages without a key take turns as one key without limits. later keys shows the keys that wait, and
 gives single keys other limits.
 
+With --order the messages of each key start one at a time, in the order of their due times, and a message that fails is
+retried before the next one of its key. When it is dead, --order continue goes on with the next one, and --order halt
+halts the key until the dead message is replayed or removed, or until later keys QUEUE KEY --resume.
+
 Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys, and --none all.
 Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that you can
 limit it before its first message.
 
 Every worker obeys a change from its next claim on. Messages that are held back stay ready; later get says which limit
-a message waits for. Messages that were in flight before the queue had a limit do not count.`,
+a message waits for. Messages that were in flight before the queue had a limit do not count; --drain waits until they
+are done.`,
 		`  later flow mail --rate 10/1s --burst 5
   later flow mail --concurrency 20
   later flow mail --key-concurrency 1 --key-rate 1/1m
   later flow mail --fair
+  later flow accounts --order halt --drain
   later flow mail --none
   later flow mail`,
 		nil)
@@ -63,11 +71,18 @@ a message waits for. Messages that were in flight before the queue had a limit d
 	flags.set.IntVar(&flags.Key.Concurrency, "key-concurrency", 0, "at most this many messages of each key in flight")
 	flags.set.Var(rateValue{&flags.Key.Rate}, "key-rate", "at most this many starts of each key in a time: 1/1m")
 	flags.set.IntVar(&flags.Key.Rate.Burst, "key-burst", 0, "how many of a key may start at once (default 1)")
+	flags.set.StringVar(&flags.order, "order", "", "order of the messages of each key: continue, halt or none")
+	cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"continue", "halt", "none"},
+		cobra.ShellCompDirectiveNoFileComp))
 	flags.set.BoolVar(&flags.none, "none", false, "remove all limits")
+	flags.set.BoolVar(&flags.drain, "drain", false, "wait until the messages in flight at the change are done")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		limited := slices.ContainsFunc(limitFlags, flags.set.Changed)
 		if flags.none && limited {
 			return store.Invalid("--none and a limit are both given: use one of them")
+		}
+		if flags.drain && !limited {
+			return store.Invalid("--drain waits after a change of limits: give a limit, too")
 		}
 		if !flags.none && !limited {
 			q, _, err := existingQueue(ctx, c, args[0])
@@ -78,15 +93,60 @@ a message waits for. Messages that were in flight before the queue had a limit d
 		}
 		q := c.Queue(args[0])
 		created, err := flags.change(ctx, q)
-		if err == nil {
-			err = m.printFlow(ctx, q)
-		}
 		if err == nil && created {
 			m.noteNewQueue(ctx, c, args[0], false)
 		}
-		return err
+		if err == nil && flags.drain {
+			err = m.awaitLeased(ctx, q)
+		}
+		if err != nil {
+			return err
+		}
+		return m.printFlow(ctx, q)
 	})
 	return cmd
+}
+
+// flowLook is how often the messages in flight are listed while the command waits for them.
+const flowLook = 500 * time.Millisecond
+
+// awaitLeased waits until the messages that are leased now have been settled, or their leases have ended.
+func (m *Main) awaitLeased(ctx context.Context, q *later.Queue) error {
+	before, err := leasedIDs(ctx, q)
+	if err != nil || len(before) == 0 {
+		return err
+	}
+	m.note("waiting for %s in flight", messages(len(before)))
+	tick := time.NewTicker(flowLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			m.note("the limits are set, and not all messages that were in flight are done")
+			return context.Cause(ctx)
+		}
+		now, err := leasedIDs(ctx, q)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(before, func(id string, _ struct{}) bool { _, still := now[id]; return !still })
+		if len(before) == 0 {
+			return nil
+		}
+	}
+}
+
+// leasedIDs returns the ids of the leased messages of a queue.
+func leasedIDs(ctx context.Context, q *later.Queue) (map[string]struct{}, error) {
+	ids := map[string]struct{}{}
+	for info, err := range q.All(ctx, later.ListOptions{State: later.StateLeased, Limit: store.MaxBatch}) {
+		if err != nil {
+			return nil, err
+		}
+		ids[info.ID] = struct{}{}
+	}
+	return ids, nil
 }
 
 // change changes the limits of a queue that are given, and no other ones, also while other programs change them. It
@@ -127,6 +187,9 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 	if f.set.Changed("concurrency") {
 		flow.Concurrency = f.Concurrency
 	}
+	if err := f.changeOrder(&flow.Key); err != nil {
+		return flow, err
+	}
 	if f.set.Changed("key-concurrency") {
 		flow.Key.Concurrency = f.Key.Concurrency
 	}
@@ -134,6 +197,24 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 		return flow, err
 	}
 	return flow, f.changeRate(&flow.Key.Rate, f.Key.Rate, "key-")
+}
+
+// changeOrder changes the order of keys. The concurrency of 1 that an order implies goes with it.
+func (f *flowFlags) changeOrder(key *later.KeyFlow) error {
+	if !f.set.Changed("order") {
+		return nil
+	}
+	had := key.Order != later.OrderNone
+	if key.Order = later.Order(f.order); f.order == "none" {
+		key.Order = later.OrderNone
+	}
+	if had && key.Order == later.OrderNone {
+		key.Concurrency = 0
+	}
+	if key.Order.Check() != nil {
+		return store.Invalid("--order is %q: must be continue, halt or none", f.order)
+	}
+	return nil
 }
 
 // changeRate changes the parts of a rate that are given by flags with a prefix.
@@ -194,7 +275,12 @@ func limitsText(concurrency, leased int, rate later.Rate, next, now time.Time) (
 func turnsText(s later.FlowState) string {
 	text := "take turns"
 	var limits []string
-	if s.Key.Concurrency > 0 {
+	switch {
+	case s.Key.Order == later.OrderHalt:
+		text += ", each in order until a message of it is dead"
+	case s.Key.Order == later.OrderContinue:
+		text += ", each in order"
+	case s.Key.Concurrency > 0:
 		limits = append(limits, messages(s.Key.Concurrency)+" in flight")
 	}
 	if s.Key.Rate != (later.Rate{}) {
@@ -203,7 +289,11 @@ func turnsText(s later.FlowState) string {
 	if len(limits) > 0 {
 		text += ", each limited to " + strings.Join(limits, " and ")
 	}
-	return text + fmt.Sprintf(" (%d waiting, %d full, %d resting)", s.Keys.Waiting, s.Keys.Full, s.Keys.Resting)
+	counts := fmt.Sprintf("%d waiting, %d full, %d resting", s.Keys.Waiting, s.Keys.Full, s.Keys.Resting)
+	if s.Key.Order == later.OrderHalt {
+		counts += fmt.Sprintf(", %d halted", s.Keys.Halted)
+	}
+	return text + " (" + counts + ")"
 }
 
 // rateValue is the flag of a rate without its burst. 0 is no limit.

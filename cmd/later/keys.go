@@ -15,20 +15,24 @@ import (
 
 // keysFlags are the flags of later keys.
 type keysFlags struct {
-	overridden, inherit bool
-	concurrency, weight int
-	rate                later.Rate
-	set                 *pflag.FlagSet
+	overridden, halted, inherit, resume bool
+	concurrency, weight                 int
+	rate                                later.Rate
+	set                                 *pflag.FlagSet
 }
 
 func (m *Main) keysCommand() *cobra.Command {
 	var flags keysFlags
-	cmd := m.command("keys QUEUE [KEY] [--overridden] [--concurrency N] [--rate RATE] [--burst N] [--weight N] "+
-		"[--inherit]",
+	cmd := m.command("keys QUEUE [KEY] [--overridden] [--halted] [--concurrency N] [--rate RATE] [--burst N] "+
+		"[--weight N] [--inherit] [--resume]",
 		"List the keys that wait, or give a key limits of its own",
 		`Keys lists the keys of a queue that have ready messages, and the reason why each waits: its turn, as many of its
 messages in flight as it may have (full), or its rate (resting). A key waits from the claim on that finds its first
 message ready. With KEY it prints that key, whether or not it waits.
+
+A key with an order (see later flow --order) also waits while a message of it that has started is not done (held), and
+while a dead one halts it (halted). --halted lists the halted keys. --resume lets KEY go on with its next message; to
+have the dead one start first, use later dead replay QUEUE ID instead.
 
 Flags give KEY limits that differ from the limits that later flow sets for each key: each flag changes one, and 0
 removes the limit of a concurrency or rate. The weight is its share of the starts among the keys that wait: a key with
@@ -37,15 +41,19 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
   later keys mail customer-7
   later keys mail customer-7 --concurrency 5 --weight 3
   later keys mail customer-7 --inherit
-  later keys mail --overridden`,
+  later keys mail --overridden
+  later keys accounts --halted
+  later keys accounts account-7 --resume`,
 		nil)
 	flags.set = cmd.Flags()
 	flags.set.BoolVar(&flags.overridden, "overridden", false, "list the keys with limits of their own")
+	flags.set.BoolVar(&flags.halted, "halted", false, "list the keys that a dead message halts")
 	flags.set.IntVar(&flags.concurrency, "concurrency", 0, "at most this many messages of the key in flight at once")
 	flags.set.Var(rateValue{&flags.rate}, "rate", "at most this many starts of the key in a time: 10/1s")
 	flags.set.IntVar(&flags.rate.Burst, "burst", 0, "how many of the key may start at once (default 1)")
 	flags.set.IntVar(&flags.weight, "weight", 0, "share among the keys that wait (default 1)")
 	flags.set.BoolVar(&flags.inherit, "inherit", false, "remove the key's own limits")
+	flags.set.BoolVar(&flags.resume, "resume", false, "let the halted key go on with its next message")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		if err := flags.check(len(args) == 2); err != nil {
 			return err
@@ -59,10 +67,15 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 				q.Name(), q.Name())
 		}
 		if len(args) == 1 {
-			return m.listKeys(ctx, q, flags.overridden, stats.Ready)
+			return m.listKeys(ctx, q, &flags, stats.Ready)
 		}
 		state, err := keyOf(ctx, q, args[1])
-		if err == nil && flags.changes() {
+		switch {
+		case err == nil && flags.resume:
+			if err = q.ResumeKey(ctx, args[1]); err == nil {
+				state, err = keyOf(ctx, q, args[1])
+			}
+		case err == nil && flags.changes():
 			state, err = flags.change(ctx, q, state)
 		}
 		if err != nil {
@@ -79,7 +92,7 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 }
 
 func (f *keysFlags) changes() bool {
-	for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit"} {
+	for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit", "resume"} {
 		if f.set.Changed(name) {
 			return true
 		}
@@ -89,11 +102,23 @@ func (f *keysFlags) changes() bool {
 
 func (f *keysFlags) check(key bool) error {
 	switch {
+	case !key && f.resume:
+		return store.Invalid("--resume is given without a key: name it behind the queue")
 	case !key && f.changes():
 		return store.Invalid("limits are given without a key: name it behind the queue, or set the limits of all keys " +
 			"with later flow")
 	case key && f.overridden:
 		return store.Invalid("--overridden and a key are both given: use one of them")
+	case key && f.halted:
+		return store.Invalid("--halted and a key are both given: use one of them")
+	case f.overridden && f.halted:
+		return store.Invalid("--overridden and --halted are both given: use one of them")
+	case f.resume && f.set.NFlag() > 1:
+		for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit"} {
+			if f.set.Changed(name) {
+				return store.Invalid("--resume and --%s are both given: use one of them", name)
+			}
+		}
 	case f.inherit && f.set.NFlag() > 1:
 		for _, name := range []string{"concurrency", "rate", "burst", "weight"} {
 			if f.set.Changed(name) {
@@ -163,16 +188,18 @@ func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, err
 	return keys[0], nil
 }
 
-func (m *Main) listKeys(ctx context.Context, q *later.Queue, overridden bool, ready int64) error {
+func (m *Main) listKeys(ctx context.Context, q *later.Queue, f *keysFlags, ready int64) error {
 	t, none := newKeyTable(), "that wait"
 	switch {
-	case overridden:
+	case f.halted:
+		none = "that are halted"
+	case f.overridden:
 		none = "with limits of their own"
 	case ready > 0:
 		none = "that wait: no worker has looked yet at its " + messages(ready) + " that are due"
 	}
 	for after := ""; ; {
-		keys, err := q.Keys(ctx, later.KeysRequest{Overridden: overridden, After: after})
+		keys, err := q.Keys(ctx, later.KeysRequest{Overridden: f.overridden, Halted: f.halted, After: after})
 		switch {
 		case err != nil:
 			return err
@@ -214,8 +241,15 @@ func addKey(t *table, s *later.KeyState) {
 		limits = append(limits, "weight "+strconv.Itoa(s.Weight))
 	}
 	reason := shown.Reason
-	if reason == "" {
+	switch reason {
+	case "":
 		reason = "-"
+	case wire.KeyHeld, wire.KeyHalted:
+		reason += " by " + s.Holder
+	}
+	switch s.Order {
+	case later.OrderContinue, later.OrderHalt:
+		limits = append(limits, "in order")
 	}
 	text := strings.Join(limits, " and ")
 	if s.Override != nil {

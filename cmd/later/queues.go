@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -114,8 +115,9 @@ queue itself remains, and remains paused if it was.`,
 					return err
 				}
 			}
-			n, err := q.Purge(ctx, chosen...)
-			return m.printBulkResult("purged", q, n, nil, err)
+			var resumed []string
+			n, err := q.Purge(event.WithResumed(ctx, &resumed), chosen...)
+			return m.printBulkResult("purged", q, n, nil, resumed, err)
 		}))
 	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: "+
 		"all messages)")

@@ -2,7 +2,11 @@
 // package store only.
 package event
 
-import "github.com/laterq/later/store"
+import (
+	"context"
+
+	"github.com/laterq/later/store"
+)
 
 // The kinds of events.
 const (
@@ -29,6 +33,7 @@ const (
 	Resumed     store.EventKind = "resumed"
 	Replayed    store.EventKind = "replayed"
 	Purged      store.EventKind = "purged"
+	KeyResumed  store.EventKind = "key_resumed"
 	RunMissed   store.EventKind = "run_missed"
 	RunSkipped  store.EventKind = "run_skipped"
 	Missed      store.EventKind = "missed"
@@ -72,4 +77,18 @@ var ofAction = map[store.Action]store.EventKind{
 	store.Bury:     Buried,
 	store.Release:  Released,
 	store.GiveBack: GivenBack,
+}
+
+type resumedKey struct{}
+
+// WithResumed returns a context whose calls add the halted keys that they let go on to a list.
+func WithResumed(ctx context.Context, keys *[]string) context.Context {
+	return context.WithValue(ctx, resumedKey{}, keys)
+}
+
+// CollectResumed adds keys to the list of a context, if it has one.
+func CollectResumed(ctx context.Context, keys []string) {
+	if list, _ := ctx.Value(resumedKey{}).(*[]string); list != nil {
+		*list = append(*list, keys...)
+	}
 }

@@ -83,9 +83,9 @@ type GivenBack struct {
 
 // Held is a message that a handler holds.
 type Held struct {
-	Queue, ID string
-	Attempt   int
-	Since     time.Time // when the handler was called
+	Queue, ID, Key string
+	Attempt        int
+	Since          time.Time // when the handler was called
 }
 
 // Directory is the list of the live workers of a store.

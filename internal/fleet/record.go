@@ -57,6 +57,7 @@ func addSeen(all []seen, id string, refusal error) []seen {
 type heldJSON struct {
 	Queue   string `json:"q"`
 	ID      string `json:"i"`
+	Key     string `json:"k,omitempty"`
 	Attempt int    `json:"a"`
 	For     int64  `json:"f"` // ms until the heartbeat
 }
@@ -67,7 +68,7 @@ func (r record) encode() string {
 	r.GivenBack = fitting(r.GivenBack, maxGivenBack)
 	size := len(compact(r)) + len(`,"held":[]`)
 	for _, m := range r.Held[:min(len(r.Held), MaxHeld)] {
-		entry := compact(heldJSON{m.Queue, m.ID, m.Attempt, r.Heartbeat.Sub(m.Since).Milliseconds()})
+		entry := compact(heldJSON{m.Queue, m.ID, m.Key, m.Attempt, r.Heartbeat.Sub(m.Since).Milliseconds()})
 		if size += len(entry) + 1; size > store.MaxPropertyValue {
 			break
 		}
@@ -107,7 +108,7 @@ func decode(id, text string) (r record, err error) {
 			return r, fmt.Errorf("%w: record of worker %q holds %q: %w", store.ErrCorrupt, id, text, err)
 		}
 		since := r.Heartbeat.Add(-time.Duration(h.For) * time.Millisecond)
-		r.Held = append(r.Held, Held{h.Queue, h.ID, h.Attempt, since})
+		r.Held = append(r.Held, Held{h.Queue, h.ID, h.Key, h.Attempt, since})
 	}
 	return r, nil
 }

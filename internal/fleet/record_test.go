@@ -39,10 +39,10 @@ func TestRecordFitsIntoAProperty(t *testing.T) {
 	in.Queues, in.Forwards = []string{"q"}, []Forwarded{{"f", "queue:g"}}
 	in.Name, in.Process, in.Version, in.Host = "n", "p", "v", "h"
 	since := in.Heartbeat.Add(-time.Minute)
-	in.Held = []Held{{"q", "m", 2, since}}
+	in.Held = []Held{{"q", "m", "k", 2, since}}
 	out, err = decode("id", in.encode())
 	if err != nil || !slices.Equal(out.Forwards, in.Forwards) || len(out.Held) != 1 ||
-		out.Held[0] != (Held{"q", "m", 2, out.Held[0].Since}) || out.Held[0].Since.Sub(since).Abs() > time.Millisecond {
+		out.Held[0] != (Held{"q", "m", "k", 2, out.Held[0].Since}) || out.Held[0].Since.Sub(since).Abs() > time.Millisecond {
 		t.Errorf("record became %+v, %v", out, err)
 	}
 }

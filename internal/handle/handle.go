@@ -235,7 +235,8 @@ func (w *Worker) Held() (all []fleet.Held, n int) {
 			continue
 		}
 		// Due plus lateness is when the handler was called, by the store's clock.
-		all = append(all, fleet.Held{Queue: t.Queue, ID: t.ID, Attempt: t.Attempt, Since: t.Due.Add(t.LatenessNow())})
+		all = append(all, fleet.Held{Queue: t.Queue, ID: t.ID, Key: t.Key, Attempt: t.Attempt,
+			Since: t.Due.Add(t.LatenessNow())})
 	}
 	slices.SortFunc(all, func(a, b fleet.Held) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
 	return all[:min(len(all), fleet.MaxHeld)], len(all)

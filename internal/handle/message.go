@@ -23,6 +23,7 @@ type Message struct {
 	Timeout     time.Duration
 	Group       string
 	Key         string
+	Fence       int64
 }
 
 // MessageOf returns the message of a claim of a queue made at now on the store's clock.
@@ -30,6 +31,7 @@ func MessageOf(queue string, c *store.Claimed, now time.Time) (m Message) {
 	m = Message{
 		ID: c.ID, Queue: queue, Payload: c.Payload, Headers: c.Headers, Due: c.Due, Attempt: c.Attempt,
 		Lateness: max(0, now.Sub(c.Due)), Timeout: c.Timeout, Group: c.Group, Key: c.Key,
+		Fence: c.Fence,
 	}
 	m.MaxAttempts, m.SentAt = Resolve(&c.Message)
 	return m

@@ -78,6 +78,9 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	if err := e.limit(ctx, d.Store, stats.Flow, info.Key); err != nil {
 		return nil, err
 	}
+	if e.Reason == Limited && e.Key != nil && e.Key.Leased == 1 {
+		e.holderOfKey(workers)
+	}
 	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
 		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
 		if err != nil {
@@ -88,15 +91,14 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	return e, nil
 }
 
-// limit finds out whether a limit of the queue or of its key holds the message back, or turns of keys do.
+// limit finds out whether a limit of the queue or of its key holds the message back, or turns of keys do, and whether
+// the message holds its key.
 func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowState, key string) error {
-	if e.Reason != Waiting || !flow.Limited() {
-		return nil
-	}
-	if flow.HoldsBack() {
+	waits := e.Reason == Waiting
+	if waits && flow.HoldsBack() {
 		e.Reason, e.Flow = Limited, flow
 	}
-	if !flow.Fair || key == "" {
+	if !flow.Fair || key == "" || !waits && flow.Key.Order == store.OrderNone {
 		return nil
 	}
 	keys, err := s.Keys(ctx, e.Queue, store.KeysRequest{Key: key, Limit: 1})
@@ -104,7 +106,10 @@ func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowS
 		return err
 	}
 	switch k := &keys[0]; {
-	case k.Full() || k.Resting():
+	case !waits && k.Holder == e.ID:
+		e.Key = k
+	case !waits:
+	case k.Full() || k.Resting() || (k.Held || k.Halted) && k.Holder != e.ID:
 		e.Reason, e.Flow, e.Key = Limited, flow, k
 	case k.Waiting > 0 && flow.Keys.Waiting > 1:
 		e.Flow, e.Key = flow, k
@@ -126,6 +131,17 @@ func (e *Explanation) addWorker(w *fleet.Info) {
 	for _, h := range w.Held {
 		if h.Queue == e.Queue && h.ID == e.ID {
 			e.Worker, e.HeldSince = w.Name, h.Since
+		}
+	}
+}
+
+// holderOfKey looks which worker holds the message in flight of the key.
+func (e *Explanation) holderOfKey(workers []fleet.Info) {
+	for i := range workers {
+		for _, h := range workers[i].Held {
+			if h.Queue == e.Queue && h.Key == e.Key.Key {
+				e.Worker, e.HeldSince = workers[i].Name, h.Since
+			}
 		}
 	}
 }
@@ -157,8 +173,17 @@ func (e *Explanation) why(info *store.Info) Why {
 func (e *Explanation) limitText(in *time.Location) string {
 	f, k := e.Flow, e.Key
 	switch {
+	case k != nil && k.Halted:
+		return fmt.Sprintf("its key %s is halted by the dead message %s until that is replayed or removed, or the key "+
+			"is resumed%s", k.Key, k.Holder, waitingWith(k))
 	case k != nil && k.Full():
-		return fmt.Sprintf("its key %s has %d of %d messages in flight%s", k.Key, k.Leased, k.Concurrency,
+		text := fmt.Sprintf("its key %s has %d of %d messages in flight", k.Key, k.Leased, k.Concurrency)
+		if e.Worker != "" {
+			text += fmt.Sprintf(", for %s at worker %s", shortDuration(e.Now.Sub(e.HeldSince)), e.Worker)
+		}
+		return text + waitingWith(k)
+	case k != nil && k.Held:
+		return fmt.Sprintf("its key %s waits for message %s, which has started and is not done%s", k.Key, k.Holder,
 			waitingWith(k))
 	case k != nil && k.Resting():
 		return fmt.Sprintf("its key %s may start %v, the next message %s%s", k.Key, k.Rate,
@@ -202,6 +227,9 @@ func (e Explanation) Text(in *time.Location) string {
 		if e.Attempts > 0 {
 			text += ", after " + plural(int64(e.Attempts), "failed attempt")
 		}
+		if e.Key != nil {
+			text += fmt.Sprintf(", and its key %s waits for it", e.Key.Key)
+		}
 		if e.Paused {
 			text += ", and its queue is paused"
 		}
@@ -231,7 +259,11 @@ func (e Explanation) Text(in *time.Location) string {
 		return fmt.Sprintf("it follows a message that worker %s has held for %s", e.Worker,
 			shortDuration(e.Now.Sub(e.HeldSince)))
 	case Dead:
-		return "died " + relativeTime(e.DiedAt, e.Now, in) + ": " + deadTexts[e.DeadReason]
+		text := "died " + relativeTime(e.DiedAt, e.Now, in) + ": " + deadTexts[e.DeadReason]
+		if e.Key != nil {
+			text += fmt.Sprintf("; it halts its key %s", e.Key.Key)
+		}
+		return text
 	}
 	if e.Reason == Limited {
 		return e.limitText(in)

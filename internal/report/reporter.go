@@ -42,7 +42,7 @@ var countedKinds = [...]store.EventKind{
 	14: event.Unsettled, 15: event.Forwarded,
 	countAcked: event.Acked, 17: event.Nacked, 18: event.Buried, 19: event.Died, 20: event.RunMissed,
 	21: event.RunSkipped,
-	22: event.Edited, 23: event.GivenBack,
+	22: event.Edited, 23: event.GivenBack, 24: event.KeyResumed,
 }
 
 const (

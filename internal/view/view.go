@@ -21,8 +21,8 @@ var EventKinds = []later.EventKind{
 	later.EventSnoozed, later.EventGivenBack, later.EventReleased, later.EventBuried,
 	later.EventExpired, later.EventDied, later.EventDropped,
 	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
-	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed,
-	later.EventRunSkipped,
+	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventKeyResumed,
+	later.EventRunMissed, later.EventRunSkipped,
 }
 
 // Kinds returns kinds of events with commas between them.
@@ -52,7 +52,7 @@ func Delivery(m *later.Message) wire.Delivery {
 	return wire.Delivery{
 		ID: m.ID, Queue: m.Queue, Payload: message.NewPayload(m.Payload, m.Headers), Headers: m.Headers,
 		Due: wire.FormatTime(m.Due), Lateness: wire.Measured(m.Lateness), Attempt: m.Attempt,
-		MaxAttempts: m.MaxAttempts, SentAt: wire.FormatTime(m.SentAt),
+		MaxAttempts: m.MaxAttempts, SentAt: wire.FormatTime(m.SentAt), Fence: m.Fence,
 	}
 }
 
@@ -84,7 +84,7 @@ func DeadErrors(queue string, d later.DeadErrors) wire.DeadErrors {
 func Worker(w later.WorkerInfo) wire.Worker {
 	held := make([]wire.Held, len(w.Held))
 	for i, h := range w.Held {
-		held[i] = wire.NewHeld(h.Queue, h.ID, h.Attempt, h.Since, w.Now)
+		held[i] = wire.NewHeld(h.Queue, h.ID, h.Key, h.Attempt, h.Since, w.Now)
 	}
 	var forwards []wire.Forwarded
 	for _, f := range w.Forwards {

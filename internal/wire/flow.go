@@ -16,9 +16,10 @@ type Flow struct {
 
 // KeyFlow is the limits of a key and its share.
 type KeyFlow struct {
-	Concurrency int   `json:"concurrency,omitempty" minimum:"0" maximum:"1000000" doc:"So many messages of a key in flight at once. Default: no limit"`
-	Rate        *Rate `json:"rate,omitempty" doc:"How many messages of a key may start in a span of time. Default: no limit"`
-	Weight      int   `json:"weight,omitempty" minimum:"0" maximum:"1000" doc:"The share of a key among the keys that wait. Default: 1"`
+	Concurrency int         `json:"concurrency,omitempty" minimum:"0" maximum:"1000000" doc:"So many messages of a key in flight at once. Default: no limit"`
+	Rate        *Rate       `json:"rate,omitempty" doc:"How many messages of a key may start in a span of time. Default: no limit"`
+	Weight      int         `json:"weight,omitempty" minimum:"0" maximum:"1000" doc:"The share of a key among the keys that wait. Default: 1"`
+	Order       store.Order `json:"order,omitempty" enum:"continue,halt" doc:"Messages of a key start one at a time, in order: after a dead one the key goes on, or it halts. Default: no order"`
 }
 
 // Rate is a limit of starts in a span of time.
@@ -38,7 +39,7 @@ func NewFlow(f store.Flow) Flow {
 }
 
 func newKeyFlow(f store.KeyFlow) *KeyFlow {
-	w := &KeyFlow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Weight: f.Weight}
+	w := &KeyFlow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Weight: f.Weight, Order: f.Order}
 	if w.Weight == 1 {
 		w.Weight = 0
 	}
@@ -56,7 +57,8 @@ func newRate(r store.Rate) *Rate {
 func (f Flow) Flow() store.Flow {
 	of := store.Flow{Concurrency: f.Concurrency, Rate: f.Rate.rate(), Fair: f.Fair}
 	if f.Key != nil {
-		of.Key = store.KeyFlow{Concurrency: f.Key.Concurrency, Rate: f.Key.Rate.rate(), Weight: f.Key.Weight}
+		of.Key = store.KeyFlow{Concurrency: f.Key.Concurrency, Rate: f.Key.Rate.rate(), Weight: f.Key.Weight,
+			Order: f.Key.Order}
 	}
 	return of
 }
@@ -80,8 +82,9 @@ type FlowState struct {
 // KeyCounts counts the keys of a queue that wait.
 type KeyCounts struct {
 	Waiting int64 `json:"waiting" doc:"Keys with ready messages"`
-	Full    int64 `json:"full" doc:"Of them, keys with as many messages in flight as they may have"`
+	Full    int64 `json:"full" doc:"Of them, keys with as many messages in flight as they may have, and keys that wait for the message that holds them"`
 	Resting int64 `json:"resting" doc:"Of them, keys that wait until their rate allows a start"`
+	Halted  int64 `json:"halted,omitempty" doc:"Keys that a dead message halts, whether or not other messages wait"`
 }
 
 // NewFlowState returns the JSON of a flow with its state, nil for a plain queue.
@@ -94,7 +97,7 @@ func NewFlowState(s store.FlowState) *FlowState {
 		w.Next = FormatTime(s.Next)
 	}
 	if s.Fair {
-		w.Keys = &KeyCounts{s.Keys.Waiting, s.Keys.Full, s.Keys.Resting}
+		w.Keys = &KeyCounts{s.Keys.Waiting, s.Keys.Full, s.Keys.Resting, s.Keys.Halted}
 	}
 	return w
 }
@@ -143,13 +146,17 @@ type Key struct {
 	Waiting  int64        `json:"waiting" doc:"Ready messages that claims have found"`
 	Since    string       `json:"since,omitempty" doc:"When the first of them fell due"`
 	Leased   int          `json:"leased" doc:"Messages in flight"`
+	Holder   string       `json:"holder,omitempty" doc:"The message that holds a key with an order and is not in flight: the next to start, or dead if the key is halted"`
+	Halted   bool         `json:"halted,omitempty" doc:"The holder is dead, and the key waits until it is replayed or removed or the key is resumed"`
 	Next     string       `json:"next,omitempty" doc:"When the rate of the key allows the next start, unless that is now"`
-	Reason   string       `json:"reason,omitempty" enum:"full,resting,turn" doc:"What the key waits for: one of its messages in flight, its rate, its turn; none if no message waits"`
+	Reason   string       `json:"reason,omitempty" enum:"full,held,halted,resting,turn" doc:"What the key waits for: one of its messages in flight, the due time of its holder, a halt, its rate, its turn; none if no message waits"`
 }
 
 // The reasons of a Key.
 const (
 	KeyFull    = "full"
+	KeyHeld    = "held"
+	KeyHalted  = "halted"
 	KeyResting = "resting"
 	KeyTurn    = "turn"
 )
@@ -157,11 +164,11 @@ const (
 // NewKey returns the JSON of the state of a key.
 func NewKey(s *store.KeyState) Key {
 	w := Key{Key: s.Key, KeyFlow: *newKeyFlow(s.KeyFlow), Override: NewKeyOverride(s.Override), Waiting: s.Waiting,
-		Since: FormatTime(s.Since), Leased: s.Leased}
+		Since: FormatTime(s.Since), Leased: s.Leased, Holder: s.Holder, Halted: s.Halted}
 	if s.Resting() {
 		w.Next = FormatTime(s.Next)
 	}
-	if s.Waiting > 0 {
+	if s.Waiting > 0 || s.Halted {
 		w.Reason = keyReason(s)
 	}
 	return w
@@ -169,8 +176,12 @@ func NewKey(s *store.KeyState) Key {
 
 func keyReason(s *store.KeyState) string {
 	switch {
+	case s.Halted:
+		return KeyHalted
 	case s.Full():
 		return KeyFull
+	case s.Held:
+		return KeyHeld
 	case s.Resting():
 		return KeyResting
 	}

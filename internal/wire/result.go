@@ -58,6 +58,7 @@ type Delivery struct {
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"max_attempts"`
 	SentAt      string            `json:"sent_at,omitempty"`
+	Fence       int64             `json:"fence,omitempty"`
 }
 
 // Sent is a message that was sent.
@@ -318,6 +319,8 @@ type Changed struct {
 	Queue    string `json:"queue"`
 	Replayed *int   `json:"replayed,omitempty"`
 	Purged   *int   `json:"purged,omitempty"`
+	// Resumed lists the halted keys that go on because a purge has removed the messages that halted them.
+	Resumed []string `json:"resumed,omitempty"`
 }
 
 // CheckResult is one result of the check of a store.

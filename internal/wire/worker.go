@@ -44,14 +44,15 @@ type GivenBack struct {
 type Held struct {
 	Queue   string   `json:"queue"`
 	ID      string   `json:"id"`
+	Key     string   `json:"key,omitempty"`
 	Attempt int      `json:"attempt"`
 	Since   string   `json:"since"`
 	HeldFor Duration `json:"held_for"`
 }
 
 // NewHeld returns the JSON of a message that is held.
-func NewHeld(queue, id string, attempt int, since, now time.Time) Held {
-	return Held{Queue: queue, ID: id, Attempt: attempt, Since: FormatTime(since),
+func NewHeld(queue, id, key string, attempt int, since, now time.Time) Held {
+	return Held{Queue: queue, ID: id, Key: key, Attempt: attempt, Since: FormatTime(since),
 		HeldFor: Measured(max(0, now.Sub(since)))}
 }
 

@@ -10,7 +10,7 @@ const kept = 500;
 
 const kinds = ['sent', 'claimed', 'acked', 'nacked', 'died', 'snoozed', 'given_back', 'released', 'buried', 'expired',
   'dropped', 'lease_lost', 'cancelled', 'rescheduled', 'edited', 'replayed', 'purged', 'forwarded', 'paused',
-  'resumed', 'duplicate', 'run_missed', 'run_skipped'];
+  'resumed', 'key_resumed', 'duplicate', 'run_missed', 'run_skipped'];
 const bad = new Set(['nacked', 'died', 'buried', 'expired', 'dropped', 'lease_lost', 'unsettled', 'run_missed',
   'missed']);
 

@@ -1,5 +1,5 @@
 // The limits of a queue and of its keys: how many messages may be in flight at once, and how many may start in a time.
-import { get, path, put, query } from '../api.js';
+import { get, path, post, put, query } from '../api.js';
 import { duration, millis, number, plural, visible } from '../format.js';
 import { html } from '../html.js';
 import { Empty, Field, Form, Loaded, notify, open, Table, Time, useLoad } from '../ui.js';
@@ -16,13 +16,18 @@ const per = (text) => duration(millis(text)).replace(/^1 /, '');
 const rateText = (rate) => rate && `${number(rate.n)} per ${per(rate.per)}${
   rate.burst > 1 ? ` · ${number(rate.burst)} at once` : ''}`;
 
+// orders are the orders of the messages of a key, by their name in the API.
+const orders = {
+  continue: 'a key in order, past dead messages', halt: 'a key in order, until a message of it is dead',
+};
+
 // flowText returns the limits of a queue and their state.
 export function flowText({ concurrency, rate, leased, fair, key }) {
   return [
     concurrency && `${number(leased)} of ${number(concurrency)} in flight`,
     rateText(rate),
     fair && !key && 'keys take turns',
-    key?.concurrency && `${number(key.concurrency)} of a key in flight`,
+    key?.order ? orders[key.order] : key?.concurrency && `${number(key.concurrency)} of a key in flight`,
     key?.rate && `a key ${rateText(key.rate)}`,
   ].filter(Boolean).join(' · ');
 }
@@ -54,11 +59,13 @@ function SetFlow({ q }) {
     const flow = { rate: rateOf(fields, ''), fair: fields.fair === 'true' };
     if (Number(fields.concurrency)) flow.concurrency = Number(fields.concurrency);
     const key = { rate: rateOf(fields, 'key-'), weight: q.flow?.key?.weight };
-    if (Number(fields['key-concurrency'])) key.concurrency = Number(fields['key-concurrency']);
-    if (flow.fair && (key.rate || key.concurrency)) flow.key = key;
+    if (fields.order) key.order = fields.order;
+    else if (Number(fields['key-concurrency'])) key.concurrency = Number(fields['key-concurrency']);
+    if (flow.fair && (key.rate || key.concurrency || key.order)) flow.key = key;
     await put(path('queues', q.queue, 'flow'), flow);
     notify(flow.concurrency || flow.rate || flow.fair ? `${q.queue} is limited` : `${q.queue} has no limits`);
   };
+  const order = q.flow?.key?.order;
   return html`<${Form} title=${`Limits of ${q.queue}`} action="Save" submit=${submit}>
     <p class="faint">All workers together obey them from their next claim on. An empty field is no limit.</p>
     <${Limits} of=${q.flow} prefix="" noun="Messages" />
@@ -66,29 +73,40 @@ function SetFlow({ q }) {
       <option value="false">the message that was due first</option>
       <option value="true" selected=${q.flow?.fair}>a message of the next key: keys take turns</option>
     </select><//>
-    <${Limits} of=${q.flow?.key} prefix="key-" noun="Messages of each key" />
+    <${Field} label="Messages of a key start" hint="In order means one at a time. A message that fails is retried first.">
+      <select name="order">
+        <option value="">in no order</option>
+        <option value="continue" selected=${order === 'continue'}>in order; after a dead one, the next</option>
+        <option value="halt" selected=${order === 'halt'}>in order; a dead one halts the key</option>
+      </select><//>
+    <${Limits} of=${order ? { ...q.flow.key, concurrency: undefined } : q.flow?.key} prefix="key-"
+      noun="Messages of each key" />
   <//>`;
 }
 
 // showKeys shows the keys of a queue that wait longest, and why.
 export const showKeys = (q) => open(Keys, { q });
 
-// waitingKeys returns the keys that have waited longest, of the first ones by name.
+// waitingKeys returns halted keys and the keys that have waited longest, of the first ones by name.
 async function waitingKeys(queue, signal) {
   const keys = [];
   let cursor;
+  const halted = await get(path('queues', queue, 'keys') + query({ halted: true, limit: keysShown }), { signal });
   do {
     const page = await get(path('queues', queue, 'keys') + query({ cursor, limit: keysPerPage }), { signal });
-    keys.push(...page.items);
+    keys.push(...page.items.filter((k) => !k.halted));
     cursor = page.next;
   } while (cursor && keys.length < keysRead);
   keys.sort((a, b) => Date.parse(a.since) - Date.parse(b.since));
-  return { keys: keys.slice(0, keysShown), read: keys.length, more: Boolean(cursor) };
+  const all = [...halted.items, ...keys];
+  return { keys: all.slice(0, keysShown), read: all.length, more: Boolean(cursor || halted.next) };
 }
 
 function reasonText(k) {
   switch (k.reason) {
     case 'full': return `${number(k.leased)} of ${number(k.concurrency)} in flight`;
+    case 'held': return html`its message <span class="id">${visible(k.holder)}</span>, which has started`;
+    case 'halted': return html`the dead message <span class="id">${visible(k.holder)}</span>`;
     case 'resting': return html`its rate, next <${Time} at=${k.next} only="relative" />`;
     default: return 'its turn';
   }
@@ -103,18 +121,35 @@ function Keys({ q, close }) {
       <${Table} label="Keys" head=${['key', 'ready', 'waits since', 'in flight', 'waits for', 'limits']} tall>
         ${keys.map((k) => html`<tr key=${k.key}>
           <td class="id">${k.key ? visible(k.key) : html`<span class="faint">messages without a key</span>`}</td>
-          <td>${number(k.waiting)}</td><td><${Time} at=${k.since} only="relative" /></td><td>${number(k.leased)}</td>
+          <td>${number(k.waiting)}</td><td>${k.since && html`<${Time} at=${k.since} only="relative" />`}</td><td>${number(k.leased)}</td>
           <td class=${k.reason === 'turn' ? '' : 'late'}>${reasonText(k)}</td>
-          <td>${limitsText(k)} ${k.key && may('operate') && html`<button class="quiet"
+          <td>${limitsText(k)} ${k.halted && may('operate') && html`<button class="quiet"
+            onClick=${() => open(ResumeKey, { q, k })}>Go on…<span class="hidden"> ${k.key}</span></button> `}${k.key && may('operate') && html`<button class="quiet"
             onClick=${() => open(SetKeyFlow, { q, k })}>Limits…<span class="hidden"> ${k.key}</span></button>`}</td>
         </tr>`)}<//>
-      <p class="faint">${plural(read, 'key')}${more ? ' and more' : ''} that wait; the ones that have waited longest are
-        first.</p>`}<//>
+      <p class="faint">${plural(read, 'key')}${more ? ' and more' : ''}; halted keys are first, then the ones that have
+        waited longest.</p>`}<//>
     <div class="buttons"><button onClick=${close}>Close</button></div>`;
 }
 
-const limitsText = ({ concurrency, rate, weight, override }) => [
-  concurrency && `${number(concurrency)} in flight`, rateText(rate), weight && `weight ${number(weight)}`,
+// ResumeKey lets a halted key go on, with the dead message or with the next one.
+function ResumeKey({ q, k }) {
+  const submit = async ({ first }) => {
+    if (first === 'dead') await post(path('queues', q.queue, 'messages', k.holder, 'replay'));
+    else await post(path('queues', q.queue, 'keys', k.key, 'resume'));
+    notify(`${k.key} goes on`);
+  };
+  return html`<${Form} title=${`Let ${k.key} go on`} action="Go on" submit=${submit}>
+    <p>The dead message <span class="id">${visible(k.holder)}</span> halts the key.</p>
+    <${Field} label="Next is"><select name="first" autofocus>
+      <option value="dead">the dead message: it is replayed</option>
+      <option value="next">the message behind it: the dead one stays dead</option>
+    </select><//>
+  <//>`;
+}
+
+const limitsText = ({ concurrency, rate, weight, order, override }) => [
+  order ? 'in order' : concurrency && `${number(concurrency)} in flight`, rateText(rate), weight && `weight ${number(weight)}`,
   override && 'its own',
 ].filter(Boolean).join(' · ');
 
