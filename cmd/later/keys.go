@@ -230,7 +230,11 @@ func newKeyTable() *table {
 
 func addKey(t *table, s *later.KeyState) {
 	shown := wire.NewKey(s)
-	key, first, limits := s.Key, "-", limitsText(s.Concurrency, s.Leased, s.Rate, s.Next, s.Now)
+	concurrency := s.Concurrency
+	if s.Order != later.OrderNone {
+		concurrency = 0 // 1, as the order implies
+	}
+	key, first, limits := s.Key, "-", limitsText(concurrency, s.Leased, s.Rate, s.Next, s.Now)
 	if key == "" {
 		key = "(none)"
 	}
@@ -247,8 +251,7 @@ func addKey(t *table, s *later.KeyState) {
 	case wire.KeyHeld, wire.KeyHalted:
 		reason += " by " + s.Holder
 	}
-	switch s.Order {
-	case later.OrderContinue, later.OrderHalt:
+	if s.Order != later.OrderNone {
 		limits = append(limits, "in order")
 	}
 	text := strings.Join(limits, " and ")

@@ -54,6 +54,7 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 		s.Leased = k.leased
 		if k.hold != nil {
 			s.Holder, s.Halted = k.hold.id, k.hold.dead
+			s.Held = !k.hold.dead && !k.hold.ready
 		}
 		if s.Waiting = int64(k.sorted()); s.Waiting > 0 {
 			s.Since = k.since()
