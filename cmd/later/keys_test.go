@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/laterq/later"
 )
@@ -81,4 +83,93 @@ func TestKeysRefusesBadInput(t *testing.T) {
 	c.ok("flow", "no-rate", "--fair")
 	contains(t, c.fails(2, "keys", "no-rate", "a", "--burst", "3"), "--burst is for a rate")
 	contains(t, c.fails(2, "flow", "fair", "--key-rate", "0", "--key-burst", "3"), "--key-burst is for a rate")
+}
+
+func TestKeysWithAnOrderAreHaltedAndResumed(t *testing.T) {
+	c := newCLI(t)
+	contains(t, c.ok("flow", "q", "--order", "halt"),
+		"keys of q take turns, each in order until a message of it is dead (0 waiting, 0 full, 0 resting, 0 halted)\n")
+	contains(t, c.ok("keys", "q", "--halted"), "q has no keys that are halted\n")
+	for _, id := range []string{"a1", "a2", "b1"} {
+		c.ok("send", "q", "x", "--id", id, "--key", id[:1])
+	}
+	q := c.client().Queue("q")
+	got, err := q.Receive(t.Context(), 4)
+	if err != nil || len(got) != 2 || got[0].ID+got[1].ID != "a1b1" {
+		t.Fatalf("received %v, %v; want the first message of each key", got, err)
+	}
+	if err := got[1].Nack(t.Context(), time.Hour, errors.New("later")); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.ok("keys", "q", "b"), "b          0", "in order")
+	if err := got[0].Bury(t.Context(), errors.New("bad")); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.ok("keys", "q", "--halted"), "a ", "halted by a1")
+	contains(t, c.ok("flow", "q"), "1 halted)\n")
+	contains(t, c.ok("get", "q", "a1"), "it halts its key a")
+	shown := object(t, c.ok("keys", "q", "a", "--json"))
+	if shown["reason"] != "halted" || shown["holder"] != "a1" || shown["halted"] != true || shown["order"] != "halt" {
+		t.Errorf("a is %v", shown)
+	}
+	contains(t, c.ok("dead", "purge", "q", "a1"), "purged 1; key a goes on\n")
+	got, err = q.Receive(t.Context(), 4)
+	if err != nil || len(got) != 1 || got[0].ID != "a2" {
+		t.Fatalf("received %v, %v after the purge", got, err)
+	}
+	if err := got[0].Bury(t.Context(), errors.New("bad")); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("keys", "q", "a", "--resume")
+	contains(t, c.ok("keys", "q", "--halted"), "q has no keys that are halted\n")
+	contains(t, c.fails(11, "keys", "q", "a", "--resume"), `key "a" of queue "q" is not halted`)
+	contains(t, c.ok("flow", "q", "--order", "continue"), "each in order (")
+	contains(t, c.ok("flow", "q", "--order", "none"), "keys of q take turns (")
+}
+
+func TestOrdersOfKeysAreChecked(t *testing.T) {
+	c := newCLI(t)
+	c.ok("flow", "q", "--order", "continue")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"flow", "q", "--order", "sorted"}, `--order is "sorted": must be continue, halt or none`},
+		{[]string{"flow", "q", "--key-concurrency", "2"}, "concurrency of a key is 2: must be 1 or 0"},
+		{[]string{"flow", "q", "--drain"}, "--drain waits after a change of limits: give a limit, too"},
+		{[]string{"keys", "q", "--resume"}, "--resume is given without a key"},
+		{[]string{"keys", "q", "a", "--halted"}, "--halted and a key are both given"},
+		{[]string{"keys", "q", "--overridden", "--halted"}, "--overridden and --halted are both given"},
+		{[]string{"keys", "q", "a", "--resume", "--weight", "2"}, "--resume and --weight are both given"},
+		{[]string{"keys", "q", "a", "--concurrency", "2"}, "concurrency of a key is 2: must be 1 or left out"},
+	} {
+		contains(t, c.fails(2, test.args...), test.want)
+	}
+}
+
+// With --drain the command ends when the messages in flight at the change are done.
+func TestFlowDrains(t *testing.T) {
+	c := newCLI(t)
+	q := c.client().Queue("q")
+	c.ok("send", "q", "x", "--id", "a")
+	got, err := q.Receive(t.Context(), 1)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("received %v, %v", got, err)
+	}
+	done := make(chan string)
+	go func() { done <- c.ok("flow", "q", "--concurrency", "3", "--drain") }()
+	for state := (later.FlowState{}); state.Concurrency != 3; {
+		if state, err = q.Flow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case text := <-done:
+		t.Fatalf("the command ended with %q while a message was in flight", text)
+	default:
+	}
+	if err := got[0].Ack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, <-done, "q is limited to 3 messages in flight (0 now)\n")
 }
