@@ -65,3 +65,17 @@ func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand
 		}
 	}
 }
+
+// checkNoKeyWaits checks that no key waits after the run, in which all due messages were handled and no key may halt.
+func (r *run) checkNoKeyWaits(ctx context.Context) error {
+	for _, name := range r.queues {
+		f, err := r.client.Queue(name).Flow(ctx)
+		if err != nil {
+			return err
+		}
+		if k := f.Keys; k.Waiting > 0 || k.Full > 0 || k.Halted > 0 {
+			r.result.violate("waits", "-", "%s: keys wait after the run: %+v", name, k)
+		}
+	}
+	return nil
+}

@@ -435,6 +435,11 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 	if err := r.readList(ctx); err != nil {
 		return nil, err
 	}
+	if r.fault.load.limited {
+		if err := r.checkNoKeyWaits(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if r.fault.setting.memory {
 		return left, nil // it has nothing to check
 	}
