@@ -148,7 +148,7 @@ func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o la
 	if p.Keyed {
 		o.Key = keyOf(random)
 	}
-	if p.ordered(q) && random.IntN(25) == 0 {
+	if p.ordered(q) && random.IntN(12) == 0 {
 		o.Payload, o.Headers = makePayload(key, failing, p.PayloadMin), nil
 		o.MaxAttempts = 1 + random.IntN(3)
 	}

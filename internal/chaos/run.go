@@ -70,8 +70,7 @@ type run struct {
 	result       *Result
 	sampling     sync.WaitGroup
 	sample       context.CancelFunc
-	operating    sync.WaitGroup
-	endOperation context.CancelFunc
+	operator     operator
 	told         int            // commands to workers
 	limits       map[string]int // index in limitSets of the limits of each queue
 }
@@ -182,7 +181,9 @@ func (r *run) start(ctx context.Context) (err error) {
 		if err := r.limit(ctx, halts); err != nil {
 			return err
 		}
-		r.operate(ctx)
+		if err := r.operate(ctx); err != nil {
+			return err
+		}
 	}
 	r.lease = l.lease
 	workers := 2
