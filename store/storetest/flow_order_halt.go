@@ -282,6 +282,21 @@ var resumeRules = []rule{
 			f.equal("claimed", f.claimAll(), []string{"b"})
 		}
 	}},
+	{"a sorted message that holds its key is one of its key when the order is removed", func(e *env) {
+		for _, flow := range []store.Flow{fair, {}} {
+			f := e.other()
+			f.limit(continuing)
+			f.comesBack(returns["nack now"])
+			f.sort()
+			f.equal("waiting", f.key("k").Waiting, int64(3))
+			f.limit(flow)
+			if flow == fair {
+				f.holder("k", "", false)
+				f.equal("waiting", f.key("k").Waiting, int64(3))
+			}
+			f.equal("claimed", len(f.claimAll()), 4)
+		}
+	}},
 	{"an order that is set again holds no key from before", func(e *env) {
 		e.halted()
 		e.send(message("m", withKey("m")), message("n", withKey("m"), delay(time.Millisecond)))
