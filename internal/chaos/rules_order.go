@@ -96,6 +96,9 @@ func (ck *checker) checkHeld(q *queueFlow, key string, g *flowGroup, result *Res
 	slices.SortStableFunc(started, func(a, b *keyStart) int {
 		return cmp.Or(cmp.Compare(a.delivery().fence, b.delivery().fence), cmp.Compare(a.lo, b.lo))
 	})
+	for _, s := range started {
+		ck.checkResumes(q, key, g, s, result)
+	}
 	for i, next := range started[min(1, len(started)):] {
 		s := started[i]
 		if s.lo > next.hi {
@@ -127,6 +130,23 @@ func (ck *checker) checkHeld(q *queueFlow, key string, g *flowGroup, result *Res
 	}
 }
 
+// checkResumes checks that no call to resume a key found it going while the message of a start certainly halted it.
+func (ck *checker) checkResumes(q *queueFlow, key string, g *flowGroup, s *keyStart, result *Result) {
+	for _, r := range q.resumes {
+		halted := r.key == key && r.known(outcomeNotFound) && !r.repeated() && g.order(s.lo, r.ret) == store.OrderHalt &&
+			ck.mayHaveDied(s, r.at) == certainly && !s.mayHaveGone(r.ret) &&
+			!slices.ContainsFunc(s.delivery().settles, func(x *settle) bool { return x.ret >= r.at }) &&
+			!slices.ContainsFunc(s.m.replays, func(c *call) bool { return c.at < r.ret && c.mayHaveRemoved(s.lo) }) &&
+			!slices.ContainsFunc(q.resumes, func(o *keyResume) bool {
+				return o.key == key && o.mayHaveResumed(s.lo, r.ret)
+			})
+		if halted {
+			ck.violateOrder(s, s, result, "resume", "%s: it was not halted at %d, although this message had died under "+
+				"lease %s", g.name, r.at, s.delivery().lease)
+		}
+	}
+}
+
 // violateOrder reports a violation of the order of two starts, unless a failover may have undone writes meanwhile.
 func (ck *checker) violateOrder(first, second *keyStart, result *Result, kind, format string, args ...any) {
 	lo, hi := min(first.m.firstAt(), second.m.firstAt()), max(first.delivery().ret, second.delivery().ret)
@@ -137,8 +157,11 @@ func (ck *checker) violateOrder(first, second *keyStart, result *Result, kind, f
 		}
 	}
 	history := func() string {
-		return first.m.id + ":\n" + first.m.history() + "\n" + second.m.id + ":\n" +
-			second.m.history()
+		text := first.m.history()
+		if first.m != second.m {
+			text = first.m.id + ":\n" + text + "\n" + second.m.id + ":\n" + second.m.history()
+		}
+		return text
 	}
 	result.violateWith(history, kind, second.m.id, format, args...)
 }
