@@ -18,6 +18,11 @@ type turnsPair struct {
 	rnd   *rand.Rand
 	sent  int
 	held  []store.Claimed
+
+	ordered bool
+	arrival int64           // the last place of a message that was sent
+	pending []turns.Message // that came back and are not sorted
+	dead    []turns.Message
 }
 
 func (p *turnsPair) now() int64 {
@@ -41,13 +46,37 @@ func (p *turnsPair) send(keys int) {
 	}
 	_, err := p.s.Send(p.Context(), p.queue, msgs)
 	p.ok(err)
+	if p.ordered {
+		for _, m := range msgs {
+			if m.Key != "" {
+				p.arrival = max(p.now(), p.arrival+1)
+				p.order.Sort(p.now(), turns.Message{Key: m.Key, Order: p.arrival, ID: m.ID})
+			}
+		}
+		msgs = slices.DeleteFunc(msgs, func(m store.Outgoing) bool { return m.Key != "" })
+	}
 	p.advance(time.Millisecond)
 	p.order.Wake(p.now(), 1000)
+	p.sortPending()
 	for _, m := range msgs {
 		p.order.Sort(p.now(), turns.Message{Key: m.Key, Order: (p.now()/1000 - 1) * 1000, ID: m.ID})
 	}
 	for p.sortReady().Unsorted {
 	}
+}
+
+// sortPending sorts messages that have come back and are due.
+func (p *turnsPair) sortPending() {
+	p.Helper()
+	now, left := p.now(), p.pending[:0]
+	for _, m := range p.pending {
+		if m.Order > now {
+			left = append(left, m)
+		} else {
+			p.order.Sort(now, m)
+		}
+	}
+	p.pending = left
 }
 
 // claim compares a claim of up to n messages.
@@ -60,6 +89,7 @@ func (p *turnsPair) claim(n int) {
 	}
 	now := p.now()
 	p.order.Wake(now, 1000)
+	p.sortPending()
 	for range n {
 		m, ok := p.order.Head(now)
 		if !ok {

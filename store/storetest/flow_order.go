@@ -170,7 +170,7 @@ var placeRules = []rule{
 		e.settle(then(c, e.to(message("x", withKey("k"))), e.to(message("w", withKey("k")))), store.StateNone)
 		e.equal("results", e.trySend(message("v", following, withKey("k"))), wasSent)
 		once := message("u", withKey("k"))
-		once.Once = &store.Once{Key: "once", Fingerprint: "1"}
+		once.Once = store.NewOnce([]byte("once"), []byte("1"))
 		e.equal("results", e.trySend(once)[0].Duplicate, false)
 		once.ID = "a"
 		e.equal("results", e.trySend(once)[0].Duplicate, true)

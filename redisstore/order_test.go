@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/turns"
+	"github.com/laterq/later/store"
+)
+
+// settle settles some of the held messages in several ways, in one call.
+func (p *turnsPair) settle(n int) {
+	p.Helper()
+	if n == 0 {
+		return
+	}
+	now := p.now()
+	settlements := make([]store.Settlement, n)
+	for i, m := range p.held[:n] {
+		s := store.Settlement{Receipt: m.Receipt, Action: store.Ack + store.Action(p.rnd.IntN(6)), Reason: "no"}
+		if s.Action == store.Nack || s.Action == store.Snooze {
+			s.Delay = time.Duration(p.rnd.IntN(3)*p.rnd.IntN(300)) * time.Millisecond
+		}
+		settlements[i] = s
+	}
+	results, err := p.s.Settle(p.Context(), p.queue, settlements)
+	p.ok(err)
+	for i, m := range p.held[:n] {
+		due := now / 1000
+		if delay := settlements[i].Delay.Milliseconds(); delay > 0 {
+			due = (now+999)/1000 + delay
+		}
+		if settlements[i].Action == store.Release {
+			due = m.Due.UnixMilli()
+		}
+		switch results[i].State {
+		case store.StateDead:
+			p.order.Halt(now, m.Key, m.ID)
+			p.dead = append(p.dead, turns.Message{Key: m.Key, ID: m.ID})
+		case store.StateScheduled, store.StateReady:
+			p.order.Keep(now, m.Key, m.ID)
+			p.pending = append(p.pending, turns.Message{Key: m.Key, Order: due * 1000, ID: m.ID})
+		}
+		p.order.Free(now, m.Key, 1)
+	}
+	p.held = p.held[n:]
+}
+
+// changeDead replays or removes a dead message, or resumes its key.
+func (p *turnsPair) changeDead() {
+	p.Helper()
+	if len(p.dead) == 0 {
+		return
+	}
+	i, now := p.rnd.IntN(len(p.dead)), p.now()
+	m := p.dead[i]
+	switch p.rnd.IntN(3) {
+	case 0:
+		one := store.Selection{State: store.StateDead, IDs: []string{m.ID}}
+		_, err := p.s.Replay(p.Context(), p.queue, one, store.Due{})
+		p.ok(err)
+		p.order.Revive(now, m.ID)
+		m.Order = now / 1000 * 1000
+		p.pending = append(p.pending, m)
+	case 1:
+		_, err := p.s.Cancel(p.Context(), p.queue, store.CancelRequest{IDs: []string{m.ID}})
+		p.ok(err)
+		p.order.Drop(now, m.ID)
+	case 2:
+		err := p.s.ResumeKey(p.Context(), p.queue, m.Key)
+		if resumed := p.order.Resume(now, m.Key); m.Key != "" && resumed != (err == nil) ||
+			err != nil && m.Key != "" && !errors.Is(err, store.ErrNotFound) {
+			p.Fatalf("resuming %q: %v, in Go %v", m.Key, err, resumed)
+		}
+		return
+	}
+	p.dead = slices.Delete(p.dead, i, i+1)
+}
+
+// cancelPending removes a message that has come back and is not due yet.
+func (p *turnsPair) cancelPending() {
+	p.Helper()
+	if len(p.pending) == 0 {
+		return
+	}
+	i := p.rnd.IntN(len(p.pending))
+	_, err := p.s.Cancel(p.Context(), p.queue, store.CancelRequest{IDs: []string{p.pending[i].ID}})
+	p.ok(err)
+	p.order.Drop(p.now(), p.pending[i].ID)
+	p.pending = slices.Delete(p.pending, i, i+1)
+}
+
+func TestOrderedKeysAreTheSameInRedisAndGo(t *testing.T) {
+	for seed := range uint64(12) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		limits := store.KeyFlow{Weight: 1 << rnd.IntN(3), Order: store.OrderContinue}
+		if rnd.IntN(2) == 0 {
+			limits.Order = store.OrderHalt
+		}
+		if rnd.IntN(2) == 0 {
+			limits.Rate = store.Rate{N: 1 + rnd.IntN(7), Per: time.Second, Burst: 1 + rnd.IntN(9)}
+		}
+		limits = limits.Normal()
+		q := newLimitedQueue(t, fmt.Sprint("order ", seed), store.Flow{Fair: true, Key: limits})
+		p := &turnsPair{limitedQueue: q, order: turns.New(limits), rnd: rnd, ordered: true}
+		keys := 2 + rnd.IntN(6)
+		for range 80 {
+			switch rnd.IntN(7) {
+			case 0:
+				p.send(keys)
+			case 1, 2:
+				p.advance(time.Duration(rnd.IntN(400)) * time.Millisecond)
+			case 3, 4:
+				rnd.Shuffle(len(p.held), func(i, j int) { p.held[i], p.held[j] = p.held[j], p.held[i] })
+				p.settle(rnd.IntN(len(p.held) + 1))
+			case 5:
+				p.changeDead()
+			case 6:
+				p.cancelPending()
+			}
+			p.claim(1 + rnd.IntN(12))
+			if got, want := p.flow().Keys, p.order.Counts(p.now()); got != want {
+				t.Fatalf("seed %d: counts of keys: got %+v, want %+v", seed, got, want)
+			}
+		}
+		if found := p.issues(false); len(found) > 0 {
+			t.Errorf("seed %d: %q", seed, found)
+		}
+	}
+}
