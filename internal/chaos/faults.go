@@ -329,9 +329,11 @@ var faults = []*fault{
 		quick: 4 * time.Second, inject: disruptLimitedCluster, finish: resumeLimits,
 	},
 	{
-		name: "flow-failover", title: "the same; the primary is killed, and Sentinel promotes a replica",
-		right: "the order of keys as above, except that which the loss of writes acknowledged in the second before " +
-			"the death explains",
+		name: "flow-failover",
+		title: "the same; the primary is killed, Sentinel promotes a replica, and the old primary restarts, half of " +
+			"the times before it is told that it is a replica",
+		right: "the order of keys as above, except where the loss of writes explains it: those acknowledged in the " +
+			"second before the death, and by the old primary until the Sentinels demoted it",
 		setting: setting{form: sentinel, args: safeReplicas}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 3 * time.Second, inject: disruptLimitedPrimary, finish: resumeLimits,
 	},

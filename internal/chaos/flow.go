@@ -235,12 +235,13 @@ func disruptLimitedCluster(ctx context.Context, r *run) error {
 }
 
 // disruptLimitedPrimary changes the limits of a queue and, when they have certainly reached the replicas, kills the
-// primary.
+// primary. Every second time it restarts at once, and accepts writes that are lost.
 func disruptLimitedPrimary(ctx context.Context, r *run) error {
 	return errors.Join(r.changeLimits(ctx, func(ctx context.Context, r *run) error {
 		sleep(ctx, time.Second)
 		return nil
-	}), sleepFor(ctx, maxReplicationLag+200*time.Millisecond), failover(ctx, r))
+	}), sleepFor(ctx, maxReplicationLag+200*time.Millisecond),
+		r.inTurn(failover, failoverInHaste)(ctx, r))
 }
 
 func sleepFor(ctx context.Context, d time.Duration) error {

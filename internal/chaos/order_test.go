@@ -131,7 +131,9 @@ func TestCheckerFindsKeysThatAreNotHeld(t *testing.T) {
 			halts + began + buried + j.resume(3.5, "k", "not_found") + b(4), broken + " resume", dead,
 		},
 		"not resumed in time": {
-			halts + began + j.resume(2.5, "k", "not_found") + buried + j.resume(3.5, "k", "ok") +
+			j.ordered(store.OrderContinue) + j.resume(-500, "k", "not_found") + j.set(-400, -399, store.Flow{
+				Key: store.KeyFlow{Order: store.OrderHalt},
+			}) + began + j.resume(2.5, "k", "not_found") + buried + j.resume(3.5, "k", "ok") +
 				j.resume(4.5, "k", "not_found") + b(5), "", dead,
 		},
 		"not halted by a nack":    {halts + began + nacked + j.resume(3.5, "k", "not_found") + again(4) + b(5), "", nil},

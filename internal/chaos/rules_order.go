@@ -133,7 +133,7 @@ func (ck *checker) checkHeld(q *queueFlow, key string, g *flowGroup, result *Res
 // checkResumes checks that no call to resume a key found it going while the message of a start certainly halted it.
 func (ck *checker) checkResumes(q *queueFlow, key string, g *flowGroup, s *keyStart, result *Result) {
 	for _, r := range q.resumes {
-		halted := r.key == key && r.known(outcomeNotFound) && !r.repeated() && g.order(s.lo, r.ret) == store.OrderHalt &&
+		halted := r.key == key && r.at > s.hi && r.known(outcomeNotFound) && !r.repeated() && g.order(s.lo, r.ret) == store.OrderHalt &&
 			ck.mayHaveDied(s, r.at) == certainly && !s.mayHaveGone(r.ret) &&
 			!slices.ContainsFunc(s.delivery().settles, func(x *settle) bool { return x.ret >= r.at }) &&
 			!slices.ContainsFunc(s.m.replays, func(c *call) bool { return c.at < r.ret && c.mayHaveRemoved(s.lo) }) &&
@@ -147,7 +147,7 @@ func (ck *checker) checkResumes(q *queueFlow, key string, g *flowGroup, s *keySt
 	}
 }
 
-// violateOrder reports a violation of the order of two starts, unless a failover may have undone writes meanwhile.
+// violateOrder reports a violation of the order of two starts, unless a failover may have undone writes of them.
 func (ck *checker) violateOrder(first, second *keyStart, result *Result, kind, format string, args ...any) {
 	lo, hi := min(first.m.firstAt(), second.m.firstAt()), max(first.delivery().ret, second.delivery().ret)
 	for _, w := range ck.windows {
@@ -242,7 +242,7 @@ func (ck *checker) unseenClaims(queue string, lo, hi int64) (n int) {
 	return n
 }
 
-// checkFences checks that only claims in a queue with an order have a fence, and that those of a key grow.
+// checkFences checks that only claims in a queue with an order have a fence, and that the fences of a key grow.
 func (ck *checker) checkFences(key string, g *flowGroup, result *Result) {
 	for _, s := range g.started {
 		fence := s.delivery().fence
@@ -292,7 +292,7 @@ func (g *flowGroup) unordered(lo, hi int64) bool {
 	})
 }
 
-// OrderFacts says what runs verified about the order of keys.
+// OrderFacts counts the facts about the order of keys that runs verified.
 type OrderFacts struct {
 	Started  int // of another message than the one before, while an order was in force
 	Returned int // of the same message again
