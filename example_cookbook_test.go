@@ -141,83 +141,51 @@ func Example_cookbookOneAtATime() {
 	// Output:
 }
 
-// table is a stand-in for a table of a database.
-type table struct {
-	mu   sync.Mutex
-	rows map[string][]string
+// ledger is a stand-in for a table of accounts.
+type ledger struct {
+	mu       sync.Mutex
+	bookings map[string][]string
+	fence    map[string]int64
 }
 
-func (t *table) Insert(_ context.Context, customer, change string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.rows[customer] = append(t.rows[customer], change)
+// Book adds a booking to an account, as UPDATE accounts SET …, fence = $1 WHERE id = $2 AND fence < $1 does.
+func (l *ledger) Book(_ context.Context, account string, fence int64, booking string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fence[account] >= fence {
+		return errors.New("a later delivery has booked already")
+	}
+	l.fence[account] = fence
+	l.bookings[account] = append(l.bookings[account], booking)
 	return nil
 }
 
-// Oldest returns the oldest row of a customer, or "".
-func (t *table) Oldest(_ context.Context, customer string) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.rows[customer]) == 0 {
-		return "", nil
-	}
-	return t.rows[customer][0], nil
-}
-
-func (t *table) Delete(_ context.Context, customer, change string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.rows[customer] = t.rows[customer][1:]
-	return nil
-}
-
-// changed stores a change of a customer, and wakes the worker that applies the customer's changes.
-func changed(ctx context.Context, q *later.Queue, changes *table, customer, change string) error {
-	if err := changes.Insert(ctx, customer, change); err != nil {
-		return err
-	}
-	_, err := q.Send(ctx, []byte(customer), later.WithID(customer), later.OnDuplicate(later.Follow()))
-	return err
-}
-
-// applyInOrder applies all changes of a customer, the oldest first. A failure keeps the later ones waiting.
-func applyInOrder(changes *table, apply func(ctx context.Context, customer, change string) error) later.HandlerFunc {
+// book returns the handler of bookings. The message's key is the account, and its fence grows with each delivery.
+func book(accounts *ledger) later.HandlerFunc {
 	return func(ctx context.Context, m *later.Message) error {
-		customer := string(m.Payload)
-		for ctx.Err() == nil {
-			change, err := changes.Oldest(ctx, customer)
-			if err != nil || change == "" {
-				return err
-			}
-			if err := apply(ctx, customer, change); err != nil {
-				return err
-			}
-			if err := changes.Delete(ctx, customer, change); err != nil {
-				return err
-			}
-		}
-		return context.Cause(ctx)
+		return accounts.Book(ctx, m.Key, m.Fence, string(m.Payload))
 	}
 }
 
 func Example_cookbookInOrder() {
 	client, run := cookbook("")
-	ctx, changes := context.Background(), &table{rows: map[string][]string{}}
-	for _, change := range []string{"created", "paid", "shipped"} {
-		if err := changed(ctx, client.Queue("changes"), changes, "ann", change); err != nil {
+	ctx := context.Background()
+
+	bookings := client.Queue("bookings")
+	err := bookings.SetFlow(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderHalt}})
+
+	for _, booking := range []string{"open", "deposit 100", "withdraw 30"} {
+		_, err := bookings.Send(ctx, []byte(booking), later.Key("account-7"))
+		if err != nil {
 			log.Fatal(err)
 		}
 	}
+	accounts := &ledger{bookings: map[string][]string{}, fence: map[string]int64{}}
 	worker := later.NewWorker(client, later.WorkerConfig{})
-	worker.Handle("changes", applyInOrder(changes, func(_ context.Context, customer, change string) error {
-		fmt.Println(customer, change)
-		return nil
-	}))
-	run(worker, 1)
-	// Output:
-	// ann created
-	// ann paid
-	// ann shipped
+	worker.Handle("bookings", book(accounts))
+	run(worker, 3)
+	fmt.Println(err, accounts.bookings)
+	// Output: <nil> map[account-7:[open deposit 100 withdraw 30]]
 }
 
 func Example_cookbookUnique() {
