@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"testing"
@@ -27,11 +28,24 @@ var fullFlow = store.Flow{Concurrency: 7, Rate: store.Rate{N: 1000, Per: time.Se
 // fairFlow is one whose keys take turns.
 var fairFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Rate: fullFlow.Rate}}
 
+// orderedFlow is one whose keys have an order. Then each message has a key of its own.
+var orderedFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Order: store.OrderHalt}}
+
+// send sends messages, with keys if the queue has an order.
+func (x *populatedQueue) send(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
+	for i := range msgs {
+		if x.ordered {
+			msgs[i].Key = msgs[i].ID
+		}
+	}
+	return x.s.Send(ctx, x.queue, msgs)
+}
+
 // populateQueue is newPopulatedQueue for a queue with a flow.
 func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow store.Flow) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
-	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue}
+	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue, ordered: flow.Key.Order != store.OrderNone}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -39,7 +53,7 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 		}
 	}
 	send := func(m store.Outgoing) {
-		_, err := x.s.Send(ctx, queue, []store.Outgoing{m})
+		_, err := x.send(ctx, []store.Outgoing{m})
 		must(err)
 	}
 	claim := func(lease time.Duration) store.Claim {
@@ -109,7 +123,9 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 	}
 	if flow.Fair {
 		q := &limitedQueue{t, x.s, rdb, queue}
-		q.sort("", "ready", "expired")
+		if !x.ordered { // otherwise the sends have sorted them
+			q.sort("", "ready", "expired")
+		}
 		must(rdb.ZAdd(ctx, q.key("rests"), redis.Z{Score: 3e15, Member: "rests"}).Err())
 		must(rdb.ZAdd(ctx, q.key("old_rests"), redis.Z{Score: 3e15, Member: "old"}).Err())
 		must(rdb.ZAdd(ctx, q.key("forget"), redis.Z{Score: 1, Member: "forget"}).Err())
@@ -145,6 +161,7 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { noScriptFailsHalfway(t, store.Flow{}) })
 	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
 	t.Run("fair", func(t *testing.T) { noScriptFailsHalfway(t, fairFlow) })
+	t.Run("ordered", func(t *testing.T) { noScriptFailsHalfway(t, orderedFlow) })
 }
 
 func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
@@ -153,6 +170,9 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	names := allKeyNames
 	if flow.Fair {
 		names = append([]string{"due", "dead", "records", "messages"}, flowKeyNames[:]...)
+	}
+	if flow.Key.Order != store.OrderNone {
+		names = []string{"due", "lanes", "key_states", "turns", "rests", "holders", "halted"}
 	}
 	for i, c := range calls {
 		for _, name := range names {

@@ -70,6 +70,8 @@ type populatedQueue struct {
 	lease string
 	held  []store.Receipt
 	infos []store.Info // of a message in each state
+
+	ordered bool // keys have an order, and each message has a key
 }
 
 // settleIf settles all held messages under a condition that is met unless a test removes the properties.
@@ -88,60 +90,60 @@ var calls = []struct {
 	do   func(ctx context.Context, x *populatedQueue) error
 }{
 	{"send", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Group: "g"}},
+		_, err := x.send(ctx, []store.Outgoing{{Message: store.Message{ID: "new", Group: "g"}},
 			{Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
 	{"send one", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "lone"}}})
+		_, err := x.send(ctx, []store.Outgoing{{Message: store.Message{ID: "lone"}}})
 		return err
 	}},
 	{"send one gone", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "gone"}}})
+		_, err := x.send(ctx, []store.Outgoing{{Message: store.Message{ID: "gone"}}})
 		return err
 	}},
 	{"send packed", func(ctx context.Context, x *populatedQueue) error {
 		in := store.Due{Delay: time.Hour}
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "far"}, Due: in},
+		_, err := x.send(ctx, []store.Outgoing{{Message: store.Message{ID: "far"}, Due: in},
 			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"},
 				Due: store.Due{Delay: 2 * time.Hour}}})
 		return err
 	}},
 	{"send existing", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
+		_, err := x.send(ctx, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
 		return err
 	}},
 	{"collapse", func(ctx context.Context, x *populatedQueue) error {
 		ids := []string{"new", "gone", "ready", "scheduled", "late", "dead", "held1"}
-		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, ids...))
+		_, err := x.send(ctx, collapsing(store.Due{}, ids...))
 		return err
 	}},
 	{"collapse packed", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{Delay: 2 * time.Hour}, "new", "gone", "ready",
+		_, err := x.send(ctx, collapsing(store.Due{Delay: 2 * time.Hour}, "new", "gone", "ready",
 			"scheduled"))
 		return err
 	}},
 	{"collapse nothing", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, "dead", "done", "held1"))
+		_, err := x.send(ctx, collapsing(store.Due{}, "dead", "done", "held1"))
 		return err
 	}},
 	{"collapse with keys", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue,
+		_, err := x.send(ctx,
 			onceEach(collapsing(store.Due{}, "new", "gone", "ready", "dead", "once", "other")))
 		return err
 	}},
 	{"send with keys", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, onceEach([]store.Outgoing{{Message: store.Message{ID: "new"}},
+		_, err := x.send(ctx, onceEach([]store.Outgoing{{Message: store.Message{ID: "new"}},
 			{Message: store.Message{ID: "ready"}}, {Message: store.Message{ID: "once"}}}))
 		return err
 	}},
 	{"repeated send with a key", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, onceEach([]store.Outgoing{{Message: store.Message{ID: "once"}}}))
+		_, err := x.send(ctx, onceEach([]store.Outgoing{{Message: store.Message{ID: "once"}}}))
 		return err
 	}},
 	{"follow", func(ctx context.Context, x *populatedQueue) error {
 		ids := []string{"new", "gone", "ready", "late", "dead", "held1", "held2", "followed"}
-		_, err := x.s.Send(ctx, x.queue, following(store.Due{}, ids...))
+		_, err := x.send(ctx, following(store.Due{}, ids...))
 		return err
 	}},
 	{"restore packed", func(ctx context.Context, x *populatedQueue) error {
@@ -220,7 +222,7 @@ var calls = []struct {
 		return err
 	}},
 	{"conditional send", func(ctx context.Context, x *populatedQueue) error {
-		results, err := x.s.Send(ctx, x.queue, []store.Outgoing{
+		results, err := x.send(ctx, []store.Outgoing{
 			{Message: store.Message{ID: "new"}, If: &store.Condition{Property: "kept", Value: "1"}}})
 		if err == nil && results[0].Err != nil && !errors.Is(results[0].Err, store.ErrConflict) {
 			err = results[0].Err
