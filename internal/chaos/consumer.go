@@ -75,7 +75,7 @@ func (c consumer) record(m *later.Message) action {
 	if whole {
 		is = 1
 	}
-	c.journal.one(handled, now(), m.ID, m.Attempt, key, is)
+	c.journal.one(handled, now(), m.ID, m.Attempt, key, is, m.Fence)
 	if kind == poison {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}

@@ -237,15 +237,15 @@ func disruptLimitedCluster(ctx context.Context, r *run) error {
 // disruptLimitedPrimary changes the limits of a queue and, when they have certainly reached the replicas, kills the
 // primary. Every second time it restarts at once, and accepts writes that are lost.
 func disruptLimitedPrimary(ctx context.Context, r *run) error {
-	return errors.Join(r.changeLimits(ctx, func(ctx context.Context, r *run) error {
-		sleep(ctx, time.Second)
-		return nil
-	}), sleepFor(ctx, maxReplicationLag+200*time.Millisecond),
-		r.inTurn(failover, failoverInHaste)(ctx, r))
+	if err := r.changeLimits(ctx, waitASecond); err != nil {
+		return err
+	}
+	sleep(ctx, maxReplicationLag+200*time.Millisecond)
+	return r.inTurn(failover, failoverInHaste)(ctx, r)
 }
 
-func sleepFor(ctx context.Context, d time.Duration) error {
-	sleep(ctx, d)
+func waitASecond(ctx context.Context, _ *run) error {
+	sleep(ctx, time.Second)
 	return ctx.Err()
 }
 
@@ -254,11 +254,12 @@ var limitedClockSteps = []time.Duration{3 * time.Second, 0, -2 * time.Second, -5
 	-clockStep, 0}
 
 // disruptLimitedClock changes the limits of a queue while the server's clock is stepped, and a consumer is killed or
-// frozen in turn.
+// frozen in turn. Connections stay good: a step makes the server forget calls, which it then cannot know when they are
+// repeated.
 func disruptLimitedClock(ctx context.Context, r *run) error {
 	return r.changeLimits(ctx, func(ctx context.Context, r *run) error {
 		err := r.step(ctx, limitedClockSteps[(uint64(r.injected)+r.cfg.Seed)%uint64(len(limitedClockSteps))])
-		return errors.Join(err, r.inTurn(killConsumer, halfOpenAll, stopConsumer, halfOpenAll)(ctx, r))
+		return errors.Join(err, r.inTurn(killConsumer, waitASecond, stopConsumer, waitASecond)(ctx, r))
 	})
 }
 

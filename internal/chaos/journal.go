@@ -28,7 +28,7 @@ const (
 	found           = 'd' // id attempts: it was found dead
 	claimed         = 'c' // id call now(engine's, µs) deadline(ms) lease queue due(ms) attempt bytes own-key fence
 	claimFailed     = 'q' // - call queue outcome: it may have taken effect
-	handled         = 'h' // id attempt key whole(1 or 0)
+	handled         = 'h' // id attempt key whole(1 or 0) fence
 	beginSettle     = 'x' // id lease action delay(µs)
 	endSettle       = 'X' // id lease outcome
 	extended        = 'e' // - call lease deadline(ms) or outcome

@@ -4,51 +4,41 @@ package chaos
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/store"
 )
 
 // operator looks after the dead messages of queues with an order.
 type operator struct {
 	sync.WaitGroup
-	end  context.CancelFunc
-	keys store.Store
+	end context.CancelFunc
 }
 
 // operate has an operator look after the dead messages of the queues with an order until endOperating.
-func (r *run) operate(ctx context.Context) error {
-	keys, err := openStore(ctx, r.servers.url, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	r.operator.keys = keys
+func (r *run) operate(ctx context.Context) {
 	ctx, r.operator.end = context.WithCancel(ctx)
 	for i, name := range r.queues[len(r.queues)-orderedQueues:] {
 		r.operator.Go(func() {
 			random := rand.New(rand.NewPCG(r.cfg.Seed, uint64(i)))
 			for sleep(ctx, 100*time.Millisecond+time.Duration(random.Int64N(int64(300*time.Millisecond)))) {
-				r.lookAfterDead(ctx, keys, name, random)
+				r.lookAfterDead(ctx, name, random)
 			}
 		})
 	}
-	return nil
 }
 
 func (r *run) endOperating() {
 	if r.operator.end != nil {
 		r.operator.end()
 		r.operator.Wait()
-		r.operator.keys.Close()
 	}
 }
 
 // lookAfterDead replays, purges or leaves each dead message of a queue, or resumes its key.
-func (r *run) lookAfterDead(ctx context.Context, keys store.Store, queue string, random *rand.Rand) {
+func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand) {
 	q := r.client.Queue(queue)
 	page, err := q.List(ctx, later.ListOptions{State: later.StateDead, Limit: 100})
 	if err != nil {
@@ -71,7 +61,7 @@ func (r *run) lookAfterDead(ctx context.Context, keys store.Store, queue string,
 			})
 		case n < 6 && info.Key != "":
 			call := now()
-			err := keys.ResumeKey(ctx, queue, info.Key)
+			err := q.ResumeKey(ctx, info.Key)
 			r.journal.one(keyResumed, now(), "-", queue, call, info.Key, outcomeOf(err))
 		}
 	}

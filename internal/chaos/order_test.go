@@ -232,6 +232,9 @@ func TestCheckerFindsBrokenFences(t *testing.T) {
 	const broken = "fence"
 	for name, c := range map[string]struct{ journal, want string }{
 		"they grow":            {goesOn + a(7) + b(8), ""},
+		"those of handlers":    {goesOn + a(7) + b(8) + "h 10002100 a 1 a 1 7\n", ""},
+		"none of a handler":    {goesOn + a(7) + b(8) + "h 10002100 a 1 a 1 0\n", broken},
+		"others of handlers":   {goesOn + a(7) + b(8) + "h 10002100 a 1 a 1 8\n", broken},
 		"they stay":            {goesOn + a(7) + b(7), broken},
 		"they shrink":          {goesOn + a(7) + b(6), broken},
 		"none":                 {goesOn + a(7) + b(0), broken},

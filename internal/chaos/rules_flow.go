@@ -149,6 +149,7 @@ func (q *queueFlow) key(key string) *flowGroup {
 
 // addStarts adds the deliveries of a message to the history of its queue, and checks their keys.
 func (ck *checker) addStarts(m *message, violate violator) {
+	ck.checkHandled(m, violate)
 	for i, d := range m.deliveries {
 		q := ck.flows[d.queue]
 		if q == nil {

@@ -284,6 +284,18 @@ func (ck *checker) checkFences(key string, g *flowGroup, result *Result) {
 	}
 }
 
+// checkHandled checks that handlers get the fence of their claim.
+func (ck *checker) checkHandled(m *message, violate violator) {
+	for _, h := range m.runs {
+		claimed := func(d *delivery) bool { return d.actor == h.actor && d.attempt == h.attempt }
+		if slices.ContainsFunc(m.deliveries, claimed) && !slices.ContainsFunc(m.deliveries, func(d *delivery) bool {
+			return claimed(d) && d.fence == h.fence
+		}) {
+			violate("fence", "a handler had attempt %d with fence %d, which its claim does not have", h.attempt, h.fence)
+		}
+	}
+}
+
 // unordered reports whether certainly no order was in force between two times.
 func (g *flowGroup) unordered(lo, hi int64) bool {
 	first, last := g.inForce(lo, hi)

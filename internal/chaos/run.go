@@ -181,9 +181,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		if err := r.limit(ctx, halts); err != nil {
 			return err
 		}
-		if err := r.operate(ctx); err != nil {
-			return err
-		}
+		r.operate(ctx)
 	}
 	r.lease = l.lease
 	workers := 2

@@ -104,6 +104,7 @@ type handlerRun struct {
 	attempt int64
 	key     string
 	whole   bool
+	fence   int64
 }
 
 // forward is an event that reported that the message left a queue for its destination.
@@ -365,7 +366,7 @@ func (m *message) add(actor string, x record) {
 			}
 		}
 	case handled:
-		m.runs = append(m.runs, handlerRun{actor, x.at, x.number(0), x.field(1), x.number(2) == 1})
+		m.runs = append(m.runs, handlerRun{actor, x.at, x.number(0), x.field(1), x.number(2) == 1, x.number(3)})
 	case forwarded:
 		m.forwards = append(m.forwards, forward{actor, x.at, x.field(0)})
 	case grouped:
