@@ -146,6 +146,9 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 		},
 		Due: m.drawDue(r),
 	}
+	if m.model.ordered() && rapid.Bool().Draw(r, "in the order of sends") {
+		out.Key, out.Due = "k", store.Due{}
+	}
 	switch rapid.IntRange(0, 3).Draw(r, "expiry") {
 	case 2:
 		out.ExpireAfter = time.Millisecond + drawDelay(r, "expire after")
