@@ -37,7 +37,7 @@ func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
 		return nil
 	}
 	return t.each(q, x, entry{at: first}, last, func(e entry, value []byte) (bool, error) {
-		return c.add(chosen{entry: e, record: x.kind == kindDead || len(value) > 0, kind: x.kind}), nil
+		return c.add(chosen{entry: e, record: x.kind == kindDead || dueRecord(e, value).stored, kind: x.kind}), nil
 	})
 }
 
@@ -95,6 +95,9 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 		r := record{due: t.dueAt(due), delivered: true, failures: failures[i]} // its expiry no longer counts
 		t.keep(q, x.id, &r)
 		t.addDue(q, x.id, &r)
+		if q.lanes != nil {
+			q.lanes.order.Revive(t.micros, x.id)
+		}
 	}
 	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil
 }
@@ -116,6 +119,7 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 			return store.Bulk{}, err
 		}
 	}
+	b := store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}
 	for _, x := range c.all {
 		r := record{stored: x.record}
 		switch x.kind {
@@ -130,7 +134,9 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 				t.unhold(q, m)
 			}
 		}
-		t.erase(q, x.id, &r, x.group)
+		if key := t.erase(q, x.id, &r, x.group); key != "" {
+			b.Resumed = append(b.Resumed, key)
+		}
 	}
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
 		for _, l := range q.leases {
@@ -139,7 +145,7 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 			}
 		}
 	}
-	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil
+	return b, nil
 }
 
 func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64) error {
@@ -210,6 +216,9 @@ func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) 
 	for _, x := range []*index{&q.due, &q.dead, &q.groups} {
 		x.n = 0
 		x.startAt(entry{at: never}, true)
+	}
+	if q.isOrdered() {
+		b.Resumed = q.lanes.haltedKeys()
 	}
 	t.resetLanes(q)
 	t.touch(q)

@@ -187,6 +187,7 @@ var countedIssues = map[string]string{
 	"names":      "names without a queue of their own",
 	"keys":       "keys that belong to nothing",
 	"limits":     "limits of keys that cannot be read, or that are of a queue without turns",
+	"holds":      "keys that are held by a message that does not exist, is leased, or is not as dead as the key says",
 	"leases":     "leases that cannot be read or do not match their messages",
 	"unreadable": "messages that cannot be read, or whose record cannot be",
 	"remembered": "remembered ids that would never be forgotten",

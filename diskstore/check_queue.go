@@ -69,7 +69,7 @@ type scan struct {
 	leased     int                // messages that count against its concurrency, by the leases
 	keys       map[string]int     // messages that count for each key, by the leases
 	keyFlows   int                // overrides of keys
-	keyRates   int                // states of the rates of keys
+	keyStates  int                // states of keys
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
@@ -124,7 +124,11 @@ func (c *scan) visit(key, value []byte) error {
 		}
 		c.have[kind].add(c.seed, append(slices.Clone(rest), value...), false)
 	case kindDue, kindDead, kindForget, kindGroup:
-		c.have[kind].add(c.seed, rest, len(value) > 0)
+		stored, _, ok := parseDueValue(value)
+		if !ok || kind != kindDue && len(value) > 0 {
+			c.add("keys", fmt.Sprintf("%x", key))
+		}
+		c.have[kind].add(c.seed, rest, stored)
 		if kind == kindDue && len(rest) >= timeLength {
 			c.countDue(readTime(rest))
 		}
@@ -136,15 +140,8 @@ func (c *scan) visit(key, value []byte) error {
 		c.records--
 	case kindRemembered:
 		return c.rememberedID(rest, value)
-	case kindKeyFlow, kindKeyRate:
-		if c.damage == nil && !c.stored.flow.Fair || !isSound(kind, rest, value) {
-			c.add("limits", string(rest))
-		}
-		if kind == kindKeyFlow {
-			c.keyFlows++
-		} else {
-			c.keyRates++
-		}
+	case kindKeyFlow, kindKeyState:
+		return c.keyState(kind, string(rest), value)
 	default:
 		if !isSound(kind, rest, value) && !(kind == kindOriginal && c.followed[string(rest)]) {
 			c.add("keys", fmt.Sprintf("%x", key))
@@ -163,14 +160,41 @@ func isSound(kind byte, rest, value []byte) bool {
 	case kindKeyFlow:
 		_, err := parseOverride(string(rest), value)
 		return err == nil
-	case kindKeyRate:
-		_, err := parseRateState(string(rest), value)
+	case kindKeyState:
+		_, err := parseKeyState(string(rest), value)
 		return err == nil
 	case kindActivity:
 		_, err := activity.Parse(string(value))
 		return len(rest) == 0 && err == nil
 	}
 	return false
+}
+
+// keyState checks an override or the state of a key.
+func (c *scan) keyState(kind byte, key string, value []byte) error {
+	if c.damage == nil && !c.stored.flow.Fair || !isSound(kind, []byte(key), value) {
+		c.add("limits", key)
+	}
+	if kind == kindKeyFlow {
+		c.keyFlows++
+		return nil
+	}
+	c.keyStates++
+	s, err := parseKeyState(key, value)
+	if err != nil || s.id == "" {
+		return nil
+	}
+	ok, err := c.canHold(c.number, key, s.hold)
+	_, leased := c.followed[s.id]
+	halts := c.stored.flow.Key.Order == store.OrderHalt
+	inMemory := c.lanes == nil || c.lanes.holds[key] == s.hold
+	if !ok || leased || s.dead && !halts || c.stored.flow.Key.Order == store.OrderNone || !inMemory {
+		c.add("holds", key)
+	}
+	if c.lanes != nil {
+		delete(c.lanes.holds, key)
+	}
+	return err
 }
 
 // countDue counts a due entry in its slots. Entries come in order, and at the end a time before all.
@@ -323,7 +347,8 @@ func (c *scan) compare() {
 	}
 	if c.lanes != nil {
 		counter("overrides of keys", int64(c.lanes.keyFlows), int64(c.keyFlows))
-		counter("rates of keys", int64(c.lanes.keyRates), int64(c.keyRates))
+		counter("states of keys", int64(c.lanes.keyStates), int64(c.keyStates))
+		counter("holds that are not stored", int64(len(c.lanes.holds)), 0)
 		counter("sorted and to be sorted", c.lanes.messages, c.stored.due)
 		for _, key := range slices.Sorted(maps.Keys(c.keys)) {
 			counter(fmt.Sprintf("leased of key %q", key), int64(c.lanes.leased[key]), int64(c.keys[key]))

@@ -30,7 +30,8 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		c.Now = time.UnixMicro(t.micros) // when its messages start
 	}
 	var err error
-	if c.Dropped, err = t.dropDead(q); err != nil && len(c.Died) > 0 {
+	var more bool
+	if c.Dropped, more, err = t.dropDead(q); err != nil && len(c.Died) > 0 {
 		c.More = true // the next claim returns the error; this one returns the dead
 		return c, nil
 	}
@@ -38,7 +39,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		return store.Claim{}, err
 	}
 	limit, bounded := t.mayStart(q, req), false
-	if !q.paused && q.due.first.at <= t.now {
+	if !q.paused && q.mayHaveReady(t.now, t.micros) {
 		var deliverable int
 		if q.lanes != nil {
 			deliverable, bounded, err = t.readTurns(q, limit)
@@ -54,13 +55,14 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 			return store.Claim{}, err
 		}
 		t.take(q, &c, deliverable, req)
+		t.fence(q, c.Messages)
 	}
 	t.start(q, len(c.Messages))
 	next, err := t.next(q)
 	if err == nil && q.lanes != nil && !q.paused {
 		c.Unsorted, err = t.isUnsorted(q)
 	}
-	c.More = next <= t.micros || bounded || len(c.Dropped) == store.MaxBatch
+	c.More = next <= t.micros || bounded || more
 	q.wake = q.wake || c.More
 	c.More = c.More || c.Unsorted
 	return c, err
@@ -161,7 +163,7 @@ func (t *tx) readWindow(q *queue, from entry, limit int) (next entry, err error)
 			next = e
 			return false, nil
 		}
-		t.ready = append(t.ready, found{entry: e, record: record{stored: len(value) > 0, due: e.at}})
+		t.ready = append(t.ready, found{entry: e, record: dueRecord(e, value)})
 		return true, nil
 	})
 	return next, err
@@ -221,8 +223,9 @@ func (r *messageReader) readOne(f *found) error {
 	if bad != nil {
 		m.due = f.at
 	}
-	if f.record.stored {
+	if k := f.record.rank; f.record.stored {
 		f.record, err = t.record(r.q.number, f.id, m.due)
+		f.record.rank = k
 		if isFormatError(err) {
 			f.record, bad = record{due: f.at}, err
 		} else if err != nil {
@@ -294,38 +297,44 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 	}
 }
 
-// dropDead removes a bounded number of dead messages that exceed the retention and returns their ids.
-func (t *tx) dropDead(q *queue) (dropped []string, err error) {
+// dropDead removes a bounded number of dead messages that exceed the retention and returns their ids. It reports
+// whether it may have left some. Those that halt keys stay, and do not count.
+func (t *tx) dropDead(q *queue) (dropped []string, more bool, err error) {
 	reached, excess := int64(-1), int64(0) // died at this time or earlier; number beyond the maximum
 	if q.retention.MaxAge > 0 {
 		reached = t.now - store.Millis(q.retention.MaxAge)
 	}
 	if q.retention.MaxCount > 0 {
-		excess = q.dead.n - q.retention.MaxCount
+		excess = q.dead.n - q.halted(t.micros) - q.retention.MaxCount
 	}
-	if q.dead.n == 0 || q.dead.first.at > reached && excess <= 0 {
-		return nil, nil
+	first := q.firstDead()
+	if q.dead.n == 0 || first.at > reached && excess <= 0 {
+		return nil, false, nil
 	}
 	if err := t.flush(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var all []entry
-	rest := entry{at: never}
-	err = t.each(q, &q.dead, q.dead.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		if len(all) == store.MaxBatch || e.at > reached && int64(len(all)) >= excess {
+	rest, passed := entry{at: never}, 0
+	err = t.each(q, &q.dead, first, lastTime, func(e entry, _ []byte) (bool, error) {
+		switch more = len(all) == store.MaxBatch || passed == maxPassed; {
+		case more || e.at > reached && int64(len(all)) >= excess:
 			rest = e
 			return false, nil
+		case q.halts(e.id):
+			passed++
+		default:
+			all = append(all, e)
 		}
-		all = append(all, e)
 		return true, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	groups := make([]int64, len(all)) // everything is read before the first change
 	for i, e := range all {
 		if groups[i], err = t.groupOf(q, e.id); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	for i, e := range all {
@@ -334,8 +343,13 @@ func (t *tx) dropDead(q *queue) (dropped []string, err error) {
 		dropped = append(dropped, e.id)
 	}
 	q.dropped += int64(len(dropped))
-	q.dead.startAt(rest, true)
-	return dropped, nil
+	if q.lanes != nil {
+		q.lanes.halts = rest
+	}
+	if passed == 0 && first == q.dead.first {
+		q.dead.startAt(rest, true)
+	}
+	return dropped, more, nil
 }
 
 // reap ends leases after their deadline, until it has handled a bounded number of messages. It returns the ids that
@@ -351,21 +365,25 @@ func (t *tx) reap(q *queue) (died []string) {
 			}
 			t.unhold(q, m)
 			r := &m.record
-			if m.follows || strings.HasPrefix(l.id, store.UncountedLease) {
+			if m.follows {
 				t.addDue(q, m.id, r)
+				continue
+			}
+			if strings.HasPrefix(l.id, store.UncountedLease) {
+				t.comeBack(q, l, m)
 				continue
 			}
 			r.delivered = true
 			r.attempts++
-			r.due = l.deadline
+			r.setDue(l.deadline)
 			r.lastError = store.LeaseExpiredText
 			r.addFailure(store.LeaseExpired(store.Time(l.deadline), r.attempts))
 			if attemptsLeft(r.attempts, m.maxAttempts) {
 				t.keep(q, m.id, r)
-				t.addDue(q, m.id, r)
+				t.comeBack(q, l, m)
 				continue
 			}
-			t.die(q, m.id, r, store.DeadLeaseExpired)
+			t.dieOf(q, l, m, store.DeadLeaseExpired)
 			died = append(died, m.id)
 		}
 		t.endLease(q, l)

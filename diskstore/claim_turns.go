@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/laterq/later/internal/envelope"
-	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -30,9 +29,16 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 	if err != nil {
 		return 0, false, err
 	}
-	unsorted := t.sortReady(q, reader) // sorted messages start nevertheless
-	deliverable, bounded, err = t.takeTurns(q, reader, limit)
-	t.keepRates(q)
+	unsorted := t.sortReady(q, reader)
+	left := false
+	if q.isOrdered() && unsorted == nil {
+		left, unsorted = t.isUnsorted(q)
+	}
+	if !q.isOrdered() || !left && unsorted == nil { // else sorted messages start nevertheless
+		deliverable, bounded, err = t.takeTurns(q, reader, limit)
+	}
+	bounded = bounded || left
+	t.keepStates(q)
 	if err = t.end(reader.it, cmp.Or(err, unsorted)); err != nil && len(t.ready) > 0 {
 		return deliverable, true, nil // the next claim returns the error; this one returns what has had its turn
 	}
@@ -49,9 +55,9 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 		if !ok {
 			return deliverable, false, nil
 		}
-		at := m.Order / 1000
-		f := found{entry: entry{at, m.ID}}
-		f.record = record{stored: q.lanes.sorted[m.ID].stored, due: at}
+		s := q.lanes.sorted[m.ID]
+		f := found{entry: entry{m.Order / 1000, m.ID}}
+		f.record = record{stored: s.stored, due: f.at, rank: rank{micros: s.micros}}
 		if err := reader.readOne(&f); err != nil {
 			return deliverable, false, err
 		}
@@ -59,6 +65,7 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 			dying++
 			dyingSize += f.length
 			order.Remove(t.micros, m)
+			order.Drop(t.micros, m.ID)
 		} else {
 			if size += f.length; deliverable == limit || size > store.MaxBatchBytes && deliverable > 0 {
 				return deliverable, false, nil
@@ -66,7 +73,8 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 			deliverable++
 			order.Start(t.micros, m, true)
 		}
-		delete(q.lanes.sorted, m.ID)
+		s.started = true
+		q.lanes.sorted[m.ID] = s
 		t.ready = append(t.ready, f)
 	}
 	return deliverable, true, nil
@@ -76,20 +84,30 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 // number, and reads a bounded number of bytes for that.
 func (t *tx) sortReady(q *queue, reader *messageReader) error {
 	l := q.lanes
+	if err := t.findArrivals(q); err != nil {
+		return err
+	}
 	var all []lateEntry
 	l.late.Scan(func(e lateEntry) bool {
 		all = append(all, e)
 		return len(all) < maxSorted
 	})
 	late, next, scanned := len(all), entry{at: never}, false
+	exact := true
 	if late < maxSorted && l.ahead.first.at <= t.now {
 		scanned = true
+		passed := 0
 		err := t.each(q, &l.ahead, l.ahead.first, lastTime, func(e entry, value []byte) (bool, error) {
-			if e.at > t.now || len(all) == maxSorted {
-				next = e
+			isAhead := l.isAhead(e)
+			switch {
+			case isAhead && (e.at > t.now || len(all) == maxSorted), passed == maxPassed:
+				next, exact = e, isAhead
 				return false, nil
+			case isAhead:
+				all = append(all, lateEntryOf(e, value))
+			default:
+				passed++
 			}
-			all = append(all, lateEntry{e, len(value) > 0})
 			return true, nil
 		})
 		if err != nil {
@@ -102,18 +120,17 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 	}
 	for i, key := range keys {
 		e := all[i]
-		key = l.order.Sort(t.micros, turns.Message{Key: key, Order: e.at * 1000, ID: e.id})
-		l.sorted[e.id] = sorted{key, e.stored}
+		l.sort(t.micros, key, e)
 		if i < late {
 			l.late.Delete(e)
 		}
 	}
 	if first := max(late, len(keys)); first < len(all) {
-		next = all[first].entry
+		next, exact = all[first].entry, true
 	}
 	if scanned {
 		l.ahead.n -= int64(max(0, len(keys)-late))
-		l.ahead.startAt(next, true)
+		l.ahead.startAt(next, exact)
 	}
 	if len(keys) > late {
 		l.frontier = all[len(keys)-1].behind()

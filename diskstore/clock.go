@@ -47,7 +47,11 @@ func (t *tx) readClock() {
 			if len(q.leases) > 0 || q.isLimited() {
 				t.rewind(q, last-now)
 				t.start(q, 0) // brings the time of the next start nearer
-				t.resetLanes(q)
+				if q.isOrdered() {
+					q.lanes.rewind(q, t.now)
+				} else {
+					t.resetLanes(q)
+				}
 				t.notify(q.name)
 			}
 		}

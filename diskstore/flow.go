@@ -24,23 +24,32 @@ type flow struct {
 	// keyed marks the leases that count for keys, as id does. It is 0 unless the queue is Fair, and another number each
 	// time that it becomes so.
 	keyed uint64
+	// arrival is the order of the latest message that arrived in a queue with an order, and fence the latest Fence; see
+	// order.go. They outlive the limits.
+	arrival, fence int64
 }
 
-// The lengths of a stored flow, and of the fields of keys behind it in a Fair queue.
+// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of those that outlive both.
 const (
-	flowLength  = 7 * 8
-	keyedLength = 6 * 8
+	flowLength    = 7 * 8
+	keyedLength   = 7 * 8
+	orderedLength = 2 * 8
 )
 
+// orders are stored as their index here.
+var orders = []store.Order{store.OrderNone, store.OrderContinue, store.OrderHalt}
+
 func appendFlow(b []byte, f *flow) []byte {
-	if f.id == 0 {
-		return b
+	if f.id != 0 {
+		b = appendNumbers(b, int64(f.Concurrency), int64(f.Rate.N), f.Rate.Per.Microseconds(), int64(f.Rate.Burst),
+			int64(f.id), f.state.Micros, f.state.Part)
 	}
-	b = appendNumbers(b, int64(f.Concurrency), int64(f.Rate.N), f.Rate.Per.Microseconds(), int64(f.Rate.Burst),
-		int64(f.id), f.state.Micros, f.state.Part)
 	if f.keyed != 0 {
 		b = appendNumbers(b, int64(f.Key.Concurrency), int64(f.Key.Rate.N), f.Key.Rate.Per.Microseconds(),
-			int64(f.Key.Rate.Burst), int64(f.Key.Weight), int64(f.keyed))
+			int64(f.Key.Rate.Burst), int64(f.Key.Weight), int64(slices.Index(orders, f.Key.Order)), int64(f.keyed))
+	}
+	if f.arrival != 0 || f.fence != 0 {
+		b = appendNumbers(b, f.arrival, f.fence)
 	}
 	return b
 }
@@ -76,12 +85,24 @@ func isState(s gcra.State, n int) bool {
 	return s.Micros >= 0 && s.Micros <= micros(lastTime) && s.Part >= 0 && s.Part < int64(max(1, n))
 }
 
+// areTimes reports whether numbers can be times in microseconds, which are not all 0.
+func areTimes(n []int64) bool {
+	return slices.Min(n) >= 0 && slices.Max(n) > 0 && slices.Max(n) <= micros(lastTime)
+}
+
 // parseFlow reads the flow that appendFlow wrote.
 func parseFlow(b []byte) (f flow, err error) {
-	if len(b) == 0 {
-		return flow{}, nil
-	}
 	bad := corrupt("limits %x are not of this format", b)
+	if len(b)%flowLength == orderedLength {
+		n := numbers(b[len(b)-orderedLength:])
+		if f.arrival, f.fence = n[0], n[1]; !areTimes(n) {
+			return flow{}, bad
+		}
+		b = b[:len(b)-orderedLength]
+	}
+	if len(b) == 0 {
+		return f, nil
+	}
 	if len(b) != flowLength && len(b) != flowLength+keyedLength {
 		return flow{}, bad
 	}
@@ -92,11 +113,12 @@ func parseFlow(b []byte) (f flow, err error) {
 	f.Concurrency, f.Rate = int(n[0]), rateOf(n[1:])
 	f.id, f.state = uint64(n[4]), gcra.State{Micros: n[5], Part: n[6]}
 	if n = n[7:]; len(n) > 0 {
-		if !areLimits(n[:5]) || n[5] == 0 {
+		if !areLimits(n[:5]) || n[5] < 0 || n[5] >= int64(len(orders)) || n[6] == 0 {
 			return flow{}, bad
 		}
-		f.Fair, f.Key = true, store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4])}
-		f.keyed = uint64(n[5])
+		f.Fair, f.Key = true, store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4]),
+			Order: orders[n[5]]}
+		f.keyed = uint64(n[6])
 	}
 	known := f.Check() == nil && f.Flow == f.Normal() && f.Limited() && f.id != 0
 	if !known || !isState(f.state, f.Rate.N) {
@@ -121,13 +143,16 @@ func (q *queue) isFull() bool { return q.flow.Concurrency > 0 && q.flow.leased >
 // isCounted reports whether the messages of a lease count against Concurrency.
 func (q *queue) isCounted(l *lease) bool { return l.flow != 0 && l.flow == q.flow.id }
 
+// countsKeys reports whether the messages of a lease count for their keys.
+func (q *queue) countsKeys(l *lease) bool { return l.keyed != 0 && l.keyed == q.flow.keyed }
+
 // countLeased adds n messages of a lease with a key to the number of messages that count, if it is a lease that counts.
 func (q *queue) countLeased(now int64, l *lease, key string, n int) {
 	if q.isCounted(l) {
 		q.flow.leased += n
 	}
 	switch {
-	case l.keyed == 0 || l.keyed != q.flow.keyed:
+	case !q.countsKeys(l):
 	case n > 0:
 		q.lanes.order.Hold(now, key, n)
 	default:
@@ -234,7 +259,7 @@ func (t *tx) setFlow(q *queue, to store.Flow) {
 	t.setLanes(q, to)
 	f.state = f.state.Changed(f.Rate, to.Rate, t.micros)
 	if f.Flow = to; !to.Limited() {
-		*f = flow{}
+		*f = flow{arrival: f.arrival, fence: f.fence}
 	}
 	for to.Limited() && f.id == 0 {
 		f.id = rand.Uint64()

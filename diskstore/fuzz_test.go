@@ -45,7 +45,10 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendMeta(nil, meta{flow: flow{Flow: fair, id: 1, keyed: 2}}))
 	concurrency, weight := 5, 6
 	f.Add(appendOverride(nil, &store.KeyOverride{Concurrency: &concurrency, Rate: &fair.Rate, Weight: &weight}))
-	f.Add(appendRateState(nil, rateState{gcra.State{Micros: 5, Part: 6}, 7}))
+	f.Add(appendKeyState(nil, keptState{State: gcra.State{Micros: 5, Part: 6}, n: 7}))
+	f.Add(appendKeyState(nil, keptState{hold: hold{"a", true}}))
+	f.Add(appendDueValue(nil, &record{rank: rank{5, true}}))
+	f.Add(appendMeta(nil, meta{flow: flow{arrival: 6, fence: 7}}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
@@ -83,8 +86,11 @@ func FuzzStored(f *testing.F) {
 		if o, err := parseOverride("key", b); !refused(err) {
 			same(appendOverride(nil, o))
 		}
-		if s, err := parseRateState("key", b); !refused(err) {
-			same(appendRateState(nil, s))
+		if s, err := parseKeyState("key", b); !refused(err) {
+			same(appendKeyState(nil, s))
+		}
+		if stored, k, ok := parseDueValue(b); ok {
+			same(appendDueValue(nil, &record{stored: stored, rank: k}))
 		}
 		if _, err := parseRequest("session", b); !refused(err) {
 			same(b)

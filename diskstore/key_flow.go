@@ -73,60 +73,90 @@ func parseOverride(key string, b []byte) (*store.KeyOverride, error) {
 	return o, nil
 }
 
-// The state of the rate of a key has a key of its own. The claim that starts a message writes it in its batch, so no
-// crash lets the key start more than its rate allows. A later claim removes it when it has no effect any more. Behind
+// The state of a key has a key of its own, with the state of its rate, and the message that holds it. The call that
+// starts a message, or ends its lease, writes the state in its batch: so no crash lets the key start more than its rate
+// allows, or another message than the one that holds it. A later call removes it when it has no effect any more. Behind
 // the time of the next start it has the N that Part is in parts of, so a change of the rate of all keys writes no
 // state: a lower rate shortens a rest in memory at once, and a stored one when the store is opened.
 
-type rateState struct {
+type keptState struct {
 	gcra.State
-	n int
+	n int // 0 without the state of a rate
+	hold
+}
+
+// hold is the message that holds a key while it is not leased; see turns.State.
+type hold struct {
+	id   string // or ""
+	dead bool
 }
 
 const rateStateLength = 3 * 8
 
-func appendRateState(b []byte, s rateState) []byte {
-	return appendNumbers(b, s.Micros, s.Part, int64(s.n))
+// appendKeyState writes the three numbers of the rate. If a message holds the key, a byte follows that says whether it
+// is dead, and the id.
+func appendKeyState(b []byte, s keptState) []byte {
+	b = appendNumbers(b, s.Micros, s.Part, int64(s.n))
+	if s.id != "" {
+		b = append(append(b, boolByte(s.dead)), s.id...)
+	}
+	return b
 }
 
-// parseRateState reads what appendRateState wrote.
-func parseRateState(key string, b []byte) (rateState, error) {
-	if len(b) == rateStateLength && store.CheckKey(key) == nil {
-		n := numbers(b)
-		s := rateState{gcra.State{Micros: n[0], Part: n[1]}, int(min(n[2], store.MaxRate+1))}
-		if s.n >= 1 && s.n <= store.MaxRate && isState(s.State, s.n) {
-			return s, nil
+// parseKeyState reads what appendKeyState wrote.
+func parseKeyState(key string, b []byte) (s keptState, err error) {
+	bad := corrupt("state %x of key %q is not of this format", b, key)
+	if len(b) < rateStateLength || store.CheckKey(key) != nil {
+		return s, bad
+	}
+	n, rest := numbers(b[:rateStateLength]), b[rateStateLength:]
+	s = keptState{State: gcra.State{Micros: n[0], Part: n[1]}, n: int(min(n[2], store.MaxRate+1))}
+	if len(rest) > 0 {
+		s.hold = hold{string(rest[1:]), rest[0] == 1}
+		if s.id == "" || rest[0] > 1 || len(s.id) > store.MaxID {
+			return keptState{}, bad
 		}
 	}
-	return rateState{}, corrupt("next start %x of key %q is not of this format", b, key)
+	isRate := s.n >= 1 && s.n <= store.MaxRate && isState(s.State, s.n)
+	if !isRate && (s.n != 0 || s.State != gcra.State{} || s.id == "") {
+		return keptState{}, bad
+	}
+	return s, nil
 }
 
-// keepRate stores the state of the rate of a key.
-func (t *tx) keepRate(q *queue, key string, s rateState) {
-	q.lanes.rates[key] = s
-	t.value = appendRateState(t.value[:0], s)
-	t.set(appendIDKey(t.key[:0], q.number, kindKeyRate, key), t.value)
+// keepState stores the state of a key, or removes it if it has no effect.
+func (t *tx) keepState(q *queue, key string, s keptState) {
+	switch was, stored := q.lanes.states[key]; {
+	case s == keptState{} && stored:
+		delete(q.lanes.states, key)
+		t.remove(appendIDKey(t.key[:0], q.number, kindKeyState, key))
+	case s != was:
+		q.lanes.states[key] = s
+		t.value = appendKeyState(t.value[:0], s)
+		t.set(appendIDKey(t.key[:0], q.number, kindKeyState, key), t.value)
+	}
 }
 
-func (l *lanes) restoreRate(now int64, key string, s rateState) {
-	l.rates[key] = s
-	l.order.Restore(now, key, turns.State{Starts: s.State, N: s.n})
+func (l *lanes) restoreState(now int64, key string, s keptState) {
+	l.states[key] = s
+	l.order.Restore(now, key, s.turnsState())
 }
 
-// keepRates stores changed states of rates, and removes states without an effect.
-func (t *tx) keepRates(q *queue) {
-	l := q.lanes
-	l.order.Changes(func(name string, s *turns.State) {
-		was, stored := l.rates[name]
-		switch {
-		case s != nil && s.N != 0 && s.Starts != (gcra.State{}):
-			if now := (rateState{s.Starts, s.N}); now != was {
-				t.keepRate(q, name, now)
-			}
-		case stored:
-			delete(l.rates, name)
-			t.remove(appendIDKey(t.key[:0], q.number, kindKeyRate, name))
+func (s keptState) turnsState() turns.State {
+	return turns.State{Starts: s.State, N: s.n, Holder: s.id, Dead: s.dead}
+}
+
+// keepStates stores changed states of keys.
+func (t *tx) keepStates(q *queue) {
+	q.lanes.order.Changes(func(key string, s *turns.State) {
+		var now keptState
+		if s != nil && s.N != 0 && s.Starts != (gcra.State{}) {
+			now.State, now.n = s.Starts, s.N
 		}
+		if s != nil {
+			now.hold = hold{s.Holder, s.Dead}
+		}
+		t.keepState(q, key, now)
 	})
 }
 
@@ -134,13 +164,14 @@ func (t *tx) keepRates(q *queue) {
 // is set or removed starts with a full burst.
 func (t *tx) dropRates(q *queue) {
 	l := q.lanes
-	t.removeRange(appendKey(nil, q.number, kindKeyRate), appendKey(nil, q.number, kindKeyRate+1))
-	all := l.rates
-	l.rates = map[string]rateState{}
+	t.removeRange(appendKey(nil, q.number, kindKeyState), appendKey(nil, q.number, kindKeyState+1))
+	all := l.states
+	l.states = map[string]keptState{}
 	for key, s := range all {
-		if o := l.order.Override(key); o != nil && o.Rate != nil && o.Rate.N != 0 {
-			t.keepRate(q, key, s)
+		if o := l.order.Override(key); o == nil || o.Rate == nil || o.Rate.N == 0 {
+			s = keptState{hold: s.hold}
 		}
+		t.keepState(q, key, s)
 	}
 }
 
@@ -158,6 +189,9 @@ func (s *Store) SetKeyFlow(ctx context.Context, name, key string, o store.KeyOve
 func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 	if q.lanes == nil {
 		return store.NotFair(q.name)
+	}
+	if q.isOrdered() && o.Concurrency != nil && *o.Concurrency != 1 {
+		return store.OneOfOrder(q.name, *o.Concurrency)
 	}
 	order := q.lanes.order
 	at := appendIDKey(t.key[:0], q.number, kindKeyFlow, key)
@@ -178,17 +212,24 @@ func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 		o = *kept
 	}
 	order.SetOverride(t.micros, key, o)
-	t.keepRates(q)
 	t.touch(q)
 	return nil
 }
 
 // ResumeKey implements store.Store.
-func (s *Store) ResumeKey(_ context.Context, name, key string) error {
+func (s *Store) ResumeKey(ctx context.Context, name, key string) error {
 	if err := store.CheckResume(name, key); err != nil {
 		return err
 	}
-	return store.ErrUnsupported
+	_, err := call(ctx, s, name, how{looks: true, change: changes}, func(t *tx, q *queue) (struct{}, error) {
+		if q.lanes == nil || !q.lanes.order.Resume(t.micros, key) {
+			return struct{}{}, store.ErrNotFound
+		}
+		q.lanes.halts = entry{}
+		t.touch(q)
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // Keys implements store.Store.
@@ -204,7 +245,7 @@ func (s *Store) Keys(ctx context.Context, name string, req store.KeysRequest) ([
 	})
 }
 
-// loadKeys reads the overrides and the states of the rates of a Fair queue with an iterator.
+// loadKeys reads the overrides and the states of the keys of a Fair queue with an iterator.
 func (s *Store) loadKeys(it *pebble.Iterator, q *queue, now int64) error {
 	boundTo(it, q.number, kindKeyFlow)
 	for valid := it.First(); valid; valid = it.Next() {
@@ -218,30 +259,14 @@ func (s *Store) loadKeys(it *pebble.Iterator, q *queue, now int64) error {
 	if err := it.Error(); err != nil {
 		return s.unreadable(err)
 	}
-	boundTo(it, q.number, kindKeyRate)
+	boundTo(it, q.number, kindKeyState)
 	for valid := it.First(); valid; valid = it.Next() {
 		key := string(it.Key()[prefixLength:])
-		state, err := parseRateState(key, it.Value())
+		state, err := parseKeyState(key, it.Value())
 		if err != nil {
 			return err
 		}
-		q.lanes.restoreRate(now, key, state)
+		q.lanes.restoreState(now, key, state)
 	}
 	return s.unreadable(it.Error())
-}
-
-// copyKeyState recovers an override or the state of a rate of a key, unless it cannot be read or does not apply.
-func (t *tx) copyKeyState(q *queue, kind byte, key string, value []byte) (ok bool) {
-	if q.lanes == nil || !isSound(kind, []byte(key), value) {
-		return false
-	}
-	t.set(appendIDKey(t.key[:0], q.number, kind, key), value)
-	if kind == kindKeyFlow {
-		o, _ := parseOverride(key, value)
-		q.lanes.order.SetOverride(t.micros, key, *o)
-	} else {
-		state, _ := parseRateState(key, value)
-		q.lanes.restoreRate(t.micros, key, state)
-	}
-	return true
 }

@@ -25,7 +25,7 @@ import (
 //	kindCount       level, slot → how many are due         see counts.go
 //	kindMessage     id          → due as sent, envelope    every live message, written once
 //	kindRecord      id          → record                   only of messages that changed since the send, see record
-//	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
+//	kindDue         due, id     → nothing, or flags, rank  scheduled and ready messages, see order.go
 //	kindDead        death, id   → nothing                  dead messages, which all have a record
 //	kindLease       lease id    → the held messages        see lease.go
 //	kindOriginal    id          → due, attempts, envelope  a held message with a successor, see lease.go
@@ -34,7 +34,7 @@ import (
 //	kindForget      until, id   → nothing                  the same by time
 //	kindProperty    name        → value                    properties, see properties.go
 //	kindKeyFlow     key         → limits                   overrides of keys, see key_flow.go
-//	kindKeyRate     key         → next start               states of the rates of keys, see key_flow.go
+//	kindKeyState    key         → next start, holder       states of keys, see key_flow.go
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
 // each queue's name with its number, kindRequest one for each session with its last request (share.go), and
@@ -56,7 +56,7 @@ const (
 	kindStamp      = 's'
 	kindRecord     = 't'
 	kindRequest    = 'u'
-	kindKeyRate    = 'v'
+	kindKeyState   = 'v'
 	kindDead       = 'x'
 )
 
@@ -155,6 +155,7 @@ func numberKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil,
 type record struct {
 	stored     bool // there is a kindRecord key
 	due        int64
+	rank       rank // not stored here
 	attempts   int
 	delivered  bool // it came back from a worker otherwise than by Release, or was replayed: it no longer expires
 	lastError  string
@@ -336,7 +337,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 11
+	formatVersion = 12
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

@@ -13,7 +13,8 @@ import (
 // as before.
 //
 // A claim sorts the messages from the frontier on, and moves the frontier behind them. An entry that is added before
-// the frontier later is kept in late, and the next claim sorts it.
+// the frontier later is kept in late, and the next claim sorts it. In a queue with an order, messages that arrive are
+// sorted as they are sent; see order.go.
 //
 // A sorted message takes about 130 bytes of memory, or 300 if no other message has its key: 130 MB for 1,000,000
 // messages of few keys.
@@ -21,66 +22,85 @@ type lanes struct {
 	order    *turns.Order
 	sorted   map[string]sorted // by id
 	frontier entry             // entries of the due index before it are sorted, or late
-	ahead    index             // the other entries
+	ahead    index             // the entries that are neither
 	late     *btree.BTreeG[lateEntry]
-	// rates is the states of the rates of keys as they are stored.
-	rates map[string]rateState
+	states   map[string]keptState // of keys, as they are stored
+
+	unseen int64 // the latest order of a message that arrived and may be ahead; 0 once a claim has looked for them
+	halts  entry // dead messages before it halt keys
 }
 
 // sorted is a message that is in the lane of its key.
 type sorted struct {
-	key    string // with memory that all messages of the key share
-	stored bool   // it has a record
+	key     string // with memory that all messages of the key share
+	micros  uint16 // see rank
+	stored  bool   // it has a record
+	started bool   // it has left its lane
 }
 
 type lateEntry struct {
 	entry
 	stored bool // it has a record
+	rank   rank
 }
 
 func (e lateEntry) less(f lateEntry) bool { return e.entry.less(f.entry) }
 
 func newLanes(q *queue) *lanes {
 	l := &lanes{order: turns.New(q.flow.Key), sorted: map[string]sorted{}, ahead: newIndex(kindDue),
-		late:  btree.NewBTreeGOptions(lateEntry.less, btree.Options{NoLocks: true}),
-		rates: map[string]rateState{}}
+		late:   btree.NewBTreeGOptions(lateEntry.less, btree.Options{NoLocks: true}),
+		states: map[string]keptState{}}
 	l.order.Track()
 	l.ahead.n = q.due.n
 	l.ahead.startAt(q.due.first, q.due.exact)
+	if q.isOrdered() {
+		l.unseen = q.flow.arrival
+	}
 	return l
 }
 
 // add notes an entry of the due index.
-func (l *lanes) add(e entry, stored bool) {
-	if e.less(l.frontier) {
-		l.late.Set(lateEntry{e, stored})
+func (l *lanes) add(e lateEntry) {
+	if e.entry.less(l.frontier) {
+		l.late.Set(e)
 	} else {
-		l.ahead.add(e)
+		l.ahead.add(e.entry)
 	}
+}
+
+// sort adds a message to the lane of its key.
+func (l *lanes) sort(now int64, key string, e lateEntry) {
+	key = l.order.Sort(now, turns.Message{Key: key, Order: e.order(), ID: e.id})
+	l.sorted[e.id] = sorted{key: key, micros: e.rank.micros, stored: e.stored}
+}
+
+// isAhead reports whether an entry of the due index is neither sorted nor late.
+func (l *lanes) isAhead(e entry) bool {
+	_, isSorted := l.sorted[e.id]
+	_, isLate := l.late.Get(lateEntry{entry: e})
+	return !isSorted && !isLate
 }
 
 // remove notes that an entry of the due index is removed.
 func (l *lanes) remove(now int64, e entry) {
-	if !e.less(l.frontier) {
+	if s, ok := l.sorted[e.id]; ok {
+		if delete(l.sorted, e.id); !s.started {
+			l.order.Remove(now, turns.Message{Key: s.key, Order: micros(e.at) + int64(s.micros), ID: e.id})
+		}
+	} else if _, ok := l.late.Delete(lateEntry{entry: e}); !ok {
 		l.ahead.remove(e)
-		return
-	}
-	if _, ok := l.late.Delete(lateEntry{entry: e}); ok {
-		return
-	}
-	if s, ok := l.sorted[e.id]; ok { // else it has started
-		delete(l.sorted, e.id)
-		l.order.Remove(now, s.message(e))
 	}
 }
 
-func (s sorted) message(e entry) turns.Message {
-	return turns.Message{Key: s.key, Order: e.at * 1000, ID: e.id}
+// mayHaveReady reports whether a claim may find a message that is ready.
+func (q *queue) mayHaveReady(now, micros int64) bool {
+	l := q.lanes
+	return q.due.first.at <= now || l != nil && (l.order.Sorted() > 0 || l.late.Len() > 0 || l.unseen > micros)
 }
 
 // next returns when a message is sorted or may start, in microseconds, by a first entry ahead or a bound of it.
 func (l *lanes) next(ahead entry, now int64) int64 {
-	if l.late.Len() > 0 {
+	if l.late.Len() > 0 || l.unseen > now {
 		return now
 	}
 	return min(micros(ahead.at), l.order.Next(now))
@@ -88,10 +108,10 @@ func (l *lanes) next(ahead entry, now int64) int64 {
 
 // isUnsorted reports whether ready messages are left that do not take part in the turns.
 func (t *tx) isUnsorted(q *queue) (bool, error) {
-	if q.lanes.late.Len() > 0 {
+	if q.lanes.late.Len() > 0 || q.lanes.unseen > t.micros {
 		return true, nil
 	}
-	e, err := t.first(q, &q.lanes.ahead)
+	e, err := t.firstAhead(q)
 	return e.at <= t.now, err
 }
 
@@ -102,26 +122,31 @@ func (t *tx) setLanes(q *queue, to store.Flow) {
 		q.lanes = newLanes(q)
 		q.lanes.order.SetLimits(t.micros, to.Key)
 	case to.Fair:
-		t.keepRates(q) // as long as the limits are the present ones
+		t.keepStates(q) // as long as the limits are the present ones
 		q.lanes.order.SetLimits(t.micros, to.Key)
+		q.lanes.halts = entry{}
 		if hadRate != (to.Key.Rate.N != 0) {
 			t.dropRates(q)
 		}
 	case q.lanes != nil:
 		q.lanes = nil
-		for _, kind := range []byte{kindKeyFlow, kindKeyRate} {
+		for _, kind := range []byte{kindKeyFlow, kindKeyState} {
 			t.removeRange(appendKey(nil, q.number, kind), appendKey(nil, q.number, kind+1))
 		}
 	}
+	if to.Key.Order != store.OrderNone && !q.isOrdered() {
+		q.lanes.unseen = q.flow.arrival
+	}
 }
 
-// resetLanes makes claims sort all messages of a Fair queue again, as after the store was opened.
+// resetLanes makes claims sort all messages of a Fair queue again, as after the store was opened. No message holds its
+// key.
 func (t *tx) resetLanes(q *queue) {
 	was := q.lanes
 	if was == nil {
 		return
 	}
-	t.keepRates(q)
+	t.keepStates(q)
 	q.lanes = newLanes(q)
 	for after := ""; ; {
 		page := was.order.Keys(t.micros, store.KeysRequest{Overridden: true, After: after, Limit: store.MaxKeysPage})
@@ -133,21 +158,23 @@ func (t *tx) resetLanes(q *queue) {
 			break
 		}
 	}
-	for key, s := range was.rates {
-		q.lanes.restoreRate(t.micros, key, s)
+	for key, s := range was.states {
+		q.lanes.restoreState(t.micros, key, keptState{State: s.State, n: s.n})
+		q.lanes.states[key] = s
 	}
 	q.flow.leased = 0
 	for _, l := range q.leases {
 		q.countLease(t.micros, l)
 	}
-	t.keepRates(q)
+	t.keepStates(q)
 }
 
 // lanesInMemory is the part of lanes that can be compared with the disk.
 type lanesInMemory struct {
-	messages           int64 // sorted and to be sorted
-	keyFlows, keyRates int
-	leased             map[string]int // messages that count for each key of a lease
+	messages            int64 // sorted and to be sorted
+	keyFlows, keyStates int
+	leased              map[string]int  // messages that count for each key of a lease
+	holds               map[string]hold // by key
 }
 
 // inMemory returns nil for a queue that is not Fair.
@@ -156,7 +183,7 @@ func (l *lanes) inMemory(q *queue, now int64) *lanesInMemory {
 		return nil
 	}
 	m := &lanesInMemory{messages: int64(len(l.sorted)) + int64(l.late.Len()) + l.ahead.n,
-		keyFlows: l.order.Overrides(), keyRates: len(l.rates), leased: map[string]int{}}
+		keyFlows: l.order.Overrides(), keyStates: len(l.states), leased: map[string]int{}, holds: l.holds()}
 	for _, lease := range q.leases {
 		lease.eachKey(func(key string) {
 			if _, ok := m.leased[key]; !ok {

@@ -115,7 +115,7 @@ func TestEveryStartOfAKeyIsChargedAfterACrash(t *testing.T) {
 		for _, key := range keys {
 			got, charged := keyState(t, s, key), int64(0)
 			execute(t, s, func(t *tx) {
-				if at := t.s.queues["q"].lanes.rates[key].Micros; at > 0 {
+				if at := t.s.queues["q"].lanes.states[key].Micros; at > 0 {
 					charged = (at - begin) / interval
 				}
 			})
@@ -208,7 +208,7 @@ func TestRatesOfIdleKeysAreForgotten(t *testing.T) {
 	}
 	rates := func() (n int) {
 		wantSound(t, s) // compares the number with the disk
-		execute(t, s, func(t *tx) { n = len(t.s.queues["q"].lanes.rates) })
+		execute(t, s, func(t *tx) { n = len(t.s.queues["q"].lanes.states) })
 		return n
 	}
 	for range 2 {
@@ -436,12 +436,12 @@ func TestCheckFindsWrongLimitsOfKeys(t *testing.T) {
 			execute(r.t, r.s, func(t *tx) { t.s.queues["q"].lanes.ahead.n++ })
 		}},
 		"override": {"overrides of keys is 1 instead of 0", "", "", func(r raw) { r.remove(r.id(kindKeyFlow, "b")) }},
-		"rate":     {"rates of keys is 1 instead of 0", "", "", func(r raw) { r.remove(r.id(kindKeyRate, "a")) }},
+		"rate":     {"states of keys is 1 instead of 0", "", "", func(r raw) { r.remove(r.id(kindKeyState, "a")) }},
 		"override that cannot be": {"limits of keys", "limits of keys", "limits", func(r raw) {
 			r.set(r.id(kindKeyFlow, "b"), []byte{overridesWeight})
 		}},
 		"rate that cannot be": {"limits of keys", "limits of keys", "limits", func(r raw) {
-			r.set(r.id(kindKeyRate, "a"), appendRateState(nil, rateState{gcra.State{Part: 5}, 3}))
+			r.set(r.id(kindKeyState, "a"), appendKeyState(nil, keptState{State: gcra.State{Part: 5}, n: 3}))
 		}},
 		"mark of leases": {"the limits are", "", "", func(r raw) { r.meta(func(m *meta) { m.flow.keyed++ }) }},
 		"limits of keys that cannot be": {"cannot be read", "cannot be read", "counters", func(r raw) {

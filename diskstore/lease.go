@@ -2,6 +2,8 @@ package diskstore
 
 import (
 	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
@@ -72,10 +74,11 @@ func (r *reader) original(queue uint32, id string) (due int64, attempts int, tex
 
 // The bits of the first byte of a stored member.
 const (
-	memberStored  = 1 // there is a record
-	memberGrouped = 2 // the number of its group follows the id
-	memberFollows = 4 // it has a successor
-	memberKeyed   = 8 // its key follows
+	memberStored  = 1  // there is a record
+	memberGrouped = 2  // the number of its group follows the id
+	memberFollows = 4  // it has a successor
+	memberKeyed   = 8  // its key follows
+	memberRanked  = 16 // its rank.micros follows
 )
 
 func appendLease(b []byte, l *lease) []byte {
@@ -113,6 +116,9 @@ func appendMember(b []byte, m *member) []byte {
 	if m.key != "" {
 		bits |= memberKeyed
 	}
+	if m.record.rank.micros != 0 {
+		bits |= memberRanked
+	}
 	b = append(b, bits)
 	b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
 	b = appendTime(b, m.record.due)
@@ -122,6 +128,9 @@ func appendMember(b []byte, m *member) []byte {
 	}
 	if m.key != "" {
 		b = append(append(b, byte(len(m.key))), m.key...)
+	}
+	if m.record.rank.micros != 0 {
+		b = binary.BigEndian.AppendUint16(b, m.record.rank.micros)
 	}
 	return b
 }
@@ -204,6 +213,12 @@ func parseMember(b []byte) (m *member, rest []byte) {
 		}
 		m.key, b = string(b[1:1+b[0]]), b[1+b[0]:]
 	}
+	if bits&memberRanked != 0 {
+		if len(b) < 2 {
+			return nil, nil
+		}
+		m.record.rank.micros, b = binary.BigEndian.Uint16(b), b[2:]
+	}
 	return m, b
 }
 
@@ -280,4 +295,56 @@ func (t *tx) endLease(q *queue, l *lease) {
 	delete(q.leases, l.id)
 	q.deadlines.Delete(entry{l.deadline, l.id})
 	t.touchLease(q, l)
+}
+
+// loadLeases reads a queue's leases, which the iterator is bound to.
+func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
+	r := &reader{s: s, src: s.db}
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
+		var l *lease
+		if l, err = parseLease(string(it.Key()[prefixLength:]), it.Value()); err != nil {
+			break
+		}
+		q.leases[l.id] = l
+		for _, m := range l.members {
+			if m == nil {
+				continue
+			}
+			if other := q.held[m.id]; other != nil {
+				err = corrupt("message %q is held by the leases %q and %q", m.id, other.lease.id, l.id)
+				break
+			}
+			q.held[m.id] = m
+			if m.record.stored {
+				k := m.record.rank
+				if m.record, err = r.record(q.number, m.id, m.record.due); err != nil {
+					break
+				}
+				m.record.rank = k
+			}
+		}
+	}
+	if err == nil {
+		err = s.unreadable(it.Error())
+	}
+	return err
+}
+
+// correctLeases leaves leases the time that they had left when the queue was last changed, a time in microseconds, if
+// the clock went back since then; see rewind. The deadlines are stored with the next change of the leases: until then
+// each load computes the same.
+func (s *Store) correctLeases(q *queue, changed int64) {
+	now := s.clock.Now().UnixMilli()
+	back := max(0, changed/1000-now)
+	if back <= maxStandstill {
+		back = 0
+		s.lastNow, s.lastMicros = max(s.lastNow, changed/1000), max(s.lastMicros, changed)
+	}
+	for _, l := range q.leases {
+		if deadline := min(l.deadline-back, max(now, s.lastNow)+maxLease); deadline != l.deadline {
+			l.deadline, l.rewrite = deadline, true
+			s.corrected = append(s.corrected, touchedLease{q, l})
+		}
+		q.deadlines.Set(entry{l.deadline, l.id})
+	}
 }

@@ -190,25 +190,37 @@ func (t *tx) keep(q *queue, id string, r *record) {
 	t.set(appendIDKey(t.key[:0], q.number, kindRecord, id), t.value)
 }
 
-var withRecord = []byte{1}
-
 // addDue puts a message among the scheduled and ready ones.
 func (t *tx) addDue(q *queue, id string, r *record) {
-	e := entry{r.due, id}
-	var value []byte
-	if r.stored {
-		value = withRecord
+	e := t.putDue(q, id, r)
+	if q.lanes != nil {
+		q.lanes.add(e)
 	}
-	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
+}
+
+// addSent is addDue for a message that is sent with a key, and sorts one that arrives.
+func (t *tx) addSent(q *queue, key, id string, r *record) {
+	e := t.putDue(q, id, r)
+	switch {
+	case q.isOrdered() && r.rank.arrived:
+		q.lanes.sort(t.micros, key, e)
+	case q.lanes != nil:
+		q.lanes.add(e)
+	}
+}
+
+// putDue adds an entry to the due index.
+func (t *tx) putDue(q *queue, id string, r *record) lateEntry {
+	e := entry{r.due, id}
+	t.value = appendDueValue(t.value[:0], r)
+	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), t.value)
 	q.due.add(e)
 	if e.at <= t.now && !q.isLimited() { // else see notify
 		q.wake = true
 	}
-	if q.lanes != nil {
-		q.lanes.add(e, r.stored)
-	}
 	q.counts[shortSlot(e.at)]++
 	t.touch(q)
+	return lateEntry{e, r.stored, r.rank}
 }
 
 func (t *tx) removeDue(q *queue, e entry) {
@@ -224,6 +236,9 @@ func (t *tx) removeDue(q *queue, e entry) {
 func (t *tx) addDead(q *queue, e entry) {
 	t.set(appendTimeKey(t.key[:0], q.number, kindDead, e), nil)
 	q.dead.add(e)
+	if q.lanes != nil && e.less(q.lanes.halts) {
+		q.lanes.halts = e
+	}
 	t.touch(q)
 }
 
@@ -240,8 +255,9 @@ func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
 	t.addDead(q, entry{t.now, id})
 }
 
-// erase removes a message that is in no index but that of its group. The group is 0 for none.
-func (t *tx) erase(q *queue, id string, r *record, group int64) {
+// erase removes a message that is in no index but that of its group. The group is 0 for none. It returns the key that
+// the message halted, or "".
+func (t *tx) erase(q *queue, id string, r *record, group int64) (resumed string) {
 	t.leaveGroup(q, id, group)
 	t.remove(appendIDKey(t.key[:0], q.number, kindMessage, id))
 	if r.stored {
@@ -249,6 +265,7 @@ func (t *tx) erase(q *queue, id string, r *record, group int64) {
 	}
 	q.unread[id] = false
 	t.touch(q)
+	return t.dropHold(q, id)
 }
 
 // each calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. The
@@ -307,7 +324,7 @@ func (t *tx) next(q *queue) (int64, error) {
 		}
 		ready = micros(e.at)
 	} else {
-		e, err := t.first(q, &q.lanes.ahead)
+		e, err := t.firstAhead(q)
 		if err != nil {
 			return 0, err
 		}
@@ -439,54 +456,4 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 // boundTo makes an iterator see the keys of a kind only.
 func boundTo(it *pebble.Iterator, number uint32, kind byte) {
 	it.SetBounds(appendKey(nil, number, kind), appendKey(nil, number, kind+1))
-}
-
-// loadLeases reads a queue's leases, which the iterator is bound to.
-func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
-	r := &reader{s: s, src: s.db}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		var l *lease
-		if l, err = parseLease(string(it.Key()[prefixLength:]), it.Value()); err != nil {
-			break
-		}
-		q.leases[l.id] = l
-		for _, m := range l.members {
-			if m == nil {
-				continue
-			}
-			if other := q.held[m.id]; other != nil {
-				err = corrupt("message %q is held by the leases %q and %q", m.id, other.lease.id, l.id)
-				break
-			}
-			q.held[m.id] = m
-			if m.record.stored {
-				if m.record, err = r.record(q.number, m.id, m.record.due); err != nil {
-					break
-				}
-			}
-		}
-	}
-	if err == nil {
-		err = s.unreadable(it.Error())
-	}
-	return err
-}
-
-// correctLeases leaves leases the time that they had left when the queue was last changed, a time in microseconds, if
-// the clock went back since then; see rewind. The deadlines are stored with the next change of the leases: until then
-// each load computes the same.
-func (s *Store) correctLeases(q *queue, changed int64) {
-	now := s.clock.Now().UnixMilli()
-	back := max(0, changed/1000-now)
-	if back <= maxStandstill {
-		back = 0
-		s.lastNow, s.lastMicros = max(s.lastNow, changed/1000), max(s.lastMicros, changed)
-	}
-	for _, l := range q.leases {
-		if deadline := min(l.deadline-back, max(now, s.lastNow)+maxLease); deadline != l.deadline {
-			l.deadline, l.rewrite = deadline, true
-			s.corrected = append(s.corrected, touchedLease{q, l})
-		}
-		q.deadlines.Set(entry{l.deadline, l.id})
-	}
 }

@@ -82,7 +82,8 @@ type recovery struct {
 	report func(store.CheckResult)
 	s      *Store // the new one
 	writes *writes
-	failed error // a file cannot be reached, and may be intact
+	failed error             // a file cannot be reached, and may be intact
+	leased map[string]string // keys of the messages of a queue that were leased with a key and counted
 }
 
 // copyFiles copies all that can be read of files. The writes are put in order in one database and done again in
@@ -246,6 +247,7 @@ func (r *recovery) copyQueues(from *reader) error {
 func recoveredName(number uint32) string { return fmt.Sprintf("recovered-%d", number) }
 
 func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
+	r.leased = map[string]string{}
 	var found issues
 	m, lost := meta{paused: true}, true // it may have been paused
 	_, err := from.view(appendKey(nil, number, kindMeta), func(value []byte) error {
@@ -307,12 +309,16 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 		if p.record.deadReason != "" {
 			t.addDead(q, entry{p.record.diedAt, id})
 		} else {
-			t.addDue(q, id, &p.record)
+			return r.copyDue(t, q, from, number, id, &p.record)
 		}
-	case kindKeyFlow, kindKeyRate:
-		if !t.copyKeyState(q, kind, id, value) {
-			found.add("limits", id)
+	case kindLease:
+		r.noteLease(q, id, value)
+	case kindKeyFlow, kindKeyState:
+		failed, err := t.copyKeyState(q, from, kind, key, value)
+		if failed != "" {
+			found.add(failed, id)
 		}
+		return err
 	case kindProperty, kindActivity:
 		if isSound(kind, []byte(id), value) {
 			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
@@ -324,6 +330,32 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 		}
 	}
 	return nil
+}
+
+// noteLease notes the messages of a lease that hold their keys when they are due again.
+func (r *recovery) noteLease(q *queue, id string, value []byte) {
+	l, err := parseLease(id, value)
+	if err != nil || !q.countsKeys(l) {
+		return
+	}
+	for _, m := range l.members {
+		if m != nil && m.key != "" && !m.follows {
+			r.leased[m.id] = m.key
+		}
+	}
+}
+
+// copyDue recovers the place of a message that is not dead.
+func (r *recovery) copyDue(t *tx, q *queue, from *reader, number uint32, id string, rec *record) (err error) {
+	_, err = from.view(appendTimeKey(from.key[:0], number, kindDue, entry{rec.due, id}), func(value []byte) error {
+		_, rec.rank, _ = parseDueValue(value)
+		return nil
+	})
+	t.addDue(q, id, rec)
+	if key, ok := r.leased[id]; ok && q.lanes != nil {
+		q.lanes.order.Keep(t.micros, key, id)
+	}
+	return err
 }
 
 // readTable reads all writes in a table, block by block.

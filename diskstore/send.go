@@ -18,13 +18,31 @@ func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error
 	return results, nil
 }
 
-// add adds a message that was accepted.
-func (t *tx) add(q *queue, m *store.Outgoing) {
-	r := record{due: t.dueAt(m.Due)}
-	t.value = appendMessage(t.value[:0], r.due, &m.Message)
+// add adds a message that was accepted, and returns when it is due.
+func (t *tx) add(q *queue, m *store.Outgoing) (due int64) {
+	r := t.sentRecord(q, m.Key, m.Due)
+	t.addAs(q, &m.Message, &r)
+	return r.due
+}
+
+// addAs adds a message that was accepted, or takes the place of another one, with its record.
+func (t *tx) addAs(q *queue, m *store.Message, r *record) {
+	t.value = appendMessage(t.value[:0], r.due, m)
 	t.addMessage(q, m.ID, t.value)
-	t.addDue(q, m.ID, &r)
+	if r.stored {
+		t.keep(q, m.ID, r)
+	}
+	t.addSent(q, m.Key, m.ID, r)
 	t.joinGroup(q, m.ID, groupNumber(m.Group))
+}
+
+// addThen adds a message that follows an acked one. If it is that message, forwarded, it keeps its rank.
+func (t *tx) addThen(q *queue, m *store.Outgoing, ackedID string, acked *record) {
+	r := t.sentRecord(q, m.Key, m.Due)
+	if q.isOrdered() && m.Key != "" && m.ID == ackedID && store.UnixMillis(m.Due.At) == acked.due {
+		r = record{due: acked.due, rank: rank{micros: acked.rank.micros}}
+	}
+	t.addAs(q, &m.Message, &r)
 }
 
 // accept finds out which of n messages are duplicates, before anything is written. It returns the queue, created if
@@ -211,8 +229,7 @@ func (t *tx) sendFirst(name string, out *store.Outgoing) (result store.SendResul
 	if out.OnDuplicate.Collapses() {
 		m.SentAt = store.Time(t.now)
 	}
-	t.add(q, &m)
-	return result, t.dueAt(out.Due), nil
+	return result, t.add(q, &m), nil
 }
 
 // replace puts a message in the place of a live one, if that is scheduled or ready, or behind it if that is leased.
@@ -254,23 +271,28 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.Send
 		t.follow(q, out, &m, p.held)
 		return store.SendResult{Follows: true, Replaced: !first}, p.held.record.due, nil
 	}
-	r, before := &p.record, p.record.due
-	switch {
-	case out.OnDuplicate.Mode == store.DuplicateDebounce:
+	r, before := &p.record, entry{p.record.due, out.ID}
+	if old.Key == m.Key {
+		if r.rank, err = t.rankOf(q, before); err != nil {
+			return result, 0, err
+		}
+	}
+	if !out.OnDuplicate.KeepDue || out.OnDuplicate.Mode == store.DuplicateDebounce {
+		sent := t.sentRecord(q, m.Key, out.Due)
+		r.due, r.rank = sent.due, sent.rank
+	}
+	if out.OnDuplicate.Mode == store.DuplicateDebounce {
 		limit := min(m.SentAt.UnixMilli(), t.now) + store.Millis(out.OnDuplicate.MaxWait)
-		r.due = min(t.dueAt(out.Due), limit)
-	case !out.OnDuplicate.KeepDue:
-		r.due = t.dueAt(out.Due)
+		if r.due > limit {
+			r.setDue(limit)
+		}
 	}
-	t.removeDue(q, entry{before, out.ID})
+	t.removeDue(q, before)
+	if old.Key != m.Key {
+		t.dropHold(q, out.ID)
+	}
 	t.leaveGroup(q, out.ID, groupIn(text))
-	t.value = appendMessage(t.value[:0], r.due, &m)
-	t.addMessage(q, out.ID, t.value)
-	if r.stored {
-		t.keep(q, out.ID, r)
-	}
-	t.addDue(q, out.ID, r)
-	t.joinGroup(q, out.ID, groupNumber(m.Group))
+	t.addAs(q, &m, r)
 	return store.SendResult{Replaced: true}, r.due, nil
 }
 

@@ -54,7 +54,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		}
 		return store.SettleResult{}
 	case store.Release:
-		t.addDue(q, m.id, r)
+		t.comeBack(q, l, m)
 		return store.SettleResult{State: waitingState(r, t.now)}
 	case store.Snooze:
 		if s.ResetAttempts {
@@ -69,18 +69,18 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	r.delivered = true
 	switch {
 	case unreadable:
-		t.die(q, m.id, r, store.DeadUnreadable)
+		t.dieOf(q, l, m, store.DeadUnreadable)
 		return store.SettleResult{State: store.StateDead}
 	case s.Action == store.Bury:
-		t.die(q, m.id, r, store.DeadBuried)
+		t.dieOf(q, l, m, store.DeadBuried)
 		return store.SettleResult{State: store.StateDead}
 	case s.Action == store.Nack && !attemptsLeft(r.attempts, m.maxAttempts):
-		t.die(q, m.id, r, store.DeadFailed)
+		t.dieOf(q, l, m, store.DeadFailed)
 		return store.SettleResult{State: store.StateDead}
 	}
-	r.due = t.after(s.Delay)
+	r.setDue(t.after(s.Delay))
 	t.keep(q, m.id, r)
-	t.addDue(q, m.id, r)
+	t.comeBack(q, l, m)
 	return store.SettleResult{State: waitingState(r, t.now)}
 }
 
@@ -94,6 +94,7 @@ func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, erro
 		return store.SettleResult{Err: store.ErrLeaseLost}, nil
 	}
 	var added []func()
+	acked := q.held[s.Receipt.ID].record
 	for name, then := range store.ByQueue(s.Then) {
 		if err := t.s.queue(name).damage; err != nil {
 			return store.SettleResult{Err: err}, nil
@@ -111,7 +112,7 @@ func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, erro
 		}
 		for i := range then {
 			if !results[i].Duplicate {
-				added = append(added, func() { t.add(to, &then[i].Message) })
+				added = append(added, func() { t.addThen(to, &then[i].Message, s.Receipt.ID, &acked) })
 			}
 		}
 	}
@@ -291,7 +292,7 @@ func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, erro
 			refused[i] = store.ErrDead
 		case !slices.Contains(ids[:i], id): // else it is there already
 			t.removeDue(q, entry{r.due, id})
-			r.due = t.dueAt(due)
+			r.setDue(t.dueAt(due))
 			t.keep(q, id, r)
 			t.addDue(q, id, r)
 		}

@@ -251,6 +251,7 @@ type requestMemory struct {
 type claimReply struct {
 	Claim store.Claim // without Messages
 	Lease string      // that holds them
+	Fence int64       // of those with a key
 }
 
 // executeOnce executes a step, unless it was executed before as the same request: then it returns the result of that.
@@ -297,6 +298,9 @@ func remember[T any](t *tx, r store.Request, result *T) {
 		kept := claimReply{Claim: *of}
 		if kept.Claim.Messages = nil; len(of.Messages) > 0 {
 			kept.Lease = of.Messages[0].Receipt.Lease
+			for _, m := range of.Messages {
+				kept.Fence = max(kept.Fence, m.Fence)
+			}
 		}
 		e.reply = codec.Append(nil, &kept)
 	case *[]store.ExtendResult:
@@ -407,6 +411,9 @@ func (t *tx) recallClaim(q *queue, reply []byte) (store.Claim, error) {
 			return store.Claim{}, err
 		}
 		if ok {
+			if claimed.Key != "" {
+				claimed.Fence = kept.Fence
+			}
 			c.Messages = append(c.Messages, claimed)
 		}
 	}

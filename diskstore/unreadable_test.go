@@ -57,7 +57,7 @@ func TestOneUnreadableMessageDoesNotStopItsQueue(t *testing.T) {
 		"a record that is none": {
 			damage: func(tx *tx, q *queue) {
 				tx.set(appendIDKey(nil, q.number, kindRecord, idKey), []byte(bytes))
-				tx.set(appendTimeKey(nil, q.number, kindDue, entry{tx.now, idKey}), withRecord)
+				tx.set(appendTimeKey(nil, q.number, kindDue, entry{tx.now, idKey}), []byte{dueStored})
 			},
 			state: store.StateReady, dies: true,
 		},

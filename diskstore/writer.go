@@ -229,6 +229,9 @@ func (t *tx) gather() error {
 	clear(t.leases)
 	t.leases = t.leases[:0]
 	for q := range t.touched {
+		if q.lanes != nil {
+			t.keepStates(q)
+		}
 		t.key = appendKey(t.key[:0], q.number, kindMeta)
 		t.value = appendMeta(t.value[:0], q.meta(t.micros))
 		if err := t.batch.Set(t.key, t.value, nil); err != nil {

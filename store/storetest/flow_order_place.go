@@ -57,7 +57,7 @@ var changedPlaceRules = []rule{
 		c := e.waitingInOrder()
 		e.equal("results", e.trySend(message("b", replacing, withKey("k"))), wasReplaced)
 		e.send(message("0", withKey("k")))
-		e.equal("results", e.trySend(message("c", debounced(0, time.Hour), withKey("k"))), wasReplaced)
+		e.equal("results", e.trySend(message("c", replacing, withKey("k"))), wasReplaced)
 		e.ack(c)
 		e.inOrder("k", "a", "b", "0", "c")
 	}},

@@ -1,0 +1,310 @@
+package diskstore
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/laterq/later/internal/turns"
+	"github.com/laterq/later/store"
+)
+
+// The messages of a key start in order of their due times in microseconds; see turns.Message. A message that is sent
+// with a key and without a delay to a queue with an order arrives: it is due right behind the one that arrived before
+// it, whatever the clock says, and is sorted at once. The index of due messages has the millisecond, and in its value
+// the rest, so that claims sort all messages as before after the store was opened.
+
+// rank is the place of a message among those that are due in the same millisecond.
+type rank struct {
+	micros  uint16 // 0 to 999
+	arrived bool   // it is sorted even if the clock is behind its due time
+}
+
+// The bits of the first byte of the value of a due entry. There is no value if no bit is set.
+const (
+	dueStored  = 1 // there is a record
+	dueRanked  = 2 // the two bytes of rank.micros follow
+	dueArrived = 4
+)
+
+// appendDueValue writes the value of a due entry.
+func appendDueValue(b []byte, r *record) []byte {
+	bits := boolByte(r.stored)*dueStored | boolByte(r.rank.arrived)*dueArrived
+	if r.rank.micros != 0 {
+		return binary.BigEndian.AppendUint16(append(b, bits|dueRanked), r.rank.micros)
+	}
+	if bits != 0 {
+		b = append(b, bits)
+	}
+	return b
+}
+
+// parseDueValue reads a value that appendDueValue wrote. The rank of any other value is zero.
+func parseDueValue(b []byte) (stored bool, k rank, ok bool) {
+	if len(b) == 0 {
+		return false, k, true
+	}
+	bits, rest := b[0], b[1:]
+	stored, k.arrived, ok = bits&dueStored != 0, bits&dueArrived != 0, bits > 0 && bits < 2*dueArrived
+	if bits&dueRanked != 0 && len(rest) == 2 {
+		k.micros = binary.BigEndian.Uint16(rest)
+		ok = ok && k.micros > 0 && k.micros < 1000
+	} else {
+		ok = ok && bits&dueRanked == 0 && len(rest) == 0
+	}
+	if !ok {
+		k = rank{}
+	}
+	return stored, k, ok
+}
+
+// dueRecord returns the record of a due entry, as far as its value tells it.
+func dueRecord(e entry, value []byte) record {
+	stored, k, _ := parseDueValue(value)
+	return record{stored: stored, due: e.at, rank: k}
+}
+
+// lateEntryOf returns a due entry with its value.
+func lateEntryOf(e entry, value []byte) lateEntry {
+	stored, k, _ := parseDueValue(value)
+	return lateEntry{e, stored, k}
+}
+
+// order returns turns.Message.Order of a message.
+func (e lateEntry) order() int64 { return micros(e.at) + int64(e.rank.micros) }
+
+// setDue sets a due time that is a whole millisecond.
+func (r *record) setDue(ms int64) { r.due, r.rank = ms, rank{} }
+
+// isOrdered reports whether the messages of each key start in order.
+func (q *queue) isOrdered() bool { return q.flow.Key.Order != store.OrderNone }
+
+// sentRecord returns the record of a message that is sent with a key.
+func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
+	if !q.isOrdered() || key == "" || !due.At.IsZero() || due.Delay > 0 {
+		return record{due: t.dueAt(due)}
+	}
+	f := &q.flow
+	f.arrival = max(t.micros, f.arrival+1)
+	return record{due: f.arrival / 1000, rank: rank{uint16(f.arrival % 1000), true}}
+}
+
+// rankOf returns the rank of a message that is scheduled or ready. The caller has flushed.
+func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
+	if !q.isOrdered() {
+		return k, nil
+	}
+	_, err = t.view(appendTimeKey(t.key[:0], q.number, kindDue, e), func(value []byte) error {
+		_, k, _ = parseDueValue(value)
+		return nil
+	})
+	return k, err
+}
+
+// maxPassed is how many entries that are sorted already a scan passes over.
+const maxPassed = 20 * store.MaxBatch
+
+// firstAhead returns the first entry ahead, or a bound of it, or an entry that never comes.
+func (t *tx) firstAhead(q *queue) (entry, error) {
+	l := q.lanes
+	x := &l.ahead
+	if x.exact {
+		return x.first, nil
+	}
+	if err := t.flush(); err != nil {
+		return entry{}, err
+	}
+	first, exact, passed := entry{at: never}, true, 0
+	err := t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		if exact = l.isAhead(e); !exact && passed < maxPassed {
+			passed++
+			exact = true
+			return true, nil
+		}
+		first = e
+		return false, nil
+	})
+	if err == nil {
+		x.startAt(first, exact)
+	}
+	return first, err
+}
+
+// findArrivals has a claim sort the messages that arrived and that are ahead of the clock, after it was set back and
+// the store was opened.
+func (t *tx) findArrivals(q *queue) error {
+	l := q.lanes
+	if l.unseen > t.micros {
+		var all []lateEntry
+		err := t.each(q, &l.ahead, entry{at: t.now + 1}, l.unseen/1000, func(e entry, value []byte) (bool, error) {
+			if e := lateEntryOf(e, value); e.rank.arrived && l.isAhead(e.entry) {
+				all = append(all, e)
+			}
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range all {
+			l.ahead.remove(e.entry)
+			l.late.Set(e)
+		}
+	}
+	l.unseen = 0
+	return nil
+}
+
+// rewind has claims sort messages by a clock that was set back. What is sorted stays so, because messages that arrive
+// later must not start before it.
+func (l *lanes) rewind(q *queue, now int64) {
+	var scheduled []lateEntry
+	l.late.Scan(func(e lateEntry) bool {
+		if e.at > now && !e.rank.arrived {
+			scheduled = append(scheduled, e)
+		}
+		return true
+	})
+	for _, e := range scheduled {
+		l.late.Delete(e)
+		l.ahead.add(e.entry)
+	}
+	l.frontier = entry{}
+	if l.ahead.n > 0 {
+		l.ahead.startAt(q.due.first, false)
+	}
+}
+
+// fence gives the messages of a claim with a key their Fence.
+func (t *tx) fence(q *queue, claimed []store.Claimed) {
+	if !q.isOrdered() || len(claimed) == 0 {
+		return
+	}
+	q.flow.fence = max(t.micros, q.flow.fence+1)
+	for i := range claimed {
+		if claimed[i].Key != "" {
+			claimed[i].Fence = q.flow.fence
+		}
+	}
+}
+
+// comeBack puts a message that has left a lease among the scheduled and ready ones. It holds its key if it counted.
+func (t *tx) comeBack(q *queue, l *lease, m *member) {
+	m.record.rank.arrived = false
+	t.addDue(q, m.id, &m.record)
+	if q.countsKeys(l) {
+		q.lanes.order.Keep(t.micros, m.key, m.id)
+	}
+}
+
+// dieOf moves a message that has left a lease to the dead ones. It may halt its key if it counted.
+func (t *tx) dieOf(q *queue, l *lease, m *member, reason store.DeadReason) {
+	t.die(q, m.id, &m.record, reason)
+	if q.countsKeys(l) {
+		q.lanes.order.Halt(t.micros, m.key, m.id)
+	}
+}
+
+// dropHold has a message hold its key no longer. It returns the key that it halted, or "".
+func (t *tx) dropHold(q *queue, id string) (resumed string) {
+	if q.lanes == nil {
+		return ""
+	}
+	key, halted := q.lanes.order.Drop(t.micros, id)
+	if !halted {
+		return ""
+	}
+	return key
+}
+
+// firstDead returns a place that no dead message is before, unless it halts its key.
+func (q *queue) firstDead() entry {
+	if q.lanes != nil && q.dead.first.less(q.lanes.halts) {
+		return q.lanes.halts
+	}
+	return q.dead.first
+}
+
+// halts reports whether a dead message halts its key.
+func (q *queue) halts(id string) bool {
+	if q.lanes == nil {
+		return false
+	}
+	_, halts := q.lanes.order.Holds(id)
+	return halts
+}
+
+// halted returns the number of halted keys.
+func (q *queue) halted(now int64) int64 {
+	if !q.isOrdered() {
+		return 0
+	}
+	return q.lanes.order.Counts(now).Halted
+}
+
+// haltedKeys returns the keys that are halted.
+func (l *lanes) haltedKeys() (keys []string) {
+	for key, h := range l.holds() {
+		if h.dead {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// holds returns the messages that hold keys, by key, where the memory has them as they are stored.
+func (l *lanes) holds() map[string]hold {
+	all := map[string]hold{}
+	for key, s := range l.states {
+		if s.id == "" {
+			continue
+		}
+		if held, halts := l.order.Holds(s.id); held == key && halts == s.dead {
+			all[key] = s.hold
+		}
+	}
+	return all
+}
+
+// canHold reports whether a message can hold a key: it exists, has the key, and is dead or not as h says.
+func (r *reader) canHold(number uint32, key string, h hold) (bool, error) {
+	value, ok, err := r.get(appendIDKey(r.key[:0], number, kindMessage, h.id))
+	if !ok || err != nil || keyIn(value) != key {
+		return false, err
+	}
+	p, err := r.parsePlace(number, h.id, value, 0)
+	return (p.record.deadReason != "") == h.dead, err
+}
+
+// copyKeyState recovers an override or the state of a key. It returns the check that the parts fail which do not apply
+// or cannot be read, or "".
+func (t *tx) copyKeyState(q *queue, from *reader, kind byte, key, value []byte) (failed string, err error) {
+	number, _, _ := splitKey(key)
+	name := string(key[prefixLength:])
+	if q.lanes == nil || !isSound(kind, []byte(name), value) {
+		return "limits", nil
+	}
+	if kind == kindKeyFlow {
+		t.set(appendIDKey(t.key[:0], q.number, kind, name), value)
+		o, _ := parseOverride(name, value)
+		q.lanes.order.SetOverride(t.micros, name, *o)
+		return "", nil
+	}
+	s, _ := parseKeyState(name, value)
+	if s.id != "" {
+		ok, err := from.canHold(number, name, s.hold)
+		if err != nil {
+			return "", err
+		}
+		if !ok || !q.isOrdered() {
+			s.hold, failed = hold{}, "holds"
+		}
+	}
+	t.keepStates(q)
+	if s.id == "" {
+		s.id = q.lanes.order.Key(t.micros, name).Holder // which was leased
+	}
+	t.keepState(q, name, s)
+	q.lanes.order.Restore(t.micros, name, s.turnsState())
+	q.lanes.order.Changes(func(string, *turns.State) {}) // so that it stays as it was stored, whatever the clock says
+	return failed, nil
+}

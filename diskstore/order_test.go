@@ -1,0 +1,383 @@
+package diskstore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// arrive sends messages of a key without a delay: the key, a dash and a number each.
+func arrive(t testing.TB, s *Store, key string, numbers ...int) {
+	t.Helper()
+	for _, n := range numbers {
+		m := store.Message{ID: fmt.Sprintf("%s-%d", key, n), Key: key, MaxAttempts: 2}
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: m}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// claimKey claims the next message of a key, and gives others back.
+func claimKey(t *testing.T, s *Store, key string) store.Claimed {
+	t.Helper()
+	var got store.Claimed
+	for _, m := range claimUpTo(t, s, 100) {
+		if m.Key == key {
+			got = m
+		} else {
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Release})
+		}
+	}
+	if got.ID == "" {
+		t.Fatalf("no message of key %s starts", key)
+	}
+	return got
+}
+
+// startsOf claims and acks the messages of a key until none starts, and returns their ids.
+func startsOf(t *testing.T, s *Store, key string) (ids []string) {
+	t.Helper()
+	for range 100 {
+		for _, m := range claimUpTo(t, s, 100) {
+			as := store.Settlement{Action: store.Release}
+			if m.Key == key {
+				ids, as.Action = append(ids, m.ID), store.Ack
+			}
+			settled(t, s, []store.Claimed{m}, as)
+		}
+	}
+	return ids
+}
+
+var (
+	continues = store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}
+	halting   = store.Flow{Key: store.KeyFlow{Order: store.OrderHalt}}
+)
+
+func TestOrderIsKeptOverAReopen(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	clock.Advance(567 * time.Microsecond)
+	s := openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	limit(t, s, halting)
+	arrive(t, s, "a", 9, 3, 7) // all in the same microsecond
+	arrive(t, s, "held", 9, 3)
+	arrive(t, s, "halted", 9, 3)
+	arrive(t, s, "leased", 9, 3)
+	fence := int64(0)
+	for _, m := range claimUpTo(t, s, 100) {
+		fence = max(fence, m.Fence)
+		switch m.Key {
+		case "a":
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Release})
+		case "held":
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Nack, Delay: time.Minute})
+		case "halted":
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Bury})
+		}
+	}
+	if fence == 0 {
+		t.Error("no message has a fence")
+	}
+	reopened := func() {
+		t.Helper()
+		wantSound(t, s)
+		s.Close()
+		s = openOn(t, fs, clock)
+		wantSound(t, s)
+	}
+	for range 2 {
+		reopened()
+		if got := keyState(t, s, "held"); got.Holder != "held-9" || got.Halted {
+			t.Errorf("the key is %+v, want it to wait for held-9", got)
+		}
+		if got := keyState(t, s, "halted"); got.Holder != "halted-9" || !got.Halted {
+			t.Errorf("the key is %+v, want it halted by halted-9", got)
+		}
+		got := claimKey(t, s, "a")
+		if got.Fence <= fence {
+			t.Errorf("the fence is %d, and was %d before", got.Fence, fence)
+		}
+		fence = got.Fence
+		settled(t, s, []store.Claimed{got}, store.Settlement{Action: store.Release})
+	}
+	settled(t, s, []store.Claimed{claimKey(t, s, "a")}, store.Settlement{Action: store.Ack})
+	reopened()
+	arrive(t, s, "a", 1)
+	wantIDs(t, startsOf(t, s, "a"), "a-3", "a-7", "a-1")
+	reopened()
+	_, err := s.Replay(t.Context(), "q", store.Selection{State: store.StateDead, IDs: []string{"halted-9"}},
+		store.Due{})
+	try(t, err)
+	reopened()
+	wantIDs(t, startsOf(t, s, "halted"), "halted-9", "halted-3")
+	clock.Advance(time.Minute + time.Second)
+	wantIDs(t, startsOf(t, s, "held"), "held-9", "held-3")
+	wantSound(t, s)
+}
+
+// TestOrderIsKeptAfterACrash crashes at every write of a history in which messages come back. From each disk, the
+// messages of a key start in order, and no fence is used twice.
+func TestOrderIsKeptAfterACrash(t *testing.T) {
+	clock := newManualClock()
+	c := newCrashPoints(vfs.NewCrashableMem())
+	s := openOn(t, c, clock, withMemTable(64<<10))
+	limit(t, s, halting)
+	fences := map[string]int64{} // of the latest claim of each message
+	c.take(func() {
+		arrive(t, s, "a", 9, 2, 8, 3, 7)
+		arrive(t, s, "b", 5, 6, 4)
+		for i := range 12 {
+			for _, m := range claimUpTo(t, s, 5) {
+				if fences[m.ID] >= m.Fence {
+					t.Errorf("the fence of %s is %d, and was %d before", m.ID, m.Fence, fences[m.ID])
+				}
+				fences[m.ID] = m.Fence
+				as := store.Settlement{Action: store.Ack}
+				if i%2 == 0 {
+					as = store.Settlement{Action: store.Snooze, Delay: time.Duration(i%4) * time.Second}
+				}
+				settled(t, s, []store.Claimed{m}, as)
+			}
+			clock.Advance(time.Second)
+		}
+		arrive(t, s, "c", 2, 1)
+		settled(t, s, claimUpTo(t, s, 1), store.Settlement{Action: store.Bury})
+	})
+	s.Close()
+	held, halted := 0, 0
+	for i, fs := range c.left {
+		s := openOn(t, fs, clock)
+		wantSound(t, s)
+		execute(t, s, func(t *tx) {
+			if q := t.s.queues["q"]; q != nil && q.lanes != nil {
+				held += len(q.lanes.holds())
+				halted += int(q.halted(t.micros))
+			}
+		})
+		if _, err := s.Purge(t.Context(), "q", store.Selection{State: store.StateDead}); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(2 * time.Hour)
+		for key, want := range map[string][]string{
+			"a": {"a-9", "a-2", "a-8", "a-3", "a-7"}, "b": {"b-5", "b-6", "b-4"}, "c": {"c-2", "c-1"},
+		} {
+			if got := startsOf(t, s, key); len(got) > len(want) || !isPart(got, want) {
+				t.Errorf("crash before %s: messages start in order %v, want a part of %v", c.ops[i], got, want)
+			}
+		}
+		wantSound(t, s)
+		s.Close()
+	}
+	if held < 20 || halted == 0 {
+		t.Errorf("%d held and %d halted keys after crashes, want more", held, halted)
+	}
+}
+
+// isPart reports whether all of part are in whole, one behind the other.
+func isPart(part, whole []string) bool {
+	for i := range whole {
+		if slices.Equal(part, whole[i:min(len(whole), i+len(part))]) {
+			return true
+		}
+	}
+	return len(part) == 0
+}
+
+// Messages that arrive are ahead of a clock that was set back, and start at once all the same, also after a restart.
+func TestArrivalsAreAheadOfAClockThatWasSetBack(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	limit(t, s, continues)
+	arrive(t, s, "a", 5, 4)
+	send := store.Outgoing{Message: store.Message{ID: "later", Key: "b"}, Due: store.Due{Delay: time.Millisecond}}
+	_, err := s.Send(t.Context(), "q", []store.Outgoing{send})
+	try(t, err)
+	clock.Advance(-time.Hour)
+	arrive(t, s, "a", 3, 2)
+	wantSound(t, s)
+	first := claimKey(t, s, "a")
+	s.Close()
+	s = openOn(t, fs, clock)
+	arrive(t, s, "a", 1, 0)
+	settled(t, s, []store.Claimed{first}, store.Settlement{Action: store.Ack})
+	wantIDs(t, append([]string{first.ID}, startsOf(t, s, "a")...), "a-5", "a-4", "a-3", "a-2", "a-1", "a-0")
+	wantIDs(t, claimedIDs(t, s, 5))
+	wantSound(t, s)
+	clock.Advance(time.Hour + time.Second)
+	wantIDs(t, claimedIDs(t, s, 5), "later")
+}
+
+// A scheduled message falls due between many that arrived, and takes its place.
+func TestScheduledMessagesBetweenArrivals(t *testing.T) {
+	clock := newManualClock()
+	s := openOn(t, vfs.NewMem(), clock)
+	defer s.Close()
+	limit(t, s, continues)
+	var want []string
+	for i := range 9 {
+		id := fmt.Sprint("cancelled-", i)
+		for _, m := range []store.Outgoing{
+			{Message: store.Message{ID: id, Key: "a"}, Due: store.Due{Delay: time.Millisecond}},
+			{Message: store.Message{ID: fmt.Sprint("scheduled-", i), Key: "a"}, Due: store.Due{Delay: time.Second}},
+		} {
+			_, err := s.Send(t.Context(), "q", []store.Outgoing{m})
+			try(t, err)
+		}
+		clock.Advance(time.Second)
+		_, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{id}})
+		try(t, err)
+		clock.Advance(time.Millisecond)
+		for j := range 30 {
+			arrive(t, s, "a", 1000*i-j)
+			want = append(want, fmt.Sprint("a-", 1000*i-j))
+		}
+		want = slices.Insert(want, len(want)-30, fmt.Sprint("scheduled-", i))
+	}
+	wantSound(t, s)
+	var got []string
+	for range len(want) {
+		m := claimUpTo(t, s, 5)
+		got = append(got, m[0].ID)
+		settled(t, s, m, store.Settlement{Action: store.Ack})
+	}
+	wantIDs(t, got, want...)
+	wantSound(t, s)
+}
+
+func TestRecoverKeepsTheOrderOfKeys(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	limit(t, s, halting)
+	arrive(t, s, "a", 9, 3, 7)
+	arrive(t, s, "held", 9, 3)
+	arrive(t, s, "halted", 9, 3)
+	fence := int64(0)
+	for _, m := range claimUpTo(t, s, 100) {
+		fence = m.Fence
+		switch m.Key {
+		case "held":
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Nack, Delay: time.Minute})
+		case "halted":
+			settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Bury})
+		}
+	}
+	s.Close()
+	s = recoveredStore(t, fs, clock)
+	defer s.Close()
+	wantSound(t, s)
+	for key, want := range map[string]store.KeyState{
+		"a": {Holder: "a-9"}, "held": {Holder: "held-9"}, "halted": {Holder: "halted-9", Halted: true},
+	} {
+		if got := keyState(t, s, key); got.Holder != want.Holder || got.Halted != want.Halted {
+			t.Errorf("the recovered key is %+v, want %+v", got, want)
+		}
+	}
+	if got := claimKey(t, s, "a"); got.ID != "a-9" || got.Fence <= fence {
+		t.Errorf("claimed %+v, and the fence was %d before", got, fence)
+	}
+	clock.Advance(2 * time.Hour)
+	wantIDs(t, startsOf(t, s, "a"), "a-9", "a-3", "a-7")
+	wantIDs(t, startsOf(t, s, "held"), "held-9", "held-3")
+	wantSound(t, s)
+}
+
+func TestCheckFindsWrongHolds(t *testing.T) {
+	state := func(r raw, key string, h hold) {
+		r.set(r.id(kindKeyState, key), appendKeyState(nil, keptState{hold: h}))
+	}
+	for name, c := range map[string]struct {
+		live, loaded string // the checks that fail while the store is open, and after a reopen
+		damage       func(r raw)
+	}{
+		"no such message": {"holds", "holds", func(r raw) { state(r, "held", hold{id: "nobody"}) }},
+		"another message": {"holds", "", func(r raw) { state(r, "held", hold{id: "held-3"}) }},
+		"a leased one":    {"holds", "holds", func(r raw) { state(r, "held", hold{id: "leased-9"}) }},
+		"not dead":        {"holds", "holds", func(r raw) { state(r, "held", hold{"held-9", true}) }},
+		"dead":            {"holds", "holds", func(r raw) { state(r, "halted", hold{id: "halted-9"}) }},
+		"lost":            {"counters", "", func(r raw) { r.remove(r.id(kindKeyState, "held")) }},
+		"no order": {"holds counters", "holds", func(r raw) {
+			r.meta(func(m *meta) { m.flow.Key.Order, m.flow.Key.Concurrency = store.OrderNone, 1 })
+		}},
+		"a wrong place": {"keys", "keys", func(r raw) {
+			q := r.s.queues["q"]
+			r.set(r.time(kindDue, q.flow.arrival/1000, "leased-3"), []byte{dueRanked, 255, 255})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs, clock := vfs.NewMem(), newManualClock()
+			s := openOn(t, fs, clock)
+			limit(t, s, halting)
+			for _, key := range []string{"held", "halted", "leased"} {
+				arrive(t, s, key, 9, 3)
+			}
+			for _, m := range claimUpTo(t, s, 100) {
+				switch m.Key {
+				case "held":
+					settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Nack, Delay: time.Minute})
+				case "halted":
+					settled(t, s, []store.Claimed{m}, store.Settlement{Action: store.Bury})
+				}
+			}
+			wantSound(t, s)
+			c.damage(raw{t, s, s.queues["q"].number})
+			wantIssues(t, issuesOf(checked(t, s)), c.live)
+			s.Close()
+			s = openOn(t, fs, clock)
+			wantIssues(t, issuesOf(checked(t, s)), c.loaded)
+			s.Close()
+			s = recoveredStore(t, fs, clock)
+			defer s.Close()
+			wantSound(t, s)
+			claimUpTo(t, s, 100)
+			wantSound(t, s)
+		})
+	}
+}
+
+// A retention passes over dead messages that halt their keys, and looks at each of them once.
+func TestRetentionPassesOverHaltingMessagesOnce(t *testing.T) {
+	clock := newManualClock()
+	s := openOn(t, vfs.NewMem(), clock)
+	defer s.Close()
+	limit(t, s, halting)
+	for i := range 700 {
+		arrive(t, s, fmt.Sprint("key", i), 1)
+	}
+	for range 2 {
+		settled(t, s, claimUpTo(t, s, 500), store.Settlement{Action: store.Bury})
+	}
+	err := s.SetDeadRetention(t.Context(), "q", store.Retention{MaxAge: time.Minute, MaxCount: 1}, nil)
+	try(t, err)
+	clock.Advance(time.Hour)
+	claimUpTo(t, s, 1)
+	steps(t, s, 300, "a claim after the first", func() {
+		for range 10 {
+			claimUpTo(t, s, 1)
+		}
+	})
+	dead := func(want int64) {
+		t.Helper()
+		stats, err := s.Stats(t.Context(), "q")
+		try(t, err)
+		if stats.Dead != want {
+			t.Errorf("%d messages are dead, want %d", stats.Dead, want)
+		}
+	}
+	dead(700)
+	try(t, s.ResumeKey(t.Context(), "q", "key7"))
+	claimUpTo(t, s, 1)
+	dead(699)
+	limit(t, s, continues)
+	for range 3 {
+		claimUpTo(t, s, 1)
+	}
+	dead(0)
+	wantSound(t, s)
+}
