@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
@@ -131,4 +133,90 @@ func TestOrderedKeysAreTheSameInRedisAndGo(t *testing.T) {
 			t.Errorf("seed %d: %q", seed, found)
 		}
 	}
+}
+
+func (q *limitedQueue) claimOne(want string) store.Claimed {
+	q.Helper()
+	c, err := q.s.Claim(q.Context(), q.queue, store.ClaimRequest{Max: 1, Lease: time.Hour})
+	q.ok(err)
+	if len(c.Messages) != 1 || c.Messages[0].ID != want {
+		q.Fatalf("claimed %v, want %q", c.Messages, want)
+	}
+	return c.Messages[0]
+}
+
+var ordered = store.Flow{Fair: true, Key: store.KeyFlow{Order: store.OrderHalt}}
+
+func TestTheFenceStaysInALeaseThatBecomesShorter(t *testing.T) {
+	q := newLimitedQueue(t, "fence", ordered)
+	for _, key := range []string{"a", "b", "c"} {
+		q.sendKeyed(key, store.Due{}, key)
+	}
+	c := claim(t, q.s, q.queue, 3, time.Hour)
+	fence := c.Messages[0].Fence
+	for i, action := range []store.Action{store.Nack, store.Ack} {
+		q.ok(q.settle(c.Messages[i].Receipt, action))
+		text, err := q.rdb.HGet(t.Context(), q.key("leases"), c.Messages[0].Receipt.Lease).Result()
+		q.ok(err)
+		if got := fenceIn(text); got != fence || fence == 0 {
+			t.Errorf("after a %v the lease has the fence %d, want %d", action, got, fence)
+		}
+	}
+}
+
+// A purge of ready messages leaves entries in lanes, and the clock of the test stands still.
+func TestAMessageThatIsSentAgainInTheSameMillisecondStartsOnce(t *testing.T) {
+	q := newLimitedQueue(t, "sent again", ordered)
+	q.sendKeyed("k", store.Due{}, "a", "b")
+	entries, err := q.rdb.ZRange(t.Context(), q.key("lanes"), 0, -1).Result()
+	q.ok(err)
+	_, err = q.s.Purge(t.Context(), q.queue, store.Selection{State: store.StateReady})
+	q.ok(err)
+	q.sendKeyed("k", store.Due{}, "b", "a")
+	for _, entry := range entries { // as if the purge had left them
+		q.ok(q.rdb.ZAdd(t.Context(), q.key("lanes"), redis.Z{Member: entry}).Err())
+	}
+	to := store.Target{Kind: store.TargetList, Name: "list of {sent again}"}
+	f, err := q.s.Forward(t.Context(), q.queue, store.ForwardRequest{Max: 10, To: to, IDs: true})
+	q.ok(err)
+	if len(f.IDs) != 2 || q.entries("due") > 0 {
+		t.Errorf("moved %q, and %d are left", f.IDs, q.entries("due"))
+	}
+	if c, err := q.s.Claim(t.Context(), q.queue, store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil ||
+		len(c.Messages) > 0 {
+		t.Errorf("claimed %v, %v", c.Messages, err)
+	}
+	if n := q.entries("lanes"); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+func TestAHolderThatIsMissingFreesItsKey(t *testing.T) {
+	q := newLimitedQueue(t, "missing holder", ordered)
+	q.sendKeyed("k", store.Due{}, "a", "b")
+	q.ok(q.settle(q.claimOne("a").Receipt, store.Release))
+	q.ok(q.rdb.HDel(t.Context(), q.key("messages"), "a").Err())
+	if c := claim(t, q.s, q.queue, 1, time.Hour); len(c.Messages) > 0 {
+		t.Fatalf("claimed %v", c.Messages)
+	}
+	q.claimOne("b")
+	if n := q.entries("turns") + q.entries("rests"); n > 0 {
+		t.Errorf("%d keys wait", n)
+	}
+}
+
+// A message with a place in the same ms that is not the due time is found in its lane when it is removed.
+func TestMessagesOfOneMillisecondLeaveTheirLane(t *testing.T) {
+	q := newLimitedQueue(t, "one ms", ordered)
+	q.sendMany(700, "k")
+	var ids []string
+	for i := range 400 {
+		ids = append(ids, fmt.Sprintf("k%03d", i))
+	}
+	_, err := q.s.Cancel(t.Context(), q.queue, store.CancelRequest{IDs: ids})
+	q.ok(err)
+	if n := q.entries("lanes"); n != 300 {
+		t.Errorf("the lanes have %d entries, want 300", n)
+	}
+	q.claimOne("k400")
 }

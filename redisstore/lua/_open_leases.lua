@@ -30,8 +30,7 @@ local function open_leases(now, changes)
     if text and deadline and tonumber(deadline) > now then
       l.text = text
 --@flow
-      l.head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
-      l.fence = l.head and l.head == heads[2] and string.match(text, '^\t![^\n]*\n', #l.head + 1)
+      l.head, l.keyed = head_of(text, heads), counts_keys(text, heads)
       for id, due, epoch, max, key in each_entry(text) do
         l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
           max = tonumber(max) or DEFAULT_ATTEMPTS, key = key }
@@ -52,7 +51,7 @@ local function open_leases(now, changes)
   function leases.remove(l, token)
 --@flow
     local key = l.held[token].key
-    if key and l.head and l.head == heads[2] then leases.freed_keys[key] = (leases.freed_keys[key] or 0) + 1 end
+    if key and l.keyed then leases.freed_keys[key] = (leases.freed_keys[key] or 0) + 1 end
 --@end
     l.held[token] = nil
     l.left = l.left - 1
@@ -65,7 +64,7 @@ local function open_leases(now, changes)
 --@flow
   -- hold has a message of a loaded lease hold its key, if it counts; see hold_key.
   function leases.hold(l, h, letter)
-    hold_key(leases.holds, heads, l.head and l.head == heads[2] and h.key, letter, h.id)
+    hold_key(leases.holds, heads, l.keyed and h.key, letter, h.id)
   end
 
 --@end
@@ -102,7 +101,7 @@ local function open_leases(now, changes)
           end
         end
         local text = lease_text(held, dues, keys)
-        if l.head then text = l.head .. (l.fence or '') .. string.sub(text, 2) end
+        if l.head then text = l.head .. string.sub(text, 2) end
         redis.call('HSET', LEASES, lease, text)
 --@end
       end

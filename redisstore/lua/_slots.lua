@@ -32,6 +32,12 @@ local function counts_keys(text, heads)
   return heads[2] and string.sub(text, 1, #heads[2]) == heads[2]
 end
 
+-- head_of returns the first lines of the text of a lease that counts, nil if it does not.
+local function head_of(text, heads)
+  local head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
+  return head and head .. (string.match(text, '^\t![^\n]*\n', #head + 1) or '') or nil
+end
+
 -- count_keys adds the number of messages of each key in the text of a lease or a part of it. key is that of the lines
 -- before the first line with a key.
 local function count_keys(text, key, numbers)

@@ -1,13 +1,13 @@
 --@include lanes
--- sort_messages puts messages into the lanes of their keys, given their ids, keys and places. A message that holds its
--- key is ready instead. It returns when the first key may go, in ms, of those that began to wait or have a ready holder
--- now; nil for none.
+-- sort_messages puts messages into the lanes of their keys, given their ids, keys and places. The key of a message that
+-- is missing is false. A message that holds its key is ready instead. It returns when the first key may go, in ms, of
+-- the keys that began to wait or have a ready holder now; nil for none.
 local function sort_messages(limits, places, ids, keys, us)
   local scores, entries, names, known, ready = {}, {}, {}, {}, {}
   local held = limits.order and redis.call('HLEN', HOLDERS) > 0 and redis.call('HMGET', HOLDERS, unpack(ids))
   local place, score, digits
   for i, id in ipairs(ids) do
-    local name = keys[i]
+    local name = keys[i] or held and held[i] or ''
     if us[i] ~= place then
       place = us[i]
       score, digits = string.format('%.0f', math.floor(place / 1000) + SORTED), string.format('%017.0f', place)
@@ -44,7 +44,7 @@ local function sort_messages(limits, places, ids, keys, us)
       redis.call('ZADD', LANES, 0, holder.entry)
     end
     places.set(k, set)
-    local at = rests_until(k) or limits.now_us / 1000
+    local at = rests_until(k) or math.floor(limits.now_us / 1000)
     if at < FULL then first = math.min(first or at, at) end
   end
   return first

@@ -9,7 +9,8 @@
 local function sort_ready(limits, places, ids, dues, values)
   local keys, us = {}, {}
   for i = 1, #ids do
-    keys[i], us[i] = key_of(values[i]), math.max(dues[i], 0) * 1000 -- a place has digits, no sign
+    keys[i] = values[i] and key_of(values[i])
+    us[i] = math.max(dues[i], 0) * 1000 -- a place has digits, no sign
   end
   sort_messages(limits, places, ids, keys, us)
 end

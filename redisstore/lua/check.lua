@@ -227,7 +227,7 @@ local function leases_page(step)
 --@flow
         local new = lease_text(lines, dues, keys)
         free_lines(text, new)
-        local head = counts_keys(text, heads) and heads[2] or counts(text, heads) and heads[1]
+        local head = head_of(text, heads)
         kept[#kept + 1] = head and head .. string.sub(new, 2) or new
 --@end
       end
