@@ -95,12 +95,8 @@ func (q *queue) replace(now int64, m *message, fresh store.Message, out *store.O
 	arrives := false
 	switch {
 	case out.OnDuplicate.Mode == store.DuplicateDebounce:
-		arrives = q.setDue(now, m, out.Due)
 		limit := min(fresh.SentAt.UnixMilli(), now) + store.Millis(out.OnDuplicate.MaxWait)
-		if m.due > limit {
-			m.setDue(limit)
-			arrives = false
-		}
+		m.setDue(min(q.dueAt(now, out.Due), limit))
 	case !out.OnDuplicate.KeepDue:
 		arrives = q.setDue(now, m, out.Due)
 	case sameKey && q.ordered():
