@@ -204,6 +204,8 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	}
 	wait := time.Duration(random.Int64N(int64(p.Spread)))
 	switch far := strings.ContainsRune(flags, flagFar); {
+	case p.ordered(q) && random.IntN(30) == 0:
+		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait/4) })
 	case random.IntN(100) == 0, far && random.IntN(4) == 0:
 		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait) })
 	case far && random.IntN(2) == 0, p.ordered(q) && random.IntN(15) == 0:
