@@ -99,6 +99,11 @@ var mostWork = map[string][2]int64{
 	"finish_flow":    {50, 200},
 	"check_lanes":    {800, 200},
 
+	// Each ready holder is looked up, since it is in no lane, and whether its lane is empty.
+	"set_flow/end of halts":          {80, 300},
+	"finish_flow/end of an order":    {1100, 600},
+	"reschedule/500 ready that hold": {1600, 1200},
+
 	// No message was cancelled, so no lease is read, and the messages that a send finds are not read.
 	"extend/leases of 500 beside one record": {1100, 10},
 	"send/500 duplicates of 8 KiB":           {600, 200},

@@ -28,8 +28,8 @@ func (w *worst) sorts(n, keys, held int) {
 	}
 }
 
-// halts halts n keys, behind the dead messages of which others wait, and returns the ids of these.
-func (w *worst) halts(n int) (dead []string) {
+// holds has n messages hold keys, in which others wait, after an action, and returns their ids.
+func (w *worst) holds(n int, action store.Action) (holders []string) {
 	w.Helper()
 	w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Key: store.KeyFlow{Order: store.OrderHalt}}, nil))
 	for range 2 {
@@ -39,20 +39,33 @@ func (w *worst) halts(n int) (dead []string) {
 		}
 		w.send(msgs)
 	}
-	for len(dead) < n {
+	for len(holders) < n {
 		c, err := w.s.Claim(w.Context(), w.queue, store.ClaimRequest{Max: store.MaxBatch / 2, Lease: time.Hour})
 		w.ok(err)
-		var bury []store.Settlement
-		for _, m := range c.Messages {
-			dead = append(dead, m.ID)
-			bury = append(bury, store.Settlement{Receipt: m.Receipt, Action: store.Bury})
+		held := make([]store.Settlement, len(c.Messages))
+		for i, m := range c.Messages {
+			holders = append(holders, m.ID)
+			held[i] = store.Settlement{Receipt: m.Receipt, Action: action, Delay: time.Millisecond}
 		}
-		if len(bury) > 0 {
-			_, err = w.s.Settle(w.Context(), w.queue, bury)
+		if len(held) > 0 {
+			_, err = w.s.Settle(w.Context(), w.queue, held)
 			w.ok(err)
 		}
 	}
-	return dead
+	return holders
+}
+
+// ready is holds for messages that are ready again and sorted.
+func (w *worst) ready(n int) (holders []string) {
+	w.Helper()
+	holders = w.holds(n, store.Snooze)
+	advance(w.rdb)(w, w.queue, time.Second)
+	for {
+		c, err := w.s.Claim(w.Context(), w.queue, store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Hour})
+		if w.ok(err); !c.Unsorted {
+			return holders
+		}
+	}
 }
 
 var worstTurns = []worstCase{
@@ -85,29 +98,36 @@ var worstTurns = []worstCase{
 		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Fair: true}, nil)) }
 	}},
 	{"resume", "one of many", func(w *worst) func() {
-		w.halts(600)
+		w.holds(600, store.Bury)
 		return func() { w.ok(w.s.ResumeKey(w.Context(), w.queue, "key-00007")) }
 	}},
 	{"keys", "500 that are halted", func(w *worst) func() {
-		w.halts(3000)
+		w.holds(3000, store.Bury)
 		return w.keys(store.KeysRequest{Limit: store.MaxKeysPage, Halted: true})
 	}},
 	{"set_flow", "end of halts", func(w *worst) func() {
-		w.halts(3000)
+		w.holds(3000, store.Bury)
 		return func() {
 			w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}, nil))
 		}
 	}},
 	{"finish_flow", "end of an order", func(w *worst) func() {
-		w.halts(3000)
+		w.ready(3000)
 		return func() { w.ok(w.s.SetFlow(w.Context(), w.queue, store.Flow{Fair: true}, nil)) }
 	}},
 	{"purge", "everything, with halted keys", func(w *worst) func() {
-		w.halts(3000)
+		w.holds(3000, store.Bury)
 		return w.purges("")
 	}},
+	{"reschedule", "500 ready that hold", func(w *worst) func() {
+		list := w.ready(store.MaxBatch)
+		return func() {
+			_, err := w.s.Reschedule(w.Context(), w.queue, list, store.Due{Delay: time.Hour})
+			w.ok(err)
+		}
+	}},
 	{"cancel", "500 that halt keys", func(w *worst) func() {
-		return w.cancels(w.halts(store.MaxBatch), false)
+		return w.cancels(w.holds(store.MaxBatch, store.Bury), false)
 	}},
 	{"purge", "everything, with turns", func(w *worst) func() {
 		w.sorts(3000, 1000, 500)

@@ -18,13 +18,18 @@ local function holds_of(ids)
 end
 
 -- change_holds changes the holds of keys and puts the keys where they belong. change takes a key and returns the letter
--- that its hold has from then on, nil if the hold ends. It returns whether a key may go that could not before, now or
--- when its rate allows it, and the names of the keys that are halted no more.
-local function change_holds(limits, names, change)
+-- that its hold has from then on, nil if the hold ends. left has the names of the keys with messages that have left their
+-- lanes; nil for none. It returns whether a key may go that could not before, now or when its rate allows it, and the
+-- names of the keys that are halted no more.
+local function change_holds(limits, names, change, left)
   local sets, scores = places_of(names)
   local places, resumed, any = new_places(limits), {}, false
   for _, k in ipairs(read_keys(limits, names)) do
     local set, letter = sets[k.name], change(k)
+    local waits, was_ready = letter == 'r' or set, k.letter == 'r' or k.former_letter == 'r'
+    if waits and letter ~= 'r' and (was_ready or left and left[k.name]) then
+      waits = redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
+    end
     local waited = set and scores[k.name] ~= FULL
     if k.letter == 'd' and letter ~= 'd' then resumed[#resumed + 1] = k.name end
     if k.holder and not letter then
@@ -33,8 +38,7 @@ local function change_holds(limits, names, change)
       places.hold(k, letter, k.holder)
     end
     if set == TURNS then k.pass = scores[k.name] end
-    if letter == 'r' or redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0,
-      1)[1] then
+    if waits then
       if not set then k.pass = limits.pass + JOIN / k.weight end
       places.set(k, set)
       any = any or not waited and rests_until(k) ~= FULL

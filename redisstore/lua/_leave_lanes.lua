@@ -27,25 +27,28 @@ local function leave_lanes()
   end
 
   -- write removes the entries, and ends the holds of removed messages. A message that remains keeps its hold. Keys
-  -- without any other message do not wait any more. It is the last step of a script.
+  -- without any other message do not wait any more. It is the last step of a script, and returns the keys that are
+  -- halted no more.
   function lanes.write(now)
     local _, now_us = read_clock()
     local limits = ids[1] and read_limits(now_us)
-    if not limits or not limits.keyed then return end
+    if not limits or not limits.keyed then return {} end
     local entries, entry_of = {}, find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1)
-    for _, m in ipairs(leaving) do entries[#entries + 1] = entry_of(m.name, m.due, m.id) end
-    write('ZREM', LANES, entries)
-    local _, names, known = holds_of(ids)
+    local held, names, known = holds_of(ids)
+    local lefts = {} -- names
     for _, m in ipairs(leaving) do
+      if not held[m.id] then entries[#entries + 1] = entry_of(m.name, m.due, m.id) end
       if not known[m.name] then names[#names + 1] = m.name end
-      known[m.name] = true
+      known[m.name], lefts[m.name] = true, true
     end
-    if not names[1] then return end
-    local any = change_holds(limits, names, function(k)
+    write('ZREM', LANES, entries)
+    if not names[1] then return {} end
+    local any, resumed = change_holds(limits, names, function(k)
       if gone[k.holder or ''] then return nil end
       return k.letter == 'r' and left[k.holder] and 'w' or k.letter
-    end)
+    end, lefts)
     if any then wake_for_keys(now) end
+    return resumed
   end
 
   return lanes

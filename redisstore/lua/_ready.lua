@@ -180,7 +180,7 @@ local function find_ready(meta, now, max, bound)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
 --@flow
-  local keyed, unsorting, claimed_us = unpack(meta, 9, 11)
+  local keyed, unsorting, claimed_us, unholding = unpack(meta, 9, 12)
   if keyed then
     read_sets()
     redis.call('ZCARD', DEAD)
@@ -210,6 +210,7 @@ local function find_ready(meta, now, max, bound)
   limits.allowed = starts_allowed(limits, max)
   local unsorted_more = unsorting and unsort()
   if limits.keyed then
+    if unholding then unhold(limits) end
     if not paused then
       limits.turns = find_turns(limits, { latest = next_bucket and math.min(now, next_bucket - 1) or now, now = now,
         next_bucket = next_bucket, bound = bound, inspect = inspect_envelopes, max_bytes = max_envelope_bytes,

@@ -18,7 +18,7 @@
 --@include buckets
 --@flow
 --@include lease
---@include holds
+--@include leave_lanes
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -188,13 +188,23 @@ if state == '' then
   return reply
 end
 
+--@flow
+-- read_at_once returns how many messages may be read. The keys of sorted ones are read if they have an order: a halted
+-- key drops no entries. Other keys leave them to claims.
+local function read_at_once()
+  local longest = tonumber(redis.call('HGET', META, 'max_envelope_bytes') or '') or 1
+  return math.max(1, math.floor(MAX_READ / math.max(1, longest)))
+end
+
+--@end
 local key = state == 'dead' and DEAD or DUE
 local buckets, changes = open_buckets(key == DUE and packed), new_record_changes()
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 --@flow
+local limits, lanes = read_limits(now_us), leave_lanes()
 read_slots()
-for _, k in ipairs(halts and read_keys(read_limits(now_us), redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1)) or {}) do
+for _, k in ipairs(halts and read_keys(limits, redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1)) or {}) do
   ids[#ids + 1], more = k.holder, 1
 end
 --@end
@@ -232,8 +242,13 @@ else
 --@flow
   if key == DUE then
     low = state == 'scheduled' and string.format('(%.0f', now + SORTED) or SORTED -- if the clock was set back
-    local sorted = redis.call('ZRANGE', DUE, low, before + SORTED, 'BYSCORE', 'LIMIT', 0, MAX_BATCH - #ids)
-    for _, id in ipairs(sorted) do ids[#ids + 1] = id end
+    local most = math.min(MAX_BATCH - #ids, limits.order and read_at_once() or MAX_BATCH)
+    local sorted = redis.call('ZRANGE', DUE, low, before + SORTED, 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES')
+    local from = #ids
+    for i = 1, #sorted, 2 do ids[#ids + 1] = sorted[i] end
+    if #ids - from == most then more = 1 end
+    local values = limits.order and #ids > from and redis.call('HMGET', MESSAGES, unpack(ids, from + 1)) or {}
+    for i, value in ipairs(values) do lanes.add(ids[from + i], sorted[2 * i], value) end
   end
 --@end
   if #ids == MAX_BATCH then more = 1 end
@@ -287,14 +302,6 @@ changes.write()
 return record_reply({ removed, more, before })
 --@end
 --@flow
-local limits, held, resumed = read_limits(now_us), {}, {}
-if limits.keyed then held = { holds_of(ids) } end
-if held[2] and held[2][1] then
-  local any
-  any, resumed = change_holds(limits, held[2], function(k)
-    if not (k.holder and held[1][k.holder]) then return k.letter end
-  end)
-  if any then wake_for_keys(now) end
-end
-return record_reply({ removed, more, before, resumed })
+for _, id in ipairs(ids) do lanes.gone(id) end
+return record_reply({ removed, more, before, lanes.write(now) })
 --@end

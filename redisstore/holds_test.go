@@ -1,0 +1,229 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var (
+	continues = store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}
+	halts     = store.Flow{Key: store.KeyFlow{Order: store.OrderHalt}}
+)
+
+// hold has n messages, each with a key of its own, come back from a lease by an action.
+func (q *limitedQueue) hold(prefix string, n int, a store.Action) {
+	q.Helper()
+	var msgs []store.Outgoing
+	for _, key := range numbered(prefix, n) {
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: "of-" + key, Key: key}})
+	}
+	for len(msgs) > 0 {
+		part := msgs[:min(len(msgs), store.MaxBatch/2)]
+		_, err := q.s.Send(q.Context(), q.queue, part)
+		q.ok(err)
+		msgs = msgs[len(part):]
+	}
+	for n > 0 {
+		c := claim(q, q.s, q.queue, store.MaxBatch/2, time.Minute)
+		if len(c.Messages) == 0 && !c.More {
+			q.Fatalf("%d messages do not start", n)
+		}
+		n -= len(c.Messages)
+		back := make([]store.Settlement, len(c.Messages))
+		for i, m := range c.Messages {
+			back[i] = store.Settlement{Receipt: m.Receipt, Action: a, Reason: "boom", Delay: time.Hour}
+		}
+		if len(back) == 0 {
+			continue
+		}
+		results, err := q.s.Settle(q.Context(), q.queue, back)
+		q.ok(err)
+		for _, r := range results {
+			q.ok(r.Err)
+		}
+	}
+}
+
+// setInSteps sets a flow without the steps that finish the change.
+func (q *limitedQueue) setInSteps(f store.Flow) {
+	q.Helper()
+	c := q.s.newCall("set_flow", q.queue, 14)
+	q.s.sessions.release(q.s.stampRequest(q.Context(), c))
+	c.add("0")
+	c.addFlow(f)
+	_, err := q.s.run(q.Context(), q.queue, c)
+	q.ok(err)
+}
+
+func (q *limitedQueue) holders() int64 { return q.rdb.HLen(q.Context(), q.key("holders")).Val() }
+
+// noIssues checks that the state of keys is sound.
+func (q *limitedQueue) noIssues() {
+	q.Helper()
+	if found := q.issues(false); len(found) > 0 {
+		q.Errorf("issues: %q", found)
+	}
+}
+
+func TestHoldsEndInStepsWhenTheOrderIsRemoved(t *testing.T) {
+	q := newLimitedQueue(t, "holds end", continues)
+	q.hold("k", 1200, store.Snooze)
+	q.advance(time.Hour)
+	for q.sortReady().Unsorted { // the holders are ready and in no lane
+	}
+	if n := q.entries("lanes"); n != 0 || q.holders() != 1200 {
+		t.Fatalf("%d entries of lanes, %d holders", n, q.holders())
+	}
+	q.noIssues()
+	q.setInSteps(store.Flow{Fair: true})
+	for _, want := range []int64{700, 200, 0} {
+		if n := q.holders(); n != want {
+			t.Errorf("%d messages hold keys, want %d", n, want)
+		}
+		q.sortReady()
+	}
+	for q.sortReady().Unsorted {
+	}
+	q.noIssues()
+	started := map[string]bool{}
+	for {
+		c := claim(t, q.s, q.queue, store.MaxBatch, time.Minute)
+		if len(c.Messages) == 0 && !c.More {
+			break
+		}
+		for _, m := range c.Messages {
+			started[m.ID] = true
+		}
+		q.ack(c.Messages)
+	}
+	if len(started) != 1200 {
+		t.Errorf("%d messages start, want 1200", len(started))
+	}
+	q.empty()
+}
+
+// An order is not set again before the holds of the former one have ended, and no hold outlives the turns.
+func TestHoldsEndBeforeAnotherOrderIsSet(t *testing.T) {
+	q := newLimitedQueue(t, "holds before", halts)
+	q.hold("k", 1200, store.Bury)
+	q.setInSteps(continues)
+	if n := q.entries("halted"); n != 700 || q.holders() != 700 {
+		t.Errorf("%d keys are halted, %d messages hold keys after a step", n, q.holders())
+	}
+	if f := q.flow(); f.Keys.Halted != 0 {
+		t.Errorf("%+v", f.Keys)
+	}
+	q.set(halts)
+	if n := q.entries("halted"); n != 0 || q.holders() != 0 {
+		t.Errorf("%d keys are halted, %d messages hold keys", n, q.holders())
+	}
+	q.noIssues()
+	q.send("plain")
+	q.hold("k", 3, store.Release)
+	q.set(store.Flow{Concurrency: 3})
+	if n := q.holders(); n != 0 {
+		t.Errorf("%d messages hold keys", n)
+	}
+	q.noIssues()
+}
+
+func TestRetentionSkipsMessagesThatHaltKeys(t *testing.T) {
+	for name, r := range map[string]store.Retention{"count": {MaxCount: 5}, "age": {MaxAge: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			q := newLimitedQueue(t, "halts kept "+name, halts)
+			q.hold("k", 1200, store.Bury)
+			for i := range 10 {
+				q.advance(time.Second)
+				q.send(fmt.Sprint("plain", i))
+				for _, r := range q.claim(1, fmt.Sprint("plain", i)) {
+					q.ok(q.settle(r, store.Bury))
+				}
+			}
+			q.ok(q.s.SetDeadRetention(t.Context(), q.queue, r, nil))
+			want := 1205
+			if r.MaxAge > 0 {
+				q.advance(2 * time.Hour)
+				want = 1200
+			}
+			q.sortReady()
+			st, err := q.s.Stats(t.Context(), q.queue)
+			if q.ok(err); st.Dead != int64(want) || st.Flow.Keys.Halted != 1200 {
+				t.Errorf("%d messages are dead, want %d; %+v", st.Dead, want, st.Flow.Keys)
+			}
+			q.noIssues()
+		})
+	}
+}
+
+func TestPurgeOfManyHaltedKeysTakesSteps(t *testing.T) {
+	q := newLimitedQueue(t, "purge halted", halts)
+	q.hold("k", 2300, store.Bury)
+	q.hold("s", 100, store.Snooze)
+	q.sendKeyed("last", store.Due{}, "leased")
+	held := q.claim(1, "leased")
+	resumed, steps := map[string]bool{}, 0
+	for sel := (store.Selection{}); ; steps++ {
+		b, err := q.s.Purge(t.Context(), q.queue, sel)
+		q.ok(err)
+		for _, key := range b.Resumed {
+			resumed[key] = true
+		}
+		if sel.Before = b.Before; !b.More {
+			break
+		}
+	}
+	if len(resumed) != 2300 || steps != 1 {
+		t.Errorf("%d keys were resumed in %d steps", len(resumed), steps)
+	}
+	if n := q.entries("halted"); n != 0 || q.holders() != 0 {
+		t.Errorf("%d keys are halted, %d messages hold keys", n, q.holders())
+	}
+	q.noIssues()
+	q.sendKeyed("last", store.Due{}, "next")
+	q.claim(1)
+	if err := q.settle(held[0], store.Ack); !errors.Is(err, store.ErrLeaseLost) {
+		t.Error(err)
+	}
+	q.claim(1, "next")
+}
+
+// Keys that wait with nothing but their holder are in no lane.
+func TestPagesOfKeysHaveTheReadyHolders(t *testing.T) {
+	q := newLimitedQueue(t, "pages of holders", continues)
+	q.hold("k", 30, store.Snooze)
+	q.advance(time.Hour)
+	q.sendKeyed("k00007", store.Due{}, "behind")
+	q.sendKeyed("a", store.Due{}, "a")
+	q.sendKeyed("z", store.Due{}, "z")
+	q.send("plain")
+	q.sortReady()
+	var got []string
+	for after := ""; ; {
+		page, err := q.s.Keys(t.Context(), q.queue, store.KeysRequest{Limit: 7, After: after})
+		if q.ok(err); len(page) == 0 {
+			break
+		}
+		for _, k := range page {
+			got = append(got, k.Key)
+			if after = k.Key; strings.HasPrefix(k.Key, "k") && (k.Holder != "of-"+k.Key || k.Held || k.Halted) {
+				t.Errorf("%+v", k)
+			}
+			if want := map[string]int64{"k00007": 2}[k.Key]; k.Waiting != max(1, want) {
+				t.Errorf("%+v", k)
+			}
+		}
+	}
+	want := append(append([]string{"", "a"}, numbered("k", 30)...), "z")
+	if !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+	if f := q.flow(); f.Keys != (store.KeyCounts{Waiting: 33}) {
+		t.Errorf("%+v", f.Keys)
+	}
+}
