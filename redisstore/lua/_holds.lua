@@ -26,8 +26,9 @@ local function change_holds(limits, names, change, left)
   local places, resumed, any = new_places(limits), {}, false
   for _, k in ipairs(read_keys(limits, names)) do
     local set, letter = sets[k.name], change(k)
-    local waits, was_ready = letter == 'r' or set, k.letter == 'r' or k.former_letter == 'r'
-    if waits and letter ~= 'r' and (was_ready or left and left[k.name]) then
+    local ready = letter == 'r' or k.former_letter == 'r'
+    local waits = ready or set
+    if waits and not ready and (k.letter == 'r' or left and left[k.name]) then
       waits = redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
     end
     local waited = set and scores[k.name] ~= FULL

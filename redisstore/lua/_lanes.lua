@@ -148,7 +148,7 @@ local function new_places(limits)
   -- clear forgets the changes.
   local function clear()
     turns, rests, forget, states, gone = {}, {}, {}, {}, {}
-    holders = { held = {}, gone = {}, halted = {}, resumed = {}, unsorted = {} }
+    holders = { held = {}, gone = {}, halted = {}, resumed = {}, sorted = {}, unsorted = {} }
     left = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }
   end
   clear()
@@ -184,11 +184,14 @@ local function new_places(limits)
       holders.gone[#holders.gone + 1] = k.former
       if k.former_letter == 'd' then holders.resumed[#holders.resumed + 1] = k.name end
       local score = k.former_letter == 'r' and tonumber(redis.call('ZSCORE', DUE, k.former) or '')
-      if score and score >= SORTED then -- it is in no lane: claims sort it again
+      if score and score >= SORTED and place then -- it is in no lane
+        holders.sorted[#holders.sorted + 1] = '0'
+        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, 1000 * (score - SORTED), k.former)
+      elseif score and score >= SORTED then -- claims sort it again
         holders.unsorted[#holders.unsorted + 1] = string.format('%.0f', score - SORTED)
         holders.unsorted[#holders.unsorted + 1] = k.former
       end
-      k.former = nil
+      k.former, k.former_letter = nil, nil
     end
     local rests, ahead = place and place ~= TURNS, k.n and k.us > k.now_us
     if not rests and not ahead and k.leased == 0 and not k.holder then
@@ -224,6 +227,7 @@ local function new_places(limits)
 
   -- leave takes a key out of the set that it is in, because it does not wait any more.
   function places.leave(k, place)
+    if k.former_letter == 'r' then return places.set(k, place) end -- its former holder enters its lane
     table.insert(left[place], k.name)
     keep(k)
   end
@@ -242,6 +246,7 @@ local function new_places(limits)
     write('HSET', HOLDERS, holders.held)
     write('ZREM', HALTED, holders.resumed)
     write('ZADD', HALTED, holders.halted)
+    write('ZADD', LANES, holders.sorted)
     write('ZADD', DUE, holders.unsorted)
     clear()
   end
