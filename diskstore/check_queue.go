@@ -186,9 +186,9 @@ func (c *scan) keyState(kind byte, key string, value []byte) error {
 	}
 	ok, err := c.canHold(c.number, key, s.hold)
 	_, leased := c.followed[s.id]
-	halts := c.stored.flow.Key.Order == store.OrderHalt
-	inMemory := c.lanes == nil || c.lanes.holds[key] == s.hold
-	if !ok || leased || s.dead && !halts || c.stored.flow.Key.Order == store.OrderNone || !inMemory {
+	order := c.stored.flow.Key.Order
+	allowed := order == store.OrderHalt || order == store.OrderContinue && !s.dead || c.damage != nil
+	if inMemory := c.lanes == nil || c.lanes.holds[key] == s.hold; !ok || leased || !allowed || !inMemory {
 		c.add("holds", key)
 	}
 	if c.lanes != nil {

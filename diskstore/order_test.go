@@ -122,13 +122,14 @@ func TestOrderIsKeptOverAReopen(t *testing.T) {
 }
 
 // TestOrderIsKeptAfterACrash crashes at every write of a history in which messages come back. From each disk, the
-// messages of a key start in order, and no fence is used twice.
+// messages of a key start in order, and fences go on behind those of its leases.
 func TestOrderIsKeptAfterACrash(t *testing.T) {
 	clock := newManualClock()
 	c := newCrashPoints(vfs.NewCrashableMem())
 	s := openOn(t, c, clock, withMemTable(64<<10))
 	limit(t, s, halting)
-	fences := map[string]int64{} // of the latest claim of each message
+	fences := map[string]int64{}  // of the latest claim of each message
+	byLease := map[string]int64{} // of each claim
 	c.take(func() {
 		arrive(t, s, "a", 9, 2, 8, 3, 7)
 		arrive(t, s, "b", 5, 6, 4)
@@ -137,7 +138,7 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 				if fences[m.ID] >= m.Fence {
 					t.Errorf("the fence of %s is %d, and was %d before", m.ID, m.Fence, fences[m.ID])
 				}
-				fences[m.ID] = m.Fence
+				fences[m.ID], byLease[m.Receipt.Lease] = m.Fence, m.Fence
 				as := store.Settlement{Action: store.Ack}
 				if i%2 == 0 {
 					as = store.Settlement{Action: store.Snooze, Delay: time.Duration(i%4) * time.Second}
@@ -150,14 +151,19 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 		settled(t, s, claimUpTo(t, s, 1), store.Settlement{Action: store.Bury})
 	})
 	s.Close()
-	held, halted := 0, 0
+	held, halted, leased := 0, 0, 0
+	var wrong []string // leases with a later fence than the stored one
 	for i, fs := range c.left {
 		s := openOn(t, fs, clock)
 		wantSound(t, s)
 		execute(t, s, func(t *tx) {
-			if q := t.s.queues["q"]; q != nil && q.lanes != nil {
-				held += len(q.lanes.holds())
-				halted += int(q.halted(t.micros))
+			q := t.s.queues["q"]
+			held += len(q.lanes.holds())
+			halted += int(q.halted(t.micros))
+			for id := range q.leases {
+				if leased++; byLease[id] > q.flow.fence {
+					wrong = append(wrong, id)
+				}
 			}
 		})
 		if _, err := s.Purge(t.Context(), "q", store.Selection{State: store.StateDead}); err != nil {
@@ -174,8 +180,9 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 		wantSound(t, s)
 		s.Close()
 	}
-	if held < 20 || halted == 0 {
-		t.Errorf("%d held and %d halted keys after crashes, want more", held, halted)
+	if len(wrong) > 0 || held < 20 || halted == 0 || leased < 20 {
+		t.Errorf("%d held and %d halted keys and %d leases after crashes, want more; the fence is lower than those of %v",
+			held, halted, leased, wrong)
 	}
 }
 
@@ -341,6 +348,41 @@ func TestCheckFindsWrongHolds(t *testing.T) {
 	}
 }
 
+// A full disk is emptied by the range, and nothing holds a key any more.
+func TestHoldsEndWhenAllMessagesAreDropped(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	limit(t, s, store.Flow{Key: store.KeyFlow{Order: store.OrderHalt, Rate: store.Rate{N: 1, Per: time.Hour}}})
+	for _, key := range []string{"a", "b", "c"} {
+		arrive(t, s, key, 9, 3)
+		as := store.Settlement{Action: store.Bury}
+		if key == "b" {
+			as = store.Settlement{Action: store.Nack, Delay: time.Minute}
+		}
+		settled(t, s, claimUpTo(t, s, 1), as)
+	}
+	execute(t, s, func(tx *tx) {
+		got, err := tx.dropMessages(s.queues["q"], tx.now, nil)
+		if err != nil || got.Done != 6 || !slices.Equal(got.Resumed, []string{"a", "c"}) {
+			t.Errorf("purge returns %+v, %v", got, err)
+		}
+	})
+	for range 2 {
+		wantSound(t, s)
+		arrive(t, s, "b", 3)
+		wantIDs(t, claimedIDs(t, s, 5))
+		if got := keyState(t, s, "b"); got.Holder != "" || !got.Resting() {
+			t.Errorf("the key is %+v", got)
+		}
+		s.Close()
+		s = openOn(t, fs, clock)
+	}
+	clock.Advance(time.Hour)
+	wantIDs(t, claimedIDs(t, s, 5), "b-3")
+	wantSound(t, s)
+}
+
 // A retention passes over dead messages that halt their keys, and looks at each of them once.
 func TestRetentionPassesOverHaltingMessagesOnce(t *testing.T) {
 	clock := newManualClock()
@@ -379,5 +421,48 @@ func TestRetentionPassesOverHaltingMessagesOnce(t *testing.T) {
 		claimUpTo(t, s, 1)
 	}
 	dead(0)
+	wantSound(t, s)
+}
+
+// A forward between queues with an order carries the order within a millisecond along, also over a restart, and a
+// repeated claim has the same fence then.
+func TestForwardsAndRepeatedClaimsKeepTheOrderOverAReopen(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	limit(t, s, continues)
+	try(t, s.SetFlow(t.Context(), "to", continues, nil))
+	arrive(t, s, "a", 9, 3, 7)
+	var want []string
+	for i, id := range []string{"a-9", "a-3", "a-7"} {
+		ctx := store.WithRequest(t.Context(), store.Request{Session: "session", Number: int64(i + 1)})
+		req := store.ClaimRequest{Max: 1, Lease: time.Hour}
+		c, err := s.Claim(ctx, "q", req)
+		try(t, err)
+		s.Close()
+		s = openOn(t, fs, clock)
+		again, err := s.Claim(ctx, "q", req)
+		try(t, err)
+		m := again.Messages[0]
+		if m.ID != id || m.Fence == 0 || m.Fence != c.Messages[0].Fence {
+			t.Errorf("a repeated claim returns %+v, and the first one returned %+v", m, c.Messages[0])
+		}
+		want = append(want, id)
+		forwarded := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
+		settled(t, s, again.Messages, store.Settlement{Action: store.Ack,
+			Then: []store.FollowUp{{Queue: "to", Message: forwarded}}})
+	}
+	wantSound(t, s)
+	s.Close()
+	s = openOn(t, fs, clock)
+	var got []string
+	for range want {
+		c, err := s.Claim(t.Context(), "to", store.ClaimRequest{Max: 5, Lease: time.Hour})
+		try(t, err)
+		got = append(got, c.Messages[0].ID)
+		_, err = s.Settle(t.Context(), "to", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+		try(t, err)
+	}
+	wantIDs(t, got, want...)
 	wantSound(t, s)
 }
