@@ -354,7 +354,7 @@ func exploreOrder(t *testing.T, order store.Order, depth int, bug *orderBug) (st
 func TestNoHistoryBreaksTheOrderOfAKeyOrGetsStuck(t *testing.T) {
 	depth := 6
 	if os.Getenv("LATER_LONG") != "" {
-		depth = 9
+		depth = 8
 	}
 	for _, order := range []store.Order{store.OrderContinue, store.OrderHalt} {
 		states, wrong := exploreOrder(t, order, depth, nil)
