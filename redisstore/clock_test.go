@@ -101,7 +101,8 @@ func harnessOf(scripts scripts, client func(t testing.TB) redis.UniversalClient)
 		rdb := client(t)
 		s := newWith(t, scripts, rdb)
 		return storetest.Harness{
-			Store: s, Peer: newWith(t, scripts, client(t)), Advance: advance(rdb), Exact: true, Asleep: s.asleep,
+			Store: s, Peer: newWith(t, scripts, client(t)), Advance: advance(rdb), Exact: true, Back: true,
+			Asleep: s.asleep,
 		}
 	}
 }
