@@ -107,6 +107,9 @@ var mostWork = map[string][2]int64{
 	// No message was cancelled, so no lease is read, and the messages that a send finds are not read.
 	"extend/leases of 500 beside one record": {1100, 10},
 	"send/500 duplicates of 8 KiB":           {600, 200},
+
+	// The place of a sorted message is looked up in its lane.
+	"cancel/messages of one ms": {1200, 600},
 }
 
 // wideFlow is a flow with limits that no worst case reaches.
@@ -121,7 +124,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns)
+	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder)
 	for i := range 2 * len(all) {
 		c, flow := all[i%len(all)], i >= len(all)
 		t.Run(fmt.Sprintf("%s/%s, flow %v", c.script, c.name, flow), func(t *testing.T) {
@@ -201,7 +204,7 @@ func BenchmarkWorstCases(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns) {
+	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least, leastCPU := time.Hour, math.Inf(1)
 			for i := range b.N {
