@@ -136,7 +136,9 @@ func TestCheckerFindsKeysThatAreNotHeld(t *testing.T) {
 			}) + began + j.resume(2.5, "k", "not_found") + buried + j.resume(3.5, "k", "ok") +
 				j.resume(4.5, "k", "not_found") + b(5), "", dead,
 		},
-		"not halted by a nack":    {halts + began + nacked + j.resume(3.5, "k", "not_found") + again(4) + b(5), "", nil},
+		"not halted by a nack": {
+			halts + began + nacked + j.resume(3.5, "k", "not_found") + again(4) + b(5), "", nil,
+		},
 		"another key was resumed": {halts + began + buried + j.resume(3.5, "l", "ok") + b(4), broken, dead},
 		"halted and replayed": {
 			halts + began + buried + j.of(3.5, "r", "a", "ok") + j.startUnder(4, "a", 9, 1, 3, 40) +

@@ -133,16 +133,16 @@ func (ck *checker) checkHeld(q *queueFlow, key string, g *flowGroup, result *Res
 // checkResumes checks that no call to resume a key found it going while the message of a start certainly halted it.
 func (ck *checker) checkResumes(q *queueFlow, key string, g *flowGroup, s *keyStart, result *Result) {
 	for _, r := range q.resumes {
-		halted := r.key == key && r.at > s.hi && r.known(outcomeNotFound) && !r.repeated() && g.order(s.lo, r.ret) == store.OrderHalt &&
-			ck.mayHaveDied(s, r.at) == certainly && !s.mayHaveGone(r.ret) &&
+		halted := r.key == key && r.at > s.hi && r.known(outcomeNotFound) && !r.repeated() &&
+			g.order(s.lo, r.ret) == store.OrderHalt && ck.mayHaveDied(s, r.at) == certainly && !s.mayHaveGone(r.ret) &&
 			!slices.ContainsFunc(s.delivery().settles, func(x *settle) bool { return x.ret >= r.at }) &&
 			!slices.ContainsFunc(s.m.replays, func(c *call) bool { return c.at < r.ret && c.mayHaveRemoved(s.lo) }) &&
 			!slices.ContainsFunc(q.resumes, func(o *keyResume) bool {
 				return o.key == key && o.mayHaveResumed(s.lo, r.ret)
 			})
 		if halted {
-			ck.violateOrder(s, s, result, "resume", "%s: it was not halted at %d, although this message had died under "+
-				"lease %s", g.name, r.at, s.delivery().lease)
+			ck.violateOrder(s, s, result, "resume", "%s: it was not halted at %d, although this message had died "+
+				"under lease %s", g.name, r.at, s.delivery().lease)
 		}
 	}
 }
@@ -291,7 +291,8 @@ func (ck *checker) checkHandled(m *message, violate violator) {
 		if slices.ContainsFunc(m.deliveries, claimed) && !slices.ContainsFunc(m.deliveries, func(d *delivery) bool {
 			return claimed(d) && d.fence == h.fence
 		}) {
-			violate("fence", "a handler had attempt %d with fence %d, which its claim does not have", h.attempt, h.fence)
+			violate("fence", "a handler had attempt %d with fence %d, which its claim does not have", h.attempt,
+				h.fence)
 		}
 	}
 }
