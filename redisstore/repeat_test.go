@@ -53,6 +53,19 @@ func (o otherClient) bury(id string) {
 	o.settle(store.Settlement{Receipt: o.hold(id), Action: store.Bury})
 }
 
+// buryOf buries a message with a key.
+func (o otherClient) buryOf(key, id string) {
+	o.Helper()
+	if _, err := o.s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: id, Key: key}}}); err != nil {
+		o.Error(err)
+	}
+	c := claim(o.T, o.s, o.queue, 1, time.Minute)
+	if len(c.Messages) != 1 || c.Messages[0].ID != id {
+		o.Fatalf("want %s claimed, got %+v", id, c.Messages)
+	}
+	o.settle(store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Bury})
+}
+
 func (o otherClient) settle(st store.Settlement) {
 	o.Helper()
 	if r, err := o.s.Settle(o.Context(), o.queue, []store.Settlement{st}); err != nil || r[0].Err != nil {
@@ -331,6 +344,19 @@ func mutations() []mutation {
 					o.Error(err)
 				}
 			},
+		},
+		{
+			name: "resume a key",
+			call: func(o otherClient, s *Store) (string, error) {
+				return "", s.ResumeKey(o.Context(), o.queue, "k")
+			},
+			before: func(o otherClient) {
+				if err := o.s.SetFlow(o.Context(), o.queue, halts, nil); err != nil {
+					o.Error(err)
+				}
+				o.buryOf("k", "a")
+			},
+			between: func(o otherClient) { o.buryOf("k", "b") },
 		},
 		{
 			name: "set limits of a key",
