@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -188,6 +189,26 @@ var heldKeyRules = []rule{
 }
 
 var orderForwardRules = []rule{
+	{"messages that are sent in one moment keep their order, however many they are", func(e *env) {
+		const n = 1300 // more than a millisecond has microseconds
+		f := e.forwardsTo()
+		e.limit(continuing)
+		msgs := keyed("k", n)
+		slices.Reverse(msgs)
+		e.send(msgs...)
+		for _, m := range msgs[:3] {
+			e.ack(e.takesKey("k", m.ID)...)
+		}
+		want, moved := keyedIDs("k", 0, n-3), []string(nil)
+		for forwarded := e.forward(f, store.MaxBatch); ; forwarded = e.forward(f, store.MaxBatch) {
+			if moved = append(moved, forwarded.IDs...); len(forwarded.IDs) == 0 {
+				break
+			}
+		}
+		slices.Reverse(want)
+		e.equal("moved in order", slices.Equal(moved, want), true)
+		e.count(0, 0, 0, 0)
+	}},
 	{"forwards keep the order of keys in a queue with an order", func(e *env) {
 		f := e.forwardsTo()
 		e.limit(continuing)
@@ -250,6 +271,18 @@ func (e *env) takesInOrder(key string, want ...string) {
 }
 
 var orderWaitRules = []rule{
+	{"wait ends for a message that is sent after the clock was set back", func(e *env) {
+		e.limit(continuing)
+		e.send(message("a", withKey("k")))
+		e.inOrder("k", "a")
+		e.setBack(time.Hour)
+		waited := make(chan error, 1)
+		go func() { waited <- e.Store.Wait(e.within(wakeTimeout), e.queue) }()
+		e.asleep(1)
+		e.send(message("b", withKey("k")))
+		e.ok(<-waited)
+		e.inOrder("k", "b")
+	}},
 	{"wait ends when the message that holds a key is acked", func(e *env) {
 		e.wakesBehind(continuing, "b", func(f *env, a store.Claimed) { f.ack(a) }, withKey("k"))
 	}},
