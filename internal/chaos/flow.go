@@ -14,7 +14,8 @@ import (
 )
 
 // Under the flow faults every queue has limits, which change during the run. limitSets has those of each queue. The
-// first ones are in force at the end. In some of them keys take turns or have limits, which some messages of the run
+// first ones, and of the last queue those in which keys halt, are in force at the beginning and at the end, until all
+// messages are handled. In some of them keys take turns or have limits, which some messages of the run
 // would exceed. The last orderedQueues have an order most of the time.
 var limitSets = [][]later.Flow{
 	{
@@ -67,7 +68,7 @@ var limitSets = [][]later.Flow{
 // orderedQueues is the number of the last queues that have an order most of the time.
 const orderedQueues = 2
 
-// halts is the index of limits in which the keys of the last queue halt. They are in force at the beginning.
+// halts is the index of limits in which the keys of the last queue halt.
 const halts = 1
 
 // keyOverrides are limits that the hot key of a queue gets while its keys have limits or take turns.
@@ -274,8 +275,7 @@ const calm = 2 * time.Second
 
 // resumeLimits sets the first limits again and lets the load go on without a fault.
 func resumeLimits(ctx context.Context, r *run) error {
-	r.endOperating()
-	if err := r.limit(ctx, 0); err != nil {
+	if err := r.limit(ctx, halts); err != nil {
 		return err
 	}
 	r.log("calm")

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -11,13 +12,13 @@ import (
 	"github.com/laterq/later"
 )
 
-// operator looks after the dead messages of queues with an order.
+// operator looks after the messages that hold keys of queues with an order.
 type operator struct {
 	sync.WaitGroup
 	end context.CancelFunc
 }
 
-// operate has an operator look after the dead messages of the queues with an order until endOperating.
+// operate has an operator look after the messages that hold keys of the queues with an order, until endOperating.
 func (r *run) operate(ctx context.Context) {
 	ctx, r.operator.end = context.WithCancel(ctx)
 	for i, name := range r.queues[len(r.queues)-orderedQueues:] {
@@ -25,16 +26,25 @@ func (r *run) operate(ctx context.Context) {
 			random := rand.New(rand.NewPCG(r.cfg.Seed, uint64(i)))
 			for sleep(ctx, 100*time.Millisecond+time.Duration(random.Int64N(int64(300*time.Millisecond)))) {
 				r.lookAfterDead(ctx, name, random)
+				r.lookAfterReturned(ctx, name, random)
 			}
 		})
 	}
 }
 
-func (r *run) endOperating() {
+func (r *run) stopOperating() {
 	if r.operator.end != nil {
 		r.operator.end()
 		r.operator.Wait()
 	}
+}
+
+// endOperating ends the operator when all due messages are handled, and lets halted keys go on.
+func (r *run) endOperating(ctx context.Context) error {
+	if r.stopOperating(); !r.fault.load.limited {
+		return nil
+	}
+	return r.limit(ctx, 0)
 }
 
 // lookAfterDead replays, purges or leaves each dead message of a queue, or resumes its key.
@@ -63,6 +73,35 @@ func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand
 			call := now()
 			err := q.ResumeKey(ctx, info.Key)
 			r.journal.one(keyResumed, now(), "-", queue, call, info.Key, outcomeOf(err))
+		}
+	}
+}
+
+// lookAfterReturned cancels some of the messages that wait for another attempt, and reschedules others.
+func (r *run) lookAfterReturned(ctx context.Context, queue string, random *rand.Rand) {
+	q := r.client.Queue(queue)
+	page, err := q.List(ctx, later.ListOptions{State: later.StateScheduled, Limit: 100})
+	if err != nil {
+		return // the next time
+	}
+	for _, info := range page.Messages {
+		if info.Attempts == 0 {
+			continue
+		}
+		switch random.IntN(4) {
+		case 0:
+			r.journal.one(beginCancel, now(), info.ID)
+			state, err := q.Cancel(ctx, info.ID)
+			outcome := string(state)
+			if err != nil {
+				outcome = outcomeOf(err)
+			}
+			r.journal.one(endCancel, now(), info.ID, outcome)
+		case 1:
+			delay := time.Duration(random.IntN(100)) * time.Millisecond
+			r.journal.one(beginReschedule, now(), info.ID, fmt.Sprint("+", delay.Milliseconds()))
+			err := q.Reschedule(ctx, info.ID, later.In(delay))
+			r.journal.one(endReschedule, now(), info.ID, outcomeOf(err))
 		}
 	}
 }

@@ -394,6 +394,9 @@ func (r *run) endLoad(ctx context.Context) error {
 		r.result.violate("stuck", "-", "%v", err)
 	}
 	r.result.DrainSeconds = time.Since(began).Seconds()
+	if err := r.endOperating(ctx); err != nil {
+		return err
+	}
 	err = r.drainChildren(ctx, "", drainLimit+15*time.Second)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -444,7 +447,7 @@ func (r *run) close() {
 		r.sample()
 		r.sampling.Wait()
 	}
-	r.endOperating()
+	r.stopOperating()
 	for _, c := range append(r.children, r.stale...) {
 		if c.cmd != nil && c.alive() {
 			c.kill()
