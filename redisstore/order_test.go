@@ -220,3 +220,19 @@ func TestMessagesOfOneMillisecondLeaveTheirLane(t *testing.T) {
 	}
 	q.claimOne("k400")
 }
+
+// The entry that a message left in the lane of its former key does not take it out of its lane.
+func TestAMessageInTwoLanesStartsWithItsKey(t *testing.T) {
+	q := newLimitedQueue(t, "two lanes", ordered)
+	q.sendKeyed("k", store.Due{}, "a")
+	entries, err := q.rdb.ZRange(t.Context(), q.key("lanes"), 0, -1).Result()
+	q.ok(err)
+	q.ok(q.rdb.ZAdd(t.Context(), q.key("lanes"), redis.Z{Member: "b" + entries[0][1:]}).Err())
+	q.ok(q.rdb.ZAdd(t.Context(), q.key("turns"), redis.Z{Member: "b"}).Err())
+	if m := q.claimOne("a"); m.Key != "k" {
+		t.Errorf("claimed with key %q", m.Key)
+	}
+	if n := q.entries("lanes"); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}

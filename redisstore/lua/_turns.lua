@@ -108,7 +108,6 @@ local function new_turns(limits, places, claim)
   local turns = { picked = {}, died = {}, expired = {} }
   local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
   local stale, cut = {}, false
-  local taken = {} -- ids; see _lanes.lua on those with two entries
   local want, looks, bound = limits.allowed, limits.asked, claim.bound -- messages that may start; to look at; bytes
   local rounds, lost = 0, false -- lost: some turns of a round were not used
   local texts = {} -- due times by their digits
@@ -124,6 +123,7 @@ local function new_turns(limits, places, claim)
     for i, k in ipairs(keys) do
       k.pass = tonumber(read[2 * i])
       k.next, k.count, k.last = k.pass, 0, nil
+      k.ids = limits.order and {} -- those that were read: _lanes.lua says why one may have two entries
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
       k.may = starts_allowed(k, want)
       visited[#visited + 1], last = k, k
@@ -251,11 +251,11 @@ local function new_turns(limits, places, claim)
         if m.holds then
           see_holder(m, score)
           any_stale = any_stale or not score
-        elseif taken[m.id] then
+        elseif m.key.ids and m.key.ids[m.id] then
           stale[#stale + 1] = m.entry
         elseif score and tonumber(score) == tonumber(m.due) + SORTED then
           m.key.messages[#m.key.messages + 1] = m
-          if limits.order then taken[m.id] = true end
+          if m.key.ids then m.key.ids[m.id] = true end
         else
           stale[#stale + 1], any_stale = m.entry, true
         end
