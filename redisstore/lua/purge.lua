@@ -159,14 +159,19 @@ local function forget_keys(waiting, states, held, kept)
   write('ZADD', FORGET, z)
 end
 
-local halted = redis.call('ZCARD', HALTED)
-local halts = state == '' and halted > MAX_PURGED_KEYS -- first, some of the messages that halt them are removed
-if halts then state = 'dead' end
+local limits, halting = read_limits(now_us), {}
+if state == '' and limits.order == 'halt' and redis.call('ZCARD', HALTED) > MAX_PURGED_KEYS then
+  -- First, some of the messages that halt keys are removed, because the reply lists the keys.
+  for _, k in ipairs(read_keys(limits, redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1))) do
+    if k.letter == 'd' then halting[#halting + 1] = k.holder end
+  end
+  if halting[1] then state = 'dead' end
+end
 --@end
 if state == '' then
   local reply = { redis.call('HLEN', MESSAGES), 0, now }
 --@flow
-  reply[4] = redis.call('ZRANGE', HALTED, 0, -1)
+  reply[4] = limits.order == 'halt' and redis.call('ZRANGE', HALTED, 0, MAX_PURGED_KEYS - 1) or {}
   local counted = tonumber(redis.call('HGET', META, 'flow_leased') or '') or 0
   local kept, deadlines, tombstones, total = cancel_leased()
   local waiting, held, states = read_waiting_keys(), read_held(), nil
@@ -202,17 +207,15 @@ local buckets, changes = open_buckets(key == DUE and packed), new_record_changes
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 --@flow
-local limits, lanes = read_limits(now_us), leave_lanes()
+local lanes = leave_lanes()
 read_slots()
-for _, k in ipairs(halts and read_keys(limits, redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1)) or {}) do
-  ids[#ids + 1], more = k.holder, 1
-end
 --@end
 --@plain
 if #ARGV > 4 then
 --@end
 --@flow
-if halts then -- found above
+if halting[1] then
+  ids, more = halting, 1
 elseif #ARGV > 4 then
 --@end
   local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 5))
