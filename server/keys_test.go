@@ -71,3 +71,51 @@ func TestKeysOfAQueueAreListedAndLimited(t *testing.T) {
 	a.do(http.MethodPut, keys+"/a/flow", `{"weight": 0}`).fails(http.StatusBadRequest, "invalid", "weight")
 	a.do(http.MethodPut, keys+"/a/flow", `{"concurrency": -1}`).fails(http.StatusBadRequest, "invalid", "concurrency")
 }
+
+func TestOrderedKeysAreHaltedAndResumed(t *testing.T) {
+	const keys = "/v1/queues/mail/keys"
+	a := newAPI(t)
+	a.do(http.MethodPut, "/v1/queues/mail/flow", `{"key": {"order": "sorted"}}`).
+		fails(http.StatusBadRequest, "invalid", "key.order")
+	a.do(http.MethodPut, "/v1/queues/mail/flow", `{"key": {"order": "halt", "concurrency": 2}}`).
+		fails(http.StatusBadRequest, "invalid", "key.concurrency")
+	flow := a.do(http.MethodPut, "/v1/queues/mail/flow", `{"key": {"order": "halt"}}`).is(http.StatusOK)
+	if key, _ := flow["key"].(map[string]any); key["order"] != "halt" || key["concurrency"] != 1.0 {
+		t.Errorf("flow is %v", flow)
+	}
+	a.do(http.MethodPut, keys+"/a/flow", `{"concurrency": 2}`).fails(http.StatusBadRequest, "invalid", "concurrency")
+	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"id": "a1", "key": "a"}, {"id": "a2", "key": "a"}]}`).
+		is(http.StatusOK)
+	receive := func(id string) map[string]any {
+		t.Helper()
+		got := list(a.do(http.MethodPost, receivePath, `{"max": 3}`).is(http.StatusOK), "messages")
+		if len(got) != 1 || got[0]["id"] != id || got[0]["fence"] == nil {
+			t.Fatalf("received %v, want %s", got, id)
+		}
+		return got[0]
+	}
+	bury := func(m map[string]any) {
+		t.Helper()
+		a.do(http.MethodPost, "/v1/leases/"+m["token"].(string)+"/bury", `{"reason": "bad"}`).is(http.StatusNoContent)
+	}
+	bury(receive("a1"))
+	halted := list(a.do(http.MethodGet, keys+"?halted=true", nil).is(http.StatusOK), "items")
+	if len(halted) != 1 || halted[0]["key"] != "a" || halted[0]["halted"] != true || halted[0]["holder"] != "a1" ||
+		halted[0]["reason"] != "halted" || halted[0]["waiting"] != 1.0 {
+		t.Errorf("halted keys are %v", halted)
+	}
+	stats, _ := a.do(http.MethodGet, "/v1/queues/mail", nil).is(http.StatusOK)["flow"].(map[string]any)
+	if counts, _ := stats["keys"].(map[string]any); counts["halted"] != 1.0 || counts["full"] != 1.0 {
+		t.Errorf("state is %v", stats)
+	}
+	purged := a.do(http.MethodPost, "/v1/queues/mail/purge", `{"states": ["dead"], "ids": ["a1"]}`).is(http.StatusOK)
+	if resumed, _ := purged["resumed"].([]any); purged["purged"] != 1.0 || len(resumed) != 1 || resumed[0] != "a" {
+		t.Errorf("purged %v", purged)
+	}
+	bury(receive("a2"))
+	if got := a.do(http.MethodPost, keys+"/a/resume", nil).is(http.StatusOK); got["halted"] != nil {
+		t.Errorf("a is %v", got)
+	}
+	a.do(http.MethodPost, keys+"/a/resume", nil).fails(http.StatusNotFound, "not_found", "")
+	a.do(http.MethodGet, keys+"?halted=true&overridden=true", nil).fails(http.StatusBadRequest, "invalid", "halted")
+}

@@ -111,6 +111,47 @@ func TestKeysThatWaitAreSeenAndLimited(t *testing.T) {
 	b.gone(".queues", "limited")
 }
 
+func TestHaltedKeysAreSeenAndGoOn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for _, id := range []string{"a1", "a2", "b1", "b2"} {
+		s.send("orders", "x", later.WithID(id), later.Key(id[:1]))
+	}
+	b := s.open("/")
+	b.click(".queues button", "Limits… orders")
+	b.choose("halt", "dialog select[name=order]")
+	b.choose("true", "dialog select[name=fair]")
+	b.click("dialog button.primary", "Save")
+	b.see(".queues li", "a key in order, until a message of it is dead")
+	q := s.client.Queue("orders")
+	got, err := q.Receive(t.Context(), 4)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("received %d, %v; want one of each key", len(got), err)
+	}
+	for _, d := range got {
+		if err := d.Bury(t.Context(), errors.New("bad")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.see(".queues li", "2 keys halted by dead messages")
+	b.click(".queues button", "Keys… orders")
+	b.see("dialog tr", "the dead message a1")
+	b.click("dialog tr button", "Go on… a")
+	b.choose("dead", "dialog select[name=first]")
+	b.click("dialog button.primary", "Go on")
+	b.see(".notices", "a goes on")
+	b.click(".queues button", "Keys… orders")
+	b.click("dialog tr button", "Go on… b")
+	b.choose("next", "dialog select[name=first]")
+	b.click("dialog button.primary", "Go on")
+	b.see(".notices", "b goes on")
+	b.gone(".queues li", "halted by dead messages")
+	if got, err = q.Receive(t.Context(), 4); err != nil || len(got) != 2 || got[0].ID+got[1].ID != "a1b2" &&
+		got[0].ID+got[1].ID != "b2a1" {
+		t.Errorf("received %v, %v; want a1, which was replayed, and b2", got, err)
+	}
+}
+
 func TestManyQueuesAreFoundByName(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
