@@ -35,16 +35,27 @@ const withoutKeys = -1
 
 // runKeys measures drains of as many keys as the case says, which take turns. With 0 keys the queue is a plain one.
 func runKeys(ctx context.Context, c *cell) error {
-	t := *c.Target
+	flow := later.Flow{Fair: c.n > 0}
 	if c.n == withoutKeys {
-		if err := c.later().Queue().SetFlow(ctx, later.Flow{Concurrency: store.MaxConcurrency}); err != nil {
+		flow.Concurrency = store.MaxConcurrency
+	}
+	return c.drainKeys(ctx, flow)
+}
+
+// runOrdered measures the same of keys with messages that start in order.
+func runOrdered(ctx context.Context, c *cell) error {
+	return c.drainKeys(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderContinue}})
+}
+
+func (c *cell) drainKeys(ctx context.Context, flow later.Flow) error {
+	t := *c.Target
+	if flow.Limited() {
+		if err := c.later().Queue().SetFlow(ctx, flow); err != nil {
 			return err
 		}
-	} else if c.n > 0 {
+	}
+	if c.n > 0 {
 		q := c.later().WithKeys(func(number int) string { return strconv.Itoa(number % c.n) })
-		if err := q.Queue().SetFlow(ctx, later.Flow{Fair: true}); err != nil {
-			return err
-		}
 		t.Load = benchmark.Local{Queue: q}
 	}
 	v, err := t.MeasureDrain(ctx, c.plan.Drain, false)

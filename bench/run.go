@@ -45,6 +45,7 @@ type plan struct {
 	Held    int           `json:"held_workers"`
 	HeldFor time.Duration `json:"held_ns"`
 	Keys    []int         `json:"keys"`
+	Ordered []int         `json:"ordered_keys"`
 	Parked  []int         `json:"parked_messages"`
 	Crowd   []int         `json:"crowd_messages"`
 
@@ -62,7 +63,8 @@ func fullPlan() plan {
 		Small: []int{30, 24 * 60, spreadMinutes}, Lives: []int{200, 2000}, Workers: []int{64},
 		Limits: []int{1, limitRate}, Limit: 5 * time.Second,
 		Helds: []int{10, 100}, Held: 100, HeldFor: 20 * time.Second,
-		Keys: []int{0, withoutKeys, 20, 1000, 100_000}, Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000},
+		Keys: []int{0, withoutKeys, 20, 1000, 100_000}, Ordered: []int{1, 20, 1000, 100_000},
+		Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000},
 		Instructions: 1000,
 	}
 }
@@ -77,7 +79,7 @@ func quickPlan() plan {
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
 	p.Workers = []int{8}
 	p.Limit, p.Held, p.HeldFor = 2*time.Second, 20, 2*time.Second
-	p.Keys[4], p.Parked, p.Crowd = p.Drain, []int{20_000}, []int{20_000}
+	p.Keys[4], p.Ordered[3], p.Parked, p.Crowd = p.Drain, p.Drain, []int{20_000}, []int{20_000}
 	p.Instructions = 200
 	return p
 }
@@ -109,6 +111,7 @@ var workloads = []*workload{
 	{"limit", false, func(p *plan) []int { return p.Limits }, runLimit, nil},
 	{"held", false, func(p *plan) []int { return p.Helds }, runHeld, nil},
 	{"keys", false, func(p *plan) []int { return p.Keys }, runKeys, nil},
+	{"ordered", false, func(p *plan) []int { return p.Ordered }, runOrdered, nil},
 	{"parked", true, func(p *plan) []int { return p.Parked }, runParked, nil},
 	{"crowd", true, func(p *plan) []int { return p.Crowd }, runCrowd, nil},
 	{"instructions", true, noCase, runInstructions, underValgrind},
