@@ -370,7 +370,7 @@ func (t *tx) reap(q *queue) (died []string) {
 				continue
 			}
 			if strings.HasPrefix(l.id, store.UncountedLease) {
-				t.comeBack(q, l, m)
+				t.comeBackUntouched(q, l, m)
 				continue
 			}
 			r.delivered = true

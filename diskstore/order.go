@@ -195,6 +195,16 @@ func (t *tx) comeBack(q *queue, l *lease, m *member) {
 	}
 }
 
+// comeBackUntouched puts a message back that was released. It keeps its due time. If it holds a key of an order and the
+// clock was set back behind the due time, it is due now: the messages of its key have started whatever the clock says.
+func (t *tx) comeBackUntouched(q *queue, l *lease, m *member) {
+	if m.record.due > t.now && q.flow.Key.Order != store.OrderNone && q.countsKeys(l) && m.key != "" {
+		m.record.setDue(t.now)
+		t.keep(q, m.id, &m.record)
+	}
+	t.comeBack(q, l, m)
+}
+
 // dieOf moves a message that has left a lease to the dead ones. It may halt its key if it counted.
 func (t *tx) dieOf(q *queue, l *lease, m *member, reason store.DeadReason) {
 	t.die(q, m.id, &m.record, reason)

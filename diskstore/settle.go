@@ -54,7 +54,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		}
 		return store.SettleResult{}
 	case store.Release:
-		t.comeBack(q, l, m)
+		t.comeBackUntouched(q, l, m)
 		return store.SettleResult{State: waitingState(r, t.now)}
 	case store.Snooze:
 		if s.ResetAttempts {

@@ -41,7 +41,7 @@ func (q *queue) reap(now int64) (died []string) {
 				continue
 			}
 			if l.uncounted {
-				q.comeBack(m, l)
+				q.comeBackUntouched(now, m, l)
 				continue
 			}
 			m.delivered = true
@@ -183,6 +183,9 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		}
 		m.failures, m.lastError = failures, store.CutReason(s.Reason)
 		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
+	case store.Release:
+		q.comeBackUntouched(now, m, l)
+		return store.SettleResult{State: m.state(now)}
 	}
 	q.comeBack(m, l)
 	return store.SettleResult{State: m.state(now)}

@@ -55,6 +55,15 @@ func (q *queue) comeBack(m *message, l *lease) {
 	}
 }
 
+// comeBackUntouched adds a message that was released. It keeps its due time. If it holds a key of an order and the clock
+// was set back behind the due time, it is due now: the messages of its key have started whatever the clock says.
+func (q *queue) comeBackUntouched(now int64, m *message, l *lease) {
+	if m.due > now && q.ordered() && q.flow.countsKeys(l) && m.leasedKey != "" {
+		m.setDue(now)
+	}
+	q.comeBack(m, l)
+}
+
 // dieOf sets aside a message that has left a lease, and halts its key if it counted and the order is OrderHalt.
 func (q *queue) dieOf(now int64, m *message, l *lease, reason store.DeadReason) {
 	q.die(now, m, reason)

@@ -193,6 +193,18 @@ var placeRules = []rule{
 		e.send(message("z", withKey("k")), message("y", withKey("k")))
 		e.inOrder("k", "z", "y")
 	}},
+	{"a released message starts again although the clock was set back behind its due time", func(e *env) {
+		e.limit(continuing)
+		e.send(message("b", withKey("k")), message("a", withKey("k")))
+		e.setBack(time.Hour)
+		b := e.claimOne("b", held)
+		e.settle(store.Settlement{Receipt: b.Receipt, Action: store.Release}, store.StateReady)
+		c, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: 3, Lease: short, Uncounted: true})
+		e.equal("claimed", ids(c.Messages), []string{"b"})
+		e.equal("error", err, error(nil))
+		e.advance(short)
+		e.inOrder("k", "b", "a")
+	}},
 	{"a message that fell due before another one was sent starts first, whichever was sorted first", func(e *env) {
 		e.limit(continuing)
 		e.send(message("delayed", withKey("k"), delay(time.Second)), message("far", withKey("k"), delay(time.Hour)))
