@@ -205,6 +205,24 @@ func TestAHolderThatIsMissingFreesItsKey(t *testing.T) {
 	}
 }
 
+// A message that was sent before the clock was set back comes back from a lease that counts no attempt.
+func TestAMessageThatComesBackUntouchedStartsWhateverTheClockSays(t *testing.T) {
+	q := newLimitedQueue(t, "set back", ordered)
+	q.sendKeyed("k", store.Due{}, "b", "a")
+	q.advance(-time.Hour)
+	q.ok(q.settle(q.claimOne("b").Receipt, store.Release))
+	for range 2 {
+		c, err := q.s.Claim(t.Context(), q.queue, store.ClaimRequest{Max: 9, Lease: time.Minute, Uncounted: true})
+		q.ok(err)
+		if len(c.Messages) != 1 || c.Messages[0].ID != "b" {
+			t.Fatalf("claimed %v, want b", c.Messages)
+		}
+		q.advance(time.Minute)
+	}
+	q.ok(q.settle(q.claimOne("b").Receipt, store.Ack))
+	q.claimOne("a")
+}
+
 // A message with a place in the same ms that is not the due time is found in its lane when it is removed.
 func TestMessagesOfOneMillisecondLeaveTheirLane(t *testing.T) {
 	q := newLimitedQueue(t, "one ms", ordered)

@@ -18,9 +18,9 @@ local function holds_of(ids)
 end
 
 -- change_holds changes the holds of keys and puts the keys where they belong. change takes a key and returns the letter
--- that its hold has from then on, nil if the hold ends. left has the names of the keys with messages that have left their
--- lanes; nil for none. It returns whether a key may go that could not before, now or when its rate allows it, and the
--- names of the keys that are halted no more.
+-- that its hold has from then on, nil if the hold ends. left has the names of the keys with messages that have left
+-- their lanes; nil for none. It returns whether a key may go that could not before, now or when its rate allows it, and
+-- the names of the keys that are halted no more.
 local function change_holds(limits, names, change, left)
   local sets, scores = places_of(names)
   local places, resumed, any = new_places(limits), {}, false

@@ -78,7 +78,12 @@ local function end_expired_leases(now)
         again[#again + 1] = successor
         again[#again + 1] = id
       elseif uncounted then
+--@plain
         again[#again + 1] = held[k].due
+--@end
+--@flow
+        again[#again + 1] = untouched_due(held[k].due, heads, held[k].key, now)
+--@end
         again[#again + 1] = id
 --@flow
         hold_key(holds, heads, held[k].key, 'w', id)

@@ -57,6 +57,13 @@ local function hold_key(holds, heads, key, letter, id)
   holds[key] = { letter, id }
 end
 
+-- untouched_due returns the due time of a message that comes back as it was, given the one that it had, and its key as
+-- hold_key takes it. One that holds a key with an order is due by now: its key starts whatever the clock says.
+local function untouched_due(due, heads, key, now)
+  due = tonumber(due)
+  return heads[3] and key and key ~= '' and math.min(due, now) or due
+end
+
 -- first_ready returns when the first message in DUE is due, or the first bucket starts; nil for none.
 local function first_ready(packed)
   local first

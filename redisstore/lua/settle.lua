@@ -88,7 +88,12 @@ for a = 5, #ARGV, 7 do
           rest = '\t\t' .. failures .. '\t' .. text
         end
       elseif action == 'release' then
+--@plain
         at = tonumber(h.due)
+--@end
+--@flow
+        at = untouched_due(h.due, leases.heads, l.keyed and h.key, now)
+--@end
       else
         code = ARGV[a + 4]
         if code ~= 'unreadable' then -- no handler saw an unreadable message
