@@ -36,8 +36,11 @@ type KeyFlow struct {
 // back from a Nack, Snooze, GiveBack or Release, or because its lease has ended, it is the next message of its key to
 // start, and the key waits until it is due. A message that was replaced by a Send keeps its hold while it keeps its
 // key. A message that is removed in any way gives its key up: at once, or, if it was leased, when it no longer counts
-// against the Concurrency. A successor inherits no hold. Only messages that were claimed while the order was set hold a
-// key.
+// against the Concurrency. A successor inherits no hold.
+//
+// When an order is set, messages of a key that were claimed before may be leased together. If they count against the
+// Concurrency, no other message of the key starts until they have been settled, and the first of them that comes back
+// holds the key. Restore gives no message a hold, nor a place among messages that are due in the same millisecond.
 type Order string
 
 // The orders of messages of a key.
