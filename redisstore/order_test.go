@@ -239,6 +239,19 @@ func TestMessagesOfOneMillisecondLeaveTheirLane(t *testing.T) {
 	q.claimOne("k400")
 }
 
+// A forwarded message brings its place along to a queue that no message was sent to.
+func TestAForwardedMessageLeavesItsLane(t *testing.T) {
+	q, to := newLimitedQueue(t, "places", ordered), newLimitedQueue(t, "places to", ordered)
+	q.advance(1500 * time.Microsecond) // places in us that are not due times in ms
+	q.sendKeyed("k", store.Due{}, "b", "a")
+	forward(t, q.s, q.queue, store.Target{Kind: store.TargetQueue, Name: to.queue}, 10, 2)
+	_, err := to.s.Cancel(t.Context(), to.queue, store.CancelRequest{IDs: []string{"a", "b"}})
+	to.ok(err)
+	if n := to.entries("lanes") + to.entries("turns"); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
 // The entry that a message left in the lane of its former key does not take it out of its lane.
 func TestAMessageInTwoLanesStartsWithItsKey(t *testing.T) {
 	q := newLimitedQueue(t, "two lanes", ordered)

@@ -30,7 +30,8 @@
 --   flow_key_concurrency, flow_key_n, flow_key_per_us, flow_key_burst, flow_key_weight
 --   flow_key_order        "continue" or "halt". Without it the holders in states do not count, nor do dead ones without
 --                         "halt".
---   flow_arrival_us       the last place of a message that was sent without a delay to a queue with an order
+--   flow_arrival_us       the last place of a message that was sent without a delay to a queue with an order, 0 if
+--                         messages with places have only been forwarded to it
 --   flow_fence_us         the last fence of such a queue
 --   flow_pass             the clock: the pass of the last start. A key that begins to wait joins the turns JOIN/weight
 --                         later: just before the keys that have started at the clock. At the clock itself, new keys
