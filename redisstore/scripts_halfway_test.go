@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -162,6 +163,32 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
 	t.Run("fair", func(t *testing.T) { noScriptFailsHalfway(t, fairFlow) })
 	t.Run("ordered", func(t *testing.T) { noScriptFailsHalfway(t, orderedFlow) })
+}
+
+// A forward to a queue with an order, each key of which has a wrong type, succeeds or changes neither queue.
+func TestNoForwardToAnOrderedQueueFailsHalfway(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, name := range allKeyNames {
+		t.Run(name, func(t *testing.T) {
+			x := populateQueue(t, rdb, fmt.Sprint("halfway-target-", i), orderedFlow)
+			to := x.queue + " forwarded"
+			if err := errors.Join(x.s.SetFlow(t.Context(), to, orderedFlow, nil),
+				rdb.Set(t.Context(), DefaultPrefix+"{"+to+"}:"+name, "wrong", 0).Err()); err != nil {
+				t.Fatal(err)
+			}
+			before, beforeTo := dump(t, rdb, x.queue), dump(t, rdb, to)
+			err := forwards(store.TargetQueue)(t.Context(), x)
+			if err == nil {
+				return // the call does not use the key
+			}
+			if store.CodeOf(err) != store.ErrCorrupt.Code {
+				t.Errorf("error = %v, want ErrCorrupt", err)
+			}
+			if !maps.Equal(before, dump(t, rdb, x.queue)) || !maps.Equal(beforeTo, dump(t, rdb, to)) {
+				t.Errorf("the script failed (%v) but changed keys", err)
+			}
+		})
+	}
 }
 
 func noScriptFailsHalfway(t *testing.T, flow store.Flow) {

@@ -39,7 +39,13 @@ if kind == 'list' or kind == 'stream' then
 end
 if kind == 'queue' then
   use(1 + QUEUE_KEYS)
+--@plain
   local other = redis.call('HGET', META, 'format')
+--@end
+--@flow
+  local other, ordered = unpack(redis.call('HMGET', META, 'format', 'flow_key_order'))
+  if ordered then read_sets() end -- the moved messages are sorted
+--@end
   if not writes(other) then return { NEWER, 1 } end
   if not other and option ~= '1' then return UNREGISTERED end
   for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE, GROUPS }) do redis.call('ZCARD', key) end
