@@ -264,6 +264,35 @@ func TestAClaimSortsABoundedNumberOfMessages(t *testing.T) {
 	wantSound(t, s)
 }
 
+// Keys that were full when the limits changed, and do not wait any more, do not have workers claim again and again.
+func TestAClaimIsTheLastAfterAChangeOfLimitsIfNothingIsReady(t *testing.T) {
+	for name, leaves := range map[string]func(s *Store) error{
+		"reschedule": func(s *Store) error {
+			_, err := s.Reschedule(t.Context(), "q", []string{"a-0000002"}, store.Due{Delay: time.Hour})
+			return err
+		},
+		"cancel": func(s *Store) error {
+			_, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{"a-0000002"}})
+			return err
+		},
+	} {
+		clock := newManualClock()
+		s := openOn(t, vfs.NewMem(), clock)
+		limit(t, s, store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+		sendKey(t, s, "a", clock.Now(), 1, 2)
+		wantClaimed(t, s, 1)
+		limit(t, s, store.Flow{Key: store.KeyFlow{Concurrency: 1, Weight: 2}})
+		if err := leaves(s); err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if err != nil || c.More || len(c.Messages) > 0 {
+			t.Errorf("%s: the claim returns %+v, %v", name, c, err)
+		}
+		s.Close()
+	}
+}
+
 // Messages that come behind the frontier are sorted in their place, from wherever they come.
 func TestMessagesBehindTheFrontierAreSortedToo(t *testing.T) {
 	clock := newManualClock()

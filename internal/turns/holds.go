@@ -74,7 +74,7 @@ func (o *Order) Revive(now int64, id string) {
 	if k := o.holders[id]; k != nil && k.hold.dead {
 		k.hold.dead = false
 		o.halted.Delete(k.name)
-		o.change(k.name)
+		o.place(k, now)
 	}
 }
 

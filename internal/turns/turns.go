@@ -209,6 +209,9 @@ func (o *Order) Free(now int64, name string, n int) {
 
 // Next returns when a Head may first return a message, or math.MaxInt64 if that depends on slots alone.
 func (o *Order) Next(now int64) int64 {
+	for len(o.stale) > 0 && o.stale[0].len() == 0 { // nothing may be left to Wake for
+		o.stale = o.stale[1:]
+	}
 	if o.turns.len() > 0 || len(o.stale) > 0 {
 		return now
 	}
