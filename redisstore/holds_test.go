@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
 
@@ -131,6 +132,31 @@ func TestHoldsEndBeforeAnotherOrderIsSet(t *testing.T) {
 		t.Errorf("%d messages hold keys", n)
 	}
 	q.noIssues()
+}
+
+// The time of a halt is that of the death, also if a ms passes while the script runs.
+func TestHaltsHaveTheTimesOfDeaths(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	q := &limitedQueue{t, newStore(t, rdb), rdb, "times of halts"}
+	q.ok(q.s.Delete(t.Context(), q.queue))
+	q.set(halts)
+	q.hold("k", store.MaxBatch, store.Bury)
+	dead, err := rdb.ZRangeWithScores(t.Context(), q.key("dead"), 0, -1).Result()
+	q.ok(err)
+	died := map[any]float64{}
+	for _, z := range dead {
+		died["k"+strings.TrimPrefix(z.Member.(string), "of-k")] = z.Score
+	}
+	halted, err := rdb.ZRangeWithScores(t.Context(), q.key("halted"), 0, -1).Result()
+	q.ok(err)
+	if len(halted) != store.MaxBatch {
+		t.Errorf("%d keys are halted", len(halted))
+	}
+	for _, z := range halted {
+		if died[z.Member] != z.Score {
+			t.Fatalf("key %v is halted since %.0f, its message dead since %.0f", z.Member, z.Score, died[z.Member])
+		}
+	}
 }
 
 func TestRetentionSkipsMessagesThatHaltKeys(t *testing.T) {

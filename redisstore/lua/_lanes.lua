@@ -162,15 +162,15 @@ local function new_places(limits)
     set_free(k)
   end
 
-  -- hold makes a message the holder of a key, or changes the letter of its holder.
-  local function hold(k, letter, id)
+  -- hold makes a message the holder of a key, or changes the letter of its holder. now is the time in ms of a death.
+  local function hold(k, letter, id, now)
     if k.holder and k.holder ~= id or k.letter == 'd' and letter ~= 'd' then unhold(k) end
     if not k.holder then
       holders.held[#holders.held + 1] = id
       holders.held[#holders.held + 1] = k.name
     end
     if letter == 'd' and k.letter ~= 'd' then
-      holders.halted[#holders.halted + 1] = math.floor(k.now_us / 1000)
+      holders.halted[#holders.halted + 1] = now
       holders.halted[#holders.halted + 1] = k.name
     end
     k.letter, k.holder = letter, id
@@ -272,8 +272,8 @@ local function places_of(names)
   return places, scores
 end
 
--- free_keys gives slots of keys back, given the number for each key. holds has the letter and the id of the message
--- that holds a key from now on, unless another one does. free_keys returns true if a key that was full waits for no
+-- free_keys gives slots of keys back, given the number for each key. holds has what hold takes of the message that
+-- holds a key from now on, unless another one does. free_keys returns true if a key that was full waits for no
 -- slot any more: it may go, now or when its rate allows it.
 local function free_keys(limits, freed, holds)
   local names = {}

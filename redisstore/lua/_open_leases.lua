@@ -64,7 +64,7 @@ local function open_leases(now, changes)
 --@flow
   -- hold has a message of a loaded lease hold its key, if it counts; see hold_key.
   function leases.hold(l, h, letter)
-    hold_key(leases.holds, heads, l.keyed and h.key, letter, h.id)
+    hold_key(leases.holds, heads, l.keyed and h.key, letter, h.id, now)
   end
 
 --@end

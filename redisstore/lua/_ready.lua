@@ -96,7 +96,7 @@ local function end_expired_leases(now)
           dead[#dead + 1] = now
           dead[#dead + 1] = id
 --@flow
-          hold_key(holds, heads, held[k].key, 'd', id)
+          hold_key(holds, heads, held[k].key, 'd', id, now)
 --@end
           rest = deadline .. '\tlease_expired\t'
         else

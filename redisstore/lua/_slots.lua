@@ -51,10 +51,10 @@ local function count_keys(text, key, numbers)
 end
 
 -- hold_key adds to the holds, as free_keys takes them, that of a message that came back from a lease that counts for
--- its key, nil or false if it does not. The letter is w, or d if it has died.
-local function hold_key(holds, heads, key, letter, id)
+-- its key, nil or false if it does not. The letter is w, or d if it has died now, a time in ms.
+local function hold_key(holds, heads, key, letter, id, now)
   if not heads[3] or not key or holds[key] or letter == 'd' and heads[3] ~= 'halt' then return end
-  holds[key] = { letter, id }
+  holds[key] = { letter, id, now }
 end
 
 -- untouched_due returns the due time of a message that comes back as it was, given the one that it had, and its key as
