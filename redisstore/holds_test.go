@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
@@ -252,4 +254,53 @@ func TestPagesOfKeysHaveTheReadyHolders(t *testing.T) {
 	if f := q.flow(); f.Keys != (store.KeyCounts{Waiting: 33}) {
 		t.Errorf("%+v", f.Keys)
 	}
+}
+
+// While many keys are held, a purge of everything removes holders first, also packed ones. The rates of keys remain.
+func TestPurgeOfManyHeldKeysKeepsTheirRates(t *testing.T) {
+	hourly := store.KeyFlow{Order: store.OrderContinue, Rate: store.Rate{N: 1, Per: 2 * time.Hour, Burst: 1}}
+	q := newLimitedQueue(t, "purge held", store.Flow{Key: hourly})
+	q.hold("k", 2300, store.Snooze)
+	q.s.pack(t.Context(), q.queue)
+	if n := q.entries("due"); n == 2300 {
+		t.Fatal("no holder is packed")
+	}
+	purgeAll(q)
+	q.noIssues()
+	q.sendKeyed("k00007", store.Due{}, "again")
+	q.sendKeyed("new", store.Due{}, "first")
+	q.ok(q.settle(q.claim(9, "first")[0], store.Ack))
+	q.advance(2 * time.Hour)
+	q.claim(9, "again")
+	q.noIssues()
+}
+
+// purgeAll removes all messages, in steps.
+func purgeAll(q *limitedQueue) {
+	q.Helper()
+	for sel, more := (store.Selection{}), true; more; {
+		b, err := q.s.Purge(q.Context(), q.queue, sel)
+		q.ok(err)
+		sel.Before, more = b.Before, b.More
+	}
+}
+
+// A held key waits for nothing after a purge, also if claims have to place keys from before a change of limits.
+func TestAKeyThatWasHeldStartsAfterALargePurge(t *testing.T) {
+	q := newLimitedQueue(t, "purge placed", continues)
+	q.sendKeyed("h", store.Due{}, "a", "b")
+	q.ok(q.settle(q.claimOne("a").Receipt, store.Snooze))
+	q.sendMany(1, numbered("key", 2100)...)
+	q.ok(q.rdb.ZAdd(t.Context(), q.key("old_rests"), redis.Z{Score: 5, Member: "unfinished"}).Err())
+	if n := q.entries("rests"); n != 1 {
+		t.Fatalf("%d keys rest", n)
+	}
+	purgeAll(q)
+	q.sendKeyed("h", store.Due{}, "new")
+	for range 30 { // claims find out in steps that the other keys have no messages
+		if c := claim(t, q.s, q.queue, 9, time.Minute); len(c.Messages) > 0 {
+			return
+		}
+	}
+	t.Error("the key does not start")
 }

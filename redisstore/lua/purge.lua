@@ -109,18 +109,18 @@ local function read_waiting_keys()
   return all
 end
 
--- read_held returns the keys that messages hold and their states, or nil if they are too many.
+-- read_held returns the keys that messages hold, their states, and their scores in RESTS.
 local function read_held()
-  if redis.call('HLEN', HOLDERS) > MAX_PURGED_KEYS then return nil end
   local names = redis.call('HVALS', HOLDERS)
-  return { names = names, states = names[1] and redis.call('HMGET', KEY_STATES, unpack(names)) or {} }
+  if not names[1] then return { names = names } end
+  return { names = names, states = redis.call('HMGET', KEY_STATES, unpack(names)),
+    rests = redis.call('ZMSCORE', RESTS, unpack(names)) }
 end
 
 -- forget_keys ends the wait of all keys. Their rates and slots remain, but no hold. states are nil unless the leases of
 -- counted messages have gone: then all slots are free, and rates remain if there are not too many states. If too many
--- keys wait, claims find that they have no messages. If too many are held, only slots remain, those in kept leases.
-local function forget_keys(waiting, states, held, kept)
-  local heads = read_heads()
+-- keys wait, claims find that they have no messages; the ones that wait for their holders are placed again before.
+local function forget_keys(waiting, states, held)
   redis.call('UNLINK', LANES, HOLDERS, HALTED)
   local z, new = {}, {}
 
@@ -136,15 +136,8 @@ local function forget_keys(waiting, states, held, kept)
   if states then
     redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
     for i = 1, #states, 2 do add(states[i], states[i + 1], '0') end
-  elseif held then
-    for i, name in ipairs(held.names) do add(name, held.states[i]) end
   else
-    redis.call('UNLINK', KEY_STATES)
-    local of_keys = {}
-    for i = 2, #kept, 2 do
-      if counts_keys(kept[i], heads) then count_keys(kept[i], nil, of_keys) end
-    end
-    for name, n in pairs(of_keys) do add(name, n .. '\t0\t0\t0\t0') end
+    for i, name in ipairs(held.names) do add(name, held.states[i]) end
   end
   write('HSET', KEY_STATES, new)
   if not states and waiting then
@@ -153,19 +146,38 @@ local function forget_keys(waiting, states, held, kept)
       z[#z + 1] = name
     end
     redis.call('UNLINK', TURNS, RESTS, OLD_RESTS)
-  elseif not states and redis.call('ZCARD', RESTS) > 0 and redis.call('ZCARD', OLD_RESTS) == 0 then
-    redis.call('RENAME', RESTS, OLD_RESTS)
+  elseif not states then
+    local resting, old = {}, {}
+    for i, name in ipairs(held.names) do
+      if held.rests[i] then resting[#resting + 1], old[#old + 1], old[#old + 2] = name, 0, name end
+    end
+    write('ZREM', RESTS, resting)
+    write('ZADD', OLD_RESTS, old)
   end
   write('ZADD', FORGET, z)
 end
 
-local limits, halting = read_limits(now_us), {}
-if state == '' and limits.order == 'halt' and redis.call('ZCARD', HALTED) > MAX_PURGED_KEYS then
-  -- First, some of the messages that halt keys are removed, because the reply lists the keys.
-  for _, k in ipairs(read_keys(limits, redis.call('ZRANGE', HALTED, 0, MAX_BATCH - 1))) do
-    if k.letter == 'd' then halting[#halting + 1] = k.holder end
+-- read_holders returns some messages that hold keys, without ones that are packed, and those, out of their buckets.
+local function read_holders(buckets)
+  local all, ids, packed_ids = redis.call('HRANDFIELD', HOLDERS, MAX_BATCH), {}, {}
+  local due, dead = redis.call('ZMSCORE', DUE, unpack(all)), redis.call('ZMSCORE', DEAD, unpack(all))
+  for i, id in ipairs(all) do
+    local unpacked, at, b = due[i] or dead[i] or buckets.packed == 0, nil, nil
+    if i > 1 and buckets.searched > MAX_READ then break end
+    if not unpacked then at, b = buckets.find(id) end
+    if at then
+      buckets.remove_line(b, at, id)
+      packed_ids[#packed_ids + 1] = id
+    else
+      ids[#ids + 1] = id
+    end
   end
-  if halting[1] then state = 'dead' end
+  return ids, packed_ids
+end
+
+local limits = read_limits(now_us)
+if state == '' and redis.call('HLEN', HOLDERS) > MAX_PURGED_KEYS then
+  state = 'holders' -- at first: the reply lists the keys that they halt, and the states of keys are kept
 end
 --@end
 if state == '' then
@@ -187,7 +199,7 @@ if state == '' then
   write('ZADD', LEASE_DEADLINES, deadlines)
   write('HSET', RECORDS, tombstones)
   redis.call('HSET', META, 'flow_leased', total)
-  forget_keys(waiting, states, held, kept)
+  forget_keys(waiting, states, held)
 --@end
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
@@ -207,15 +219,16 @@ local buckets, changes = open_buckets(key == DUE and packed), new_record_changes
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 --@flow
-local lanes = leave_lanes()
+local lanes, packed_holders = leave_lanes(), {}
 read_slots()
 --@end
 --@plain
 if #ARGV > 4 then
 --@end
 --@flow
-if halting[1] then
-  ids, more = halting, 1
+if state == 'holders' then
+  ids, packed_holders = read_holders(buckets)
+  more = 1
 elseif #ARGV > 4 then
 --@end
   local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 5))
@@ -257,6 +270,9 @@ else
   if #ids == MAX_BATCH then more = 1 end
 end
 local due_removed = #ids -- this many ids are in DUE or DEAD; the others are packed
+--@flow
+for _, id in ipairs(packed_holders) do ids[#ids + 1] = id end
+--@end
 if buckets.packed > 0 and more == 0 and #ARGV == 4 then
   local after = state == 'scheduled' and now or -math.huge
   -- Buckets that start earlier may hold messages due later.
@@ -299,6 +315,9 @@ record_request(ARGV[1], ARGV[2], now) -- the reply is known only after the next 
 local removed = redis.call('HDEL', MESSAGES, unpack(ids))
 if any_grouped then redis.call('ZREM', GROUPS, unpack(ids)) end
 if due_removed > 0 then redis.call('ZREM', key, unpack(ids, 1, due_removed)) end
+--@flow
+if state == 'holders' then redis.call('ZREM', DEAD, unpack(ids)) end
+--@end
 buckets.write()
 changes.write()
 --@plain
@@ -306,5 +325,7 @@ return record_reply({ removed, more, before })
 --@end
 --@flow
 for _, id in ipairs(ids) do lanes.gone(id) end
-return record_reply({ removed, more, before, lanes.write(now) })
+local resumed = lanes.write(now)
+if state == 'holders' then write('HDEL', HOLDERS, ids) end -- also ones that no state has
+return record_reply({ removed, more, before, resumed })
 --@end
