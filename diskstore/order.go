@@ -88,11 +88,9 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 	return record{due: f.arrival / 1000, rank: rank{uint16(f.arrival % 1000), true}}
 }
 
-// rankOf returns the rank of a message that is scheduled or ready. The caller has flushed.
+// rankOf returns the rank of a message that is scheduled or ready. It has one too while the order of its queue is
+// removed. The caller has flushed.
 func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
-	if !q.isOrdered() {
-		return k, nil
-	}
 	_, err = t.view(appendTimeKey(t.key[:0], q.number, kindDue, e), func(value []byte) error {
 		_, k, _ = parseDueValue(value)
 		return nil

@@ -272,14 +272,14 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.Send
 		return store.SendResult{Follows: true, Replaced: !first}, p.held.record.due, nil
 	}
 	r, before := &p.record, entry{p.record.due, out.ID}
-	if old.Key == m.Key {
+	switch keepsDue := out.OnDuplicate.KeepDue && out.OnDuplicate.Mode != store.DuplicateDebounce; {
+	case !keepsDue:
+		sent := t.sentRecord(q, m.Key, out.Due)
+		r.due, r.rank = sent.due, sent.rank
+	case old.Key == m.Key && m.Key != "":
 		if r.rank, err = t.rankOf(q, before); err != nil {
 			return result, 0, err
 		}
-	}
-	if !out.OnDuplicate.KeepDue || out.OnDuplicate.Mode == store.DuplicateDebounce {
-		sent := t.sentRecord(q, m.Key, out.Due)
-		r.due, r.rank = sent.due, sent.rank
 	}
 	if out.OnDuplicate.Mode == store.DuplicateDebounce {
 		limit := min(m.SentAt.UnixMilli(), t.now) + store.Millis(out.OnDuplicate.MaxWait)

@@ -99,8 +99,8 @@ func (q *queue) replace(now int64, m *message, fresh store.Message, out *store.O
 		m.setDue(min(q.dueAt(now, out.Due), limit))
 	case !out.OnDuplicate.KeepDue:
 		arrives = q.setDue(now, m, out.Due)
-	case sameKey && q.ordered():
-		arrives = sorted // it keeps its place, also ahead of the clock
+	case sameKey:
+		arrives = sorted // it keeps its place, also ahead of the clock, and while the order is removed
 	default:
 		m.setDue(m.due)
 	}

@@ -10,8 +10,8 @@ end
 
 -- new_arrivals returns the messages that a script sorts in the queue in use, at first none.
 local function new_arrivals(now_us)
-  local order, last = unpack(redis.call('HMGET', META, 'flow_key_order', 'flow_arrival_us'))
-  local arrivals, ids, keys, us = { n = 0, ordered = order and true }, {}, {}, {}
+  local order, last, keyed = unpack(redis.call('HMGET', META, 'flow_key_order', 'flow_arrival_us', 'flow_keyed'))
+  local arrivals, ids, keys, us = { n = 0, keyed = keyed and true }, {}, {}, {}
   last = tonumber(last or '') or 0
   local former = last
   if order then

@@ -132,7 +132,7 @@ for i, id in ipairs(ids) do
 --@flow
     local same_key = letter == 'r' and key_of(value) == key_of(envelope)
     if letter == 'r' and not same_key then lanes.gone(id) end
-    local keeps_place = same_key and ARGV[a + 4] == 'keep' and arrivals.ordered and tonumber(due[i] or '') or 0
+    local keeps_place = same_key and ARGV[a + 4] == 'keep' and arrivals.keyed and tonumber(due[i] or '') or 0
     local arrives = keeps_place >= SORTED or has_no_delay(ARGV[a + 3]) and (letter == 's' or letter == 'r'
       and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3])) and arrivals.add(id, envelope)
     if keeps_place < SORTED then lanes.add(id, due[i], value) end

@@ -53,6 +53,15 @@ var changedPlaceRules = []rule{
 			e.inOrder("k", "a")
 		}
 	}},
+	{"a waiting message that is replaced while the order is removed keeps its place", func(e *env) {
+		c := e.waitingInOrder()
+		e.limit(fair)
+		e.equal("results", e.trySend(message("b", keepingDue, withKey("k"), payload("2"))), wasReplaced)
+		e.equal("results", e.trySend(message("a", keepingDue, withKey("k"))), wasReplaced)
+		e.limit(continuing)
+		e.ack(c)
+		e.inOrder("k", "c", "b", "a")
+	}},
 	{"a waiting message that is replaced without a delay goes to the end", func(e *env) {
 		c := e.waitingInOrder()
 		e.equal("results", e.trySend(message("b", replacing, withKey("k"))), wasReplaced)
