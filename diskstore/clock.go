@@ -48,7 +48,7 @@ func (t *tx) readClock() {
 				t.rewind(q, last-now)
 				t.start(q, 0) // brings the time of the next start nearer
 				if q.isOrdered() {
-					q.lanes.rewind(q, t.now)
+					q.lanes.rewind(q, last, t.now)
 				} else {
 					t.resetLanes(q)
 				}

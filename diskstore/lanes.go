@@ -26,7 +26,8 @@ type lanes struct {
 	late     *btree.BTreeG[lateEntry]
 	states   map[string]keptState // of keys, as they are stored
 
-	unseen int64 // the latest order of a message that arrived and may be ahead; 0 once a claim has looked for them
+	unseen int64 // the latest order of a message that arrived and may be ahead; 0 once claims have looked for them
+	seen   entry // where the next claim goes on with that
 	halts  entry // dead messages before it halt keys
 }
 
@@ -54,7 +55,7 @@ func newLanes(q *queue) *lanes {
 	l.ahead.n = q.due.n
 	l.ahead.startAt(q.due.first, q.due.exact)
 	if q.isOrdered() {
-		l.unseen = q.flow.arrival
+		l.lookForArrivals(q)
 	}
 	return l
 }
@@ -135,7 +136,7 @@ func (t *tx) setLanes(q *queue, to store.Flow) {
 		}
 	}
 	if to.Key.Order != store.OrderNone && !q.isOrdered() {
-		q.lanes.unseen = q.flow.arrival
+		q.lanes.lookForArrivals(q)
 	}
 }
 

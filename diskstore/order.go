@@ -128,32 +128,50 @@ func (t *tx) firstAhead(q *queue) (entry, error) {
 }
 
 // findArrivals has a claim sort the messages that arrived and that are ahead of the clock, after it was set back and
-// the store was opened.
+// the store was opened. It looks at a bounded number of messages; until the last one was looked at, nothing starts.
 func (t *tx) findArrivals(q *queue) error {
 	l := q.lanes
-	if l.unseen > t.micros {
-		var all []lateEntry
-		err := t.each(q, &l.ahead, entry{at: t.now + 1}, l.unseen/1000, func(e entry, value []byte) (bool, error) {
-			if e := lateEntryOf(e, value); e.rank.arrived && l.isAhead(e.entry) {
-				all = append(all, e)
-			}
-			return true, nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, e := range all {
-			l.ahead.remove(e.entry)
-			l.late.Set(e)
-		}
+	if l.unseen <= t.micros {
+		l.unseen = 0
+		return nil
 	}
-	l.unseen = 0
+	from, rest, passed := entry{at: t.now + 1}, entry{at: never}, 0
+	if from.less(l.seen) {
+		from = l.seen
+	}
+	var all []lateEntry
+	err := t.each(q, &l.ahead, from, l.unseen/1000, func(e entry, value []byte) (bool, error) {
+		if passed++; passed > maxPassed || len(all) == maxSorted {
+			rest = e
+			return false, nil
+		}
+		if e := lateEntryOf(e, value); e.rank.arrived && l.isAhead(e.entry) {
+			all = append(all, e)
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		l.ahead.remove(e.entry)
+		l.late.Set(e)
+	}
+	if l.seen = rest; rest.at == never {
+		l.unseen = 0
+	}
 	return nil
 }
 
+// lookForArrivals has claims look for messages that arrived and that are ahead of the clock.
+func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = q.flow.arrival, entry{} }
+
 // rewind has claims sort messages by a clock that was set back. What is sorted stays so, because messages that arrive
-// later must not start before it.
-func (l *lanes) rewind(q *queue, now int64) {
+// later must not start before it. Messages that arrived and were to be sorted at the former time are looked for.
+func (l *lanes) rewind(q *queue, former, now int64) {
+	if l.unseen > 0 || l.ahead.first.at <= former {
+		l.lookForArrivals(q)
+	}
 	var scheduled []lateEntry
 	l.late.Scan(func(e lateEntry) bool {
 		if e.at > now && !e.rank.arrived {
