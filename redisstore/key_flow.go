@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -90,7 +89,7 @@ func (s *Store) ResumeKey(ctx context.Context, queue, key string) error {
 	c.add(key)
 	reply, err := s.run(ctx, queue, c)
 	if err == nil && reply == any(int64(0)) {
-		err = fmt.Errorf("key %q of queue %q is not halted: %w", key, queue, store.ErrNotFound)
+		err = store.ErrNotFound
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Keys implements store.Store. It takes several calls only if many keys have no messages any more, none of a page, or
-// if messages hold keys.
+// if messages hold keys. Then each page reads all of HOLDERS or, of halted keys, all of HALTED.
 func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {
 		return nil, err

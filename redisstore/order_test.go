@@ -164,7 +164,67 @@ func TestTheFenceStaysInALeaseThatBecomesShorter(t *testing.T) {
 	}
 }
 
-// A purge of ready messages leaves entries in lanes, and the clock of the test stands still.
+func TestAResumeOfAKeyThatIsNotHaltedSaysSo(t *testing.T) {
+	q := newLimitedQueue(t, "not halted", ordered)
+	if err := q.s.ResumeKey(t.Context(), q.queue, "k"); err != store.ErrNotFound {
+		t.Errorf("ResumeKey returns %v", err)
+	}
+}
+
+// A key that goes on lets a process claim.
+func TestEndsOfHoldsLetAProcessClaim(t *testing.T) {
+	a, dead := []string{"a"}, store.Selection{State: store.StateDead}
+	for name, ends := range map[string]struct {
+		action store.Action // how the message that holds the key left its lease
+		do     func(o *observed) error
+	}{
+		"cancel": {store.Nack, func(o *observed) error {
+			_, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: a})
+			return err
+		}},
+		"purge": {store.Nack, func(o *observed) error {
+			_, err := o.s.Purge(o.Context(), o.queue, store.Selection{State: store.StateScheduled})
+			return err
+		}},
+		"replace": {store.Nack, func(o *observed) error {
+			_, err := o.s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "a", Key: "z"},
+				Due: store.Due{Delay: time.Hour}, OnDuplicate: store.OnDuplicate{Mode: store.DuplicateReplace}}})
+			return err
+		}},
+		"reschedule": {store.Nack, func(o *observed) error {
+			_, err := o.s.Reschedule(o.Context(), o.queue, a, store.Due{})
+			return err
+		}},
+		"cancel of a dead one": {store.Bury, func(o *observed) error {
+			_, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: a})
+			return err
+		}},
+		"purge of dead ones": {store.Bury, func(o *observed) error {
+			_, err := o.s.Purge(o.Context(), o.queue, dead)
+			return err
+		}},
+		"resume": {store.Bury, func(o *observed) error { return o.s.ResumeKey(o.Context(), o.queue, "k") }},
+		"replay": {store.Bury, func(o *observed) error {
+			_, err := o.s.Replay(o.Context(), o.queue, dead, store.Due{})
+			return err
+		}},
+		"continue": {store.Bury, func(o *observed) error { return o.s.SetFlow(o.Context(), o.queue, continues, nil) }},
+		"no order": {store.Bury, func(o *observed) error {
+			return o.s.SetFlow(o.Context(), o.queue, store.Flow{Fair: true}, nil)
+		}},
+		"no flow": {store.Bury, func(o *observed) error {
+			return o.s.SetFlow(o.Context(), o.queue, store.Flow{}, nil)
+		}},
+	} {
+		o := observe(t, "end of a hold: "+name, ordered)
+		o.sendKeyed("k", store.Due{}, "a", "b")
+		o.ok(o.settle(o.claimOne("a").Receipt, ends.action))
+		o.claim(1)
+		o.notifies(name, "0s", func() { o.ok(ends.do(o)) })
+	}
+}
+
+// Former entries of messages are in their lane, and the clock of the test stands still.
 func TestAMessageThatIsSentAgainInTheSameMillisecondStartsOnce(t *testing.T) {
 	q := newLimitedQueue(t, "sent again", ordered)
 	q.sendKeyed("k", store.Due{}, "a", "b")

@@ -1,6 +1,6 @@
 --@include holds
 -- A change of a queue's limits may concern any number of messages and keys. Then it leaves a mark, and finish_flow.lua
--- does the rest in bounded steps. Claims go on with the first two, in case the process that made the change has died.
+-- does the rest in bounded steps. Claims go on with the first three, in case the process that made the change has died.
 --   flow_unsorting of META    the queue has no turns any more, but sorted messages
 --   OLD_RESTS                 keys that rested under the former limits
 --   flow_unholding of META    the keys have no order any more, but messages that hold them; or are not halted any more,
