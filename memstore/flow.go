@@ -70,6 +70,7 @@ func (q *queue) setFlow(to store.Flow) {
 		f.number, f.counted = f.number+1, 0
 	}
 	q.setFair(was.Fair)
+	q.halts = start
 }
 
 // counts reports whether the messages of a lease count.

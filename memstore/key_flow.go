@@ -38,7 +38,15 @@ func (s *Store) ResumeKey(ctx context.Context, queueName, key string) error {
 		return err
 	}
 	resumed, err := update(ctx, s, queueName, func(q *queue, _ int64) bool {
-		return q.flow.Fair && q.flow.keys.Resume(q.micros, key)
+		if !q.flow.Fair {
+			return false
+		}
+		holder := q.flow.keys.Key(q.micros, key).Holder
+		resumed := q.flow.keys.Resume(q.micros, key)
+		if resumed {
+			q.haltsNot(q.messages[holder])
+		}
+		return resumed
 	})
 	if err == nil && !resumed {
 		err = store.ErrNotFound

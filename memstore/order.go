@@ -92,15 +92,24 @@ func (q *queue) halted() int64 {
 	return q.flow.keys.Counts(q.micros).Halted
 }
 
-// firstDead returns the first dead message that halts no key, or an entry at never.
+// firstDead returns the first dead message that halts no key, or an entry at never. It looks once at each that halts.
 func (q *queue) firstDead() entry {
-	for e := range q.dead.between(start, never) {
-		if !q.ordered() {
-			return e
-		}
+	if !q.ordered() {
+		return q.dead.first()
+	}
+	for e := range q.dead.between(q.halts, never) {
 		if _, halts := q.flow.keys.Holds(e.id); !halts {
+			q.halts = e
 			return e
 		}
 	}
-	return entry{at: never}
+	q.halts = entry{at: never}
+	return q.halts
+}
+
+// haltsNot notes that a dead message may halt no key, or not any more.
+func (q *queue) haltsNot(m *message) {
+	if e := (entry{m.diedAt, m.ID}); e.less(q.halts) {
+		q.halts = e
+	}
 }

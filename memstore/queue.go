@@ -31,6 +31,7 @@ type queue struct {
 	due       index // scheduled and ready, by due time
 	held      index // leased, by due time
 	dead      index // by time of death
+	halts     entry // dead messages before it halt keys
 	leases    map[string]*lease
 	deadlines index // leases by deadline
 
@@ -339,6 +340,7 @@ func (q *queue) die(now int64, m *message, reason store.DeadReason) {
 	m.deadReason = reason
 	m.diedAt = now
 	q.dead.add(now, m.ID)
+	q.haltsNot(m)
 }
 
 // remove removes a message in any state from the queue. It returns the key that it halted, or "".
