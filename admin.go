@@ -283,9 +283,9 @@ func (q *Queue) Replay(ctx context.Context, when When, ids ...string) (int, erro
 	})
 }
 
-// PurgeDead removes dead messages and returns their number. Without ids, it removes all messages that are
-// dead when it begins. It ignores ids of messages that are not dead. Like Replay, it works in many small
-// steps.
+// PurgeDead removes dead messages and returns their number. Without ids, it removes all messages that are dead when it
+// begins. It ignores ids of messages that are not dead. Like Replay, it works in many small steps. Keys go on that
+// these messages have halted (see OrderHalt), and an EventKeyResumed names each.
 func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 	return q.bulk(ctx, EventPurged, StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
 		return q.client.store.Purge(ctx, q.name, sel)
@@ -294,7 +294,7 @@ func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 
 // Purge removes all messages in the given states (scheduled, ready or dead) and returns their number. Without states it
 // removes all messages of the queue, leased messages included: their holders lose their leases. Messages that arrive
-// after it began may remain. Like Replay, it works in many small steps.
+// after it began may remain. Like Replay, it works in many small steps. Halted keys go on, as with PurgeDead.
 func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	if err := q.checkChange(); err != nil {
 		return 0, err

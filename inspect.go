@@ -161,8 +161,9 @@ type Explanation struct {
 	// Workers is the number of live workers that may claim the message, and Running the number of these that are
 	// neither paused nor draining. Programs that use ReceiveFor count as workers; programs that use Receive do not.
 	Workers, Running int
-	// Worker is the name of the worker that holds the message, or the one that it follows, or the only message in flight
-	// of its key for WhyLimited, and HeldSince when its handler was called. They are from the workers' last heartbeats, and "" and zero if none has reported it.
+	// Worker is the name of the worker that holds the message, or the one that it follows, or the only message in
+	// flight of its key for WhyLimited, and HeldSince when its handler was called. They are from the workers' last
+	// heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
 	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that
@@ -174,8 +175,8 @@ type Explanation struct {
 	DeadReason    DeadReason // for WhyDead
 	DiedAt        time.Time
 	Flow          FlowState // the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns
-	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the key
-	// of an Order and is not leased, and else nil.
+	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the
+	// key of an Order and is not leased, and else nil.
 	Key *KeyState
 	// Now is the store's clock.
 	Now time.Time

@@ -46,7 +46,8 @@ gives single keys other limits.
 
 With --order the messages of each key start one at a time, in the order of their due times, and a message that fails is
 retried before the next one of its key. When it is dead, --order continue goes on with the next one, and --order halt
-halts the key until the dead message is replayed or removed, or until later keys QUEUE KEY --resume.
+halts the key until the dead message is replayed or removed, or until later keys QUEUE KEY --resume. --order none also
+removes the concurrency of keys.
 
 Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys, and --none all.
 Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that you can

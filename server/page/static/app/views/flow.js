@@ -55,17 +55,20 @@ function Limits({ of, prefix, noun }) {
 export const setFlow = (q) => open(SetFlow, { q });
 
 function SetFlow({ q }) {
+  const order = q.flow?.key?.order;
   const submit = async (fields) => {
     const flow = { rate: rateOf(fields, ''), fair: fields.fair === 'true' };
     if (Number(fields.concurrency)) flow.concurrency = Number(fields.concurrency);
     const key = { rate: rateOf(fields, 'key-'), weight: q.flow?.key?.weight };
     if (fields.order) key.order = fields.order;
     else if (Number(fields['key-concurrency'])) key.concurrency = Number(fields['key-concurrency']);
+    if (!flow.fair && fields.order && fields.order !== order) {
+      throw new Error('Messages of a key start in order only while keys take turns: choose that as next, too.');
+    }
     if (flow.fair && (key.rate || key.concurrency || key.order)) flow.key = key;
     await put(path('queues', q.queue, 'flow'), flow);
     notify(flow.concurrency || flow.rate || flow.fair ? `${q.queue} is limited` : `${q.queue} has no limits`);
   };
-  const order = q.flow?.key?.order;
   return html`<${Form} title=${`Limits of ${q.queue}`} action="Save" submit=${submit}>
     <p class="faint">All workers together obey them from their next claim on. An empty field is no limit.</p>
     <${Limits} of=${q.flow} prefix="" noun="Messages" />
@@ -73,7 +76,7 @@ function SetFlow({ q }) {
       <option value="false">the message that was due first</option>
       <option value="true" selected=${q.flow?.fair}>a message of the next key: keys take turns</option>
     </select><//>
-    <${Field} label="Messages of a key start" hint="In order means one at a time. A message that fails is retried first.">
+    <${Field} label="Messages of a key start" hint="In order: one at a time, and retries first.">
       <select name="order">
         <option value="">in no order</option>
         <option value="continue" selected=${order === 'continue'}>in order; after a dead one, the next</option>
@@ -121,10 +124,12 @@ function Keys({ q, close }) {
       <${Table} label="Keys" head=${['key', 'ready', 'waits since', 'in flight', 'waits for', 'limits']} tall>
         ${keys.map((k) => html`<tr key=${k.key}>
           <td class="id">${k.key ? visible(k.key) : html`<span class="faint">messages without a key</span>`}</td>
-          <td>${number(k.waiting)}</td><td>${k.since && html`<${Time} at=${k.since} only="relative" />`}</td><td>${number(k.leased)}</td>
+          <td>${number(k.waiting)}</td>
+          <td>${k.since && html`<${Time} at=${k.since} only="relative" />`}</td><td>${number(k.leased)}</td>
           <td class=${k.reason === 'turn' ? '' : 'late'}>${reasonText(k)}</td>
           <td>${limitsText(k)} ${k.halted && may('operate') && html`<button class="quiet"
-            onClick=${() => open(ResumeKey, { q, k })}>Go on…<span class="hidden"> ${k.key}</span></button> `}${k.key && may('operate') && html`<button class="quiet"
+            onClick=${() => open(ResumeKey, { q, k })}>Go on…<span class="hidden"> ${k.key}</span></button> `}
+            ${k.key && may('operate') && html`<button class="quiet"
             onClick=${() => open(SetKeyFlow, { q, k })}>Limits…<span class="hidden"> ${k.key}</span></button>`}</td>
         </tr>`)}<//>
       <p class="faint">${plural(read, 'key')}${more ? ' and more' : ''}; halted keys are first, then the ones that have
@@ -149,8 +154,8 @@ function ResumeKey({ q, k }) {
 }
 
 const limitsText = ({ concurrency, rate, weight, order, override }) => [
-  order ? 'in order' : concurrency && `${number(concurrency)} in flight`, rateText(rate), weight && `weight ${number(weight)}`,
-  override && 'its own',
+  order ? 'in order' : concurrency && `${number(concurrency)} in flight`, rateText(rate),
+  weight && `weight ${number(weight)}`, override && 'its own',
 ].filter(Boolean).join(' · ');
 
 function SetKeyFlow({ q, k }) {
