@@ -34,7 +34,7 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 	if q.isOrdered() && unsorted == nil {
 		left, unsorted = t.isUnsorted(q)
 	}
-	if !q.isOrdered() || !left && unsorted == nil { // else sorted messages start nevertheless
+	if !q.isOrdered() || !left && unsorted == nil { // without an order sorted messages start nevertheless
 		deliverable, bounded, err = t.takeTurns(q, reader, limit)
 	}
 	bounded = bounded || left

@@ -106,7 +106,7 @@ func (o *Order) Sort(now int64, m Message) (key string) {
 	return k.name
 }
 
-// Remove takes a message out of the lane of its key, and reports whether it was there.
+// Remove says that a message is not sorted any more, and reports whether it was.
 func (o *Order) Remove(now int64, m Message) bool {
 	k := o.keys[m.Key]
 	if k == nil || !k.remove(m) {
@@ -116,10 +116,10 @@ func (o *Order) Remove(now int64, m Message) bool {
 	return true
 }
 
-// Sorted returns the number of messages in all lanes.
+// Sorted returns the number of sorted messages: those in all lanes, and ready ones that hold their keys.
 func (o *Order) Sorted() int { return o.sorted }
 
-// Has reports whether a message is in the lane of its key.
+// Has reports whether a message is sorted.
 func (o *Order) Has(m Message) bool {
 	k := o.keys[m.Key]
 	return k != nil && k.has(m)
