@@ -283,6 +283,29 @@ func TestAMessageThatComesBackUntouchedStartsWhateverTheClockSays(t *testing.T) 
 	q.claimOne("a")
 }
 
+// A message that holds its key and cannot be read any more, or has another key now, does not block the key.
+func TestAHolderWithOtherBytesFreesItsKey(t *testing.T) {
+	for name, value := range map[string]string{"newer": "\xff", "damaged": "\x81abc", "no key": "\x00x"} {
+		q := newLimitedQueue(t, "other bytes "+name, ordered)
+		q.sendKeyed("k", store.Due{}, "a", "b")
+		q.ok(q.settle(q.claimOne("a").Receipt, store.Snooze))
+		q.ok(q.rdb.HSet(t.Context(), q.key("messages"), "a", value).Err())
+		// As a send by a newer version.
+		q.ok(q.rdb.HSet(t.Context(), q.key("meta"), "inspect_envelopes", 1).Err())
+		q.advance(time.Hour)
+		var started []string
+		for range 3 {
+			for _, m := range claim(t, q.s, q.queue, 9, time.Hour).Messages {
+				started = append(started, m.ID)
+			}
+		}
+		if !slices.Contains(started, "b") {
+			t.Errorf("%s: %q start", name, started)
+		}
+		q.noIssues()
+	}
+}
+
 // A message with a place in the same ms that is not the due time is found in its lane when it is removed.
 func TestMessagesOfOneMillisecondLeaveTheirLane(t *testing.T) {
 	q := newLimitedQueue(t, "one ms", ordered)
