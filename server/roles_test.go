@@ -99,6 +99,7 @@ var routeRights = []struct {
 		PUT /v1/queues/{queue}/dead-retention
 		PUT /v1/queues/{queue}/flow
 		PUT /v1/queues/{queue}/keys/{key}/flow
+		POST /v1/queues/{queue}/keys/{key}/resume
 		DELETE /v1/queues/{queue}/groups/{group}
 		PATCH /v1/queues/{queue}/groups/{group}
 		POST /v1/queues/{queue}/messages/{id}/replay

@@ -23,8 +23,8 @@ type keysFlags struct {
 
 func (m *Main) keysCommand() *cobra.Command {
 	var flags keysFlags
-	cmd := m.command("keys QUEUE [KEY] [--overridden] [--halted] [--concurrency N] [--rate RATE] [--burst N] "+
-		"[--weight N] [--inherit] [--resume]",
+	cmd := m.command("keys QUEUE [KEY] [--overridden] [--halted] [--concurrency N] [--rate RATE] [--weight N] "+
+		"[--resume]",
 		"List the keys that wait, or give a key limits of its own",
 		`Keys lists the keys of a queue that have ready messages, and the reason why each waits: its turn, as many of its
 messages in flight as it may have (full), or its rate (resting). A key waits from the claim on that finds its first

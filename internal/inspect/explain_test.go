@@ -2,9 +2,11 @@ package inspect
 
 import (
 	"testing"
+	"time"
 
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/store"
 )
 
 func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
@@ -22,6 +24,28 @@ func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
 		}
 		if e.Workers != want[0] || e.Running != want[1] || e.Worker != "" {
 			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, e.Workers, e.Running, e.Worker, want)
+		}
+	}
+}
+
+// Explanation names the worker with the message in flight of the key, as far as workers have reported it.
+func TestExplanationNamesTheWorkerOfTheKey(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	key := store.KeyState{Key: "k", KeyFlow: store.KeyFlow{Concurrency: 1}, Leased: 1, Waiting: 2}
+	e := Explanation{Queue: "q", ID: "a", Reason: Limited, Key: &key, Now: now}
+	for _, test := range []struct {
+		held []fleet.Held
+		want string
+	}{
+		{nil, "its key k has 1 of 1 messages in flight, and 2 of its messages wait"},
+		{[]fleet.Held{{Queue: "r", Key: "k"}, {Queue: "q", Key: "l"}},
+			"its key k has 1 of 1 messages in flight, and 2 of its messages wait"},
+		{[]fleet.Held{{Queue: "q", ID: "b", Key: "k", Since: now.Add(-3 * time.Second)}},
+			"its key k has 1 of 1 messages in flight, for 3 s at worker w1, and 2 of its messages wait"},
+	} {
+		e.holderOfKey([]fleet.Info{{Name: "w1", Held: test.held}})
+		if got := e.Text(time.UTC); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}
 }
