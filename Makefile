@@ -16,12 +16,13 @@ MODULES = $(filter-out ./internal/tools, \
 # Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
 # CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it, Pebble
 # checks its invariants too. The other tests run the same code with it, and make long runs these as well.
-PLAIN_TESTS = BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
+PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
 	ConformanceOfAShared|ConformanceOverTLS|DamageIsFound|ForgettingWalks|ForwarderKilled|FullTmpfs|$\
-	Histogram(After|Equals|Reads)|InspectOf|NoHistoryExceeds|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
+	Histogram(After|Equals|Reads)|InspectOf|NoHistory|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|$\
+	Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeOfManyHe|$\
 	PurgeMakesRoom|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
 	ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|WrongCounts
-PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|frozen-node|full|holder-stop|kill-.*|large|$\
+PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$
 # The packages with such tests or benchmarks.

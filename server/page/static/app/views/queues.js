@@ -78,7 +78,8 @@ function Queue({ q, current }) {
       q.next_due && html`<p class="faint">next <${Time} at=${q.next_due} /></p>`}
     ${rates && html`<p class="faint">${rates}</p>`}
     ${q.flow && html`<p class="faint">limited: ${flowText(q.flow)}</p>`}
-    ${q.flow?.keys?.halted > 0 && html`<p class="late">${plural(q.flow.keys.halted, 'key')} halted by dead messages</p>`}
+    ${q.flow?.keys?.halted > 0 && html`<p class="late">
+      ${plural(q.flow.keys.halted, 'key')} halted by dead messages</p>`}
     ${may('operate') && html`<button class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>
       ${q.paused ? 'Resume' : 'Pause…'}
       <span class="hidden"> ${q.queue}</span></button> <button class="quiet" onClick=${() => setFlow(q)}>
