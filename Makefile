@@ -59,7 +59,7 @@ unit: ## the tests, with the race detector
 	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) ./...
 
 once: ## each benchmark once, so that none of them rots, and the tests that run without the race detector
-	LATER_FAR_PENDING=10000 LATER_HISTOGRAM_PENDING=20000 LATER_WORST_LEASES=20 \
+	LATER_FAR_PENDING=5000 LATER_HISTOGRAM_PENDING=5000 LATER_WORST_LEASES=20 \
 		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x $(AT_ONCE) -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
 
 extras: # what the other modules need: databases and a browser, where they may be installed

@@ -39,15 +39,17 @@ func runKeys(ctx context.Context, c *cell) error {
 	if c.n == withoutKeys {
 		flow.Concurrency = store.MaxConcurrency
 	}
-	return c.drainKeys(ctx, flow)
+	return c.drainKeys(ctx, flow, c.plan.Drain)
 }
 
-// runOrdered measures the same of keys with messages that start in order.
+// runOrdered measures the same of keys with messages that start in order. A few keys drain slowly, and have fewer.
 func runOrdered(ctx context.Context, c *cell) error {
-	return c.drainKeys(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderContinue}})
+	flow := later.Flow{Key: later.KeyFlow{Order: later.OrderContinue}}
+	return c.drainKeys(ctx, flow, min(c.plan.Drain, 5000*c.n))
 }
 
-func (c *cell) drainKeys(ctx context.Context, flow later.Flow) error {
+// drainKeys measures drains of a number of messages.
+func (c *cell) drainKeys(ctx context.Context, flow later.Flow, messages int) error {
 	t := *c.Target
 	if flow.Limited() {
 		if err := c.later().Queue().SetFlow(ctx, flow); err != nil {
@@ -58,12 +60,12 @@ func (c *cell) drainKeys(ctx context.Context, flow later.Flow) error {
 		q := c.later().WithKeys(func(number int) string { return strconv.Itoa(number % c.n) })
 		t.Load = benchmark.Local{Queue: q}
 	}
-	v, err := t.MeasureDrain(ctx, c.plan.Drain, false)
+	v, err := t.MeasureDrain(ctx, messages, false)
 	if err != nil {
 		return err
 	}
 	t.Handlers = manyHandlers
-	many, err := t.MeasureDrain(ctx, c.plan.Drain, false)
+	many, err := t.MeasureDrain(ctx, messages, false)
 	v[benchmark.ManyRate] = many[benchmark.PerSecond]
 	if used, ok := many[benchmark.ServerCPU]; ok {
 		v[benchmark.ManyCPU] = used

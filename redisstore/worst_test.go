@@ -174,7 +174,8 @@ var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look
 //
 //	go test ./redisstore -run '^$' -bench WorstCases -benchtime 5x
 //
-// Cases with many leases have 180. LATER_WORST_LEASES sets another number: to build and check them takes a minute.
+// Cases with many leases have 180, and others up to 50,000 messages. LATER_WORST_LEASES sets another number of leases,
+// and fewer messages with it: to build and check them takes minutes.
 func BenchmarkWorstCases(b *testing.B) {
 	many := 180
 	if text := os.Getenv("LATER_WORST_LEASES"); text != "" {
@@ -208,7 +209,8 @@ func BenchmarkWorstCases(b *testing.B) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least, leastCPU := time.Hour, math.Inf(1)
 			for i := range b.N {
-				w := &worst{TB: b, s: s, rdb: rdb, queue: fmt.Sprintf("q%d-%d", i, b.N), far: 50000, many: many}
+				w := &worst{TB: b, s: s, rdb: rdb, queue: fmt.Sprintf("q%d-%d", i, b.N),
+					far: 50000 * many / 180, many: many}
 				run := c.build(w)
 				w.ok(rdb.Do(b.Context(), "slowlog", "reset").Err())
 				used := w.cpu()
