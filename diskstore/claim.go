@@ -55,7 +55,9 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 			return store.Claim{}, err
 		}
 		t.take(q, &c, deliverable, req)
-		t.fence(q, c.Messages)
+		if q.isOrdered() {
+			q.flow.fences.Fence(t.micros, c.Messages)
+		}
 	}
 	t.start(q, len(c.Messages))
 	next, err := t.next(q)
@@ -305,7 +307,7 @@ func (t *tx) dropDead(q *queue) (dropped []string, more bool, err error) {
 		reached = t.now - store.Millis(q.retention.MaxAge)
 	}
 	if q.retention.MaxCount > 0 {
-		excess = q.dead.n - q.halted(t.micros) - q.retention.MaxCount
+		excess = q.dead.n - q.halted() - q.retention.MaxCount
 	}
 	first := q.firstDead()
 	if q.dead.n == 0 || first.at > reached && excess <= 0 {

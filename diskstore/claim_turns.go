@@ -56,7 +56,7 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 			return deliverable, false, nil
 		}
 		s := q.lanes.sorted[m.ID]
-		f := found{entry: entry{m.Order / 1000, m.ID}}
+		f := found{entry: entry{m.Place / 1000, m.ID}}
 		f.record = record{stored: s.stored, due: f.at, rank: rank{micros: s.micros}}
 		if err := reader.readOne(&f); err != nil {
 			return deliverable, false, err

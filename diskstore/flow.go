@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -24,12 +25,12 @@ type flow struct {
 	// keyed marks the leases that count for keys, as id does. It is 0 unless the queue is Fair, and another number each
 	// time that it becomes so.
 	keyed uint64
-	// arrival is the order of the latest message that arrived in a queue with an order, and fence the latest Fence; see
+	// arrivals are the places of messages that arrived in a queue with an order, and fences are of its claims; see
 	// order.go. They outlive the limits.
-	arrival, fence int64
+	arrivals, fences turns.Sequence
 }
 
-// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of those that outlive both.
+// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of the two sequences.
 const (
 	flowLength    = 7 * 8
 	keyedLength   = 7 * 8
@@ -48,8 +49,8 @@ func appendFlow(b []byte, f *flow) []byte {
 		b = appendNumbers(b, int64(f.Key.Concurrency), int64(f.Key.Rate.N), f.Key.Rate.Per.Microseconds(),
 			int64(f.Key.Rate.Burst), int64(f.Key.Weight), int64(slices.Index(orders, f.Key.Order)), int64(f.keyed))
 	}
-	if f.arrival != 0 || f.fence != 0 {
-		b = appendNumbers(b, f.arrival, f.fence)
+	if f.arrivals != 0 || f.fences != 0 {
+		b = appendNumbers(b, int64(f.arrivals), int64(f.fences))
 	}
 	return b
 }
@@ -95,7 +96,7 @@ func parseFlow(b []byte) (f flow, err error) {
 	bad := corrupt("limits %x are not of this format", b)
 	if len(b)%flowLength == orderedLength {
 		n := numbers(b[len(b)-orderedLength:])
-		if f.arrival, f.fence = n[0], n[1]; !areTimes(n) {
+		if f.arrivals, f.fences = turns.Sequence(n[0]), turns.Sequence(n[1]); !areTimes(n) {
 			return flow{}, bad
 		}
 		b = b[:len(b)-orderedLength]
@@ -259,7 +260,7 @@ func (t *tx) setFlow(q *queue, to store.Flow) {
 	t.setLanes(q, to)
 	f.state = f.state.Changed(f.Rate, to.Rate, t.micros)
 	if f.Flow = to; !to.Limited() {
-		*f = flow{arrival: f.arrival, fence: f.fence}
+		*f = flow{arrivals: f.arrivals, fences: f.fences}
 	}
 	for to.Limited() && f.id == 0 {
 		f.id = rand.Uint64()

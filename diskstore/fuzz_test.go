@@ -48,7 +48,7 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendKeyState(nil, keptState{State: gcra.State{Micros: 5, Part: 6}, n: 7}))
 	f.Add(appendKeyState(nil, keptState{hold: hold{"a", true}}))
 	f.Add(appendDueValue(nil, &record{rank: rank{5, true}}))
-	f.Add(appendMeta(nil, meta{flow: flow{arrival: 6, fence: 7}}))
+	f.Add(appendMeta(nil, meta{flow: flow{arrivals: 6, fences: 7}}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))

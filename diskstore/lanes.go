@@ -26,7 +26,7 @@ type lanes struct {
 	late     *btree.BTreeG[lateEntry]
 	states   map[string]keptState // of keys, as they are stored
 
-	unseen int64 // the latest order of a message that arrived and may be ahead; 0 once claims have looked for them
+	unseen int64 // the latest place of a message that arrived and may be ahead; 0 once claims have looked for them
 	seen   entry // where the next claim goes on with that
 	halts  entry // dead messages before it halt keys
 }
@@ -71,7 +71,7 @@ func (l *lanes) add(e lateEntry) {
 
 // sort adds a message to the lane of its key.
 func (l *lanes) sort(now int64, key string, e lateEntry) {
-	key = l.order.Sort(now, turns.Message{Key: key, Order: e.order(), ID: e.id})
+	key = l.order.Sort(now, turns.Message{Key: key, Place: e.place(), ID: e.id})
 	l.sorted[e.id] = sorted{key: key, micros: e.rank.micros, stored: e.stored}
 }
 
@@ -86,7 +86,7 @@ func (l *lanes) isAhead(e entry) bool {
 func (l *lanes) remove(now int64, e entry) {
 	if s, ok := l.sorted[e.id]; ok {
 		if delete(l.sorted, e.id); !s.started {
-			l.order.Remove(now, turns.Message{Key: s.key, Order: micros(e.at) + int64(s.micros), ID: e.id})
+			l.order.Remove(now, turns.Message{Key: s.key, Place: micros(e.at) + int64(s.micros), ID: e.id})
 		}
 	} else if _, ok := l.late.Delete(lateEntry{entry: e}); !ok {
 		l.ahead.remove(e)

@@ -8,12 +8,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The messages of a key start in order of their due times in microseconds; see turns.Message. A message that is sent
+// The messages of a key start in order of their places; see turns.Message. A message that is sent
 // with a key and without a delay to a queue with an order arrives: it is due right behind the one that arrived before
 // it, whatever the clock says, and is sorted at once. The index of due messages has the millisecond, and in its value
 // the rest, so that claims sort all messages as before after the store was opened.
 
-// rank is the place of a message among those that are due in the same millisecond.
+// rank is the part of the place of a message that its due time leaves out.
 type rank struct {
 	micros  uint16 // 0 to 999
 	arrived bool   // it is sorted even if the clock is behind its due time
@@ -69,8 +69,8 @@ func lateEntryOf(e entry, value []byte) lateEntry {
 	return lateEntry{e, stored, k}
 }
 
-// order returns turns.Message.Order of a message.
-func (e lateEntry) order() int64 { return micros(e.at) + int64(e.rank.micros) }
+// place returns the place of a message; see turns.Message.
+func (e lateEntry) place() int64 { return micros(e.at) + int64(e.rank.micros) }
 
 // setDue sets a due time that is a whole millisecond.
 func (r *record) setDue(ms int64) { r.due, r.rank = ms, rank{} }
@@ -83,9 +83,8 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 	if !q.isOrdered() || key == "" || !due.At.IsZero() || due.Delay > 0 {
 		return record{due: t.dueAt(due)}
 	}
-	f := &q.flow
-	f.arrival = max(t.micros, f.arrival+1)
-	return record{due: f.arrival / 1000, rank: rank{uint16(f.arrival % 1000), true}}
+	place := q.flow.arrivals.Next(t.micros)
+	return record{due: place / 1000, rank: rank{uint16(place % 1000), true}}
 }
 
 // rankOf returns the rank of a message that is scheduled or ready. It has one too while the order of its queue is
@@ -164,7 +163,7 @@ func (t *tx) findArrivals(q *queue) error {
 }
 
 // lookForArrivals has claims look for messages that arrived and that are ahead of the clock.
-func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = q.flow.arrival, entry{} }
+func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = int64(q.flow.arrivals), entry{} }
 
 // rewind has claims sort messages by a clock that was set back. What is sorted stays so, because messages that arrive
 // later must not start before it. Messages that arrived and were to be sorted at the former time are looked for.
@@ -189,32 +188,19 @@ func (l *lanes) rewind(q *queue, former, now int64) {
 	}
 }
 
-// fence gives the messages of a claim with a key their Fence.
-func (t *tx) fence(q *queue, claimed []store.Claimed) {
-	if !q.isOrdered() || len(claimed) == 0 {
-		return
-	}
-	q.flow.fence = max(t.micros, q.flow.fence+1)
-	for i := range claimed {
-		if claimed[i].Key != "" {
-			claimed[i].Fence = q.flow.fence
-		}
-	}
-}
-
 // comeBack puts a message that has left a lease among the scheduled and ready ones. It holds its key if it counted.
 func (t *tx) comeBack(q *queue, l *lease, m *member) {
-	m.record.rank.arrived = false
+	m.record.rank = rank{}
 	t.addDue(q, m.id, &m.record)
 	if q.countsKeys(l) {
 		q.lanes.order.Keep(t.micros, m.key, m.id)
 	}
 }
 
-// comeBackUntouched puts a message back that was released. It keeps its due time. If it holds a key of an order and the
-// clock was set back behind the due time, it is due now: the messages of its key have started whatever the clock says.
+// comeBackUntouched puts a message back that was released. It keeps its due time. If it holds a key with an order and
+// the clock was set back behind the due time, it is due now: its key starts messages whatever the clock says.
 func (t *tx) comeBackUntouched(q *queue, l *lease, m *member) {
-	if m.record.due > t.now && q.flow.Key.Order != store.OrderNone && q.countsKeys(l) && m.key != "" {
+	if m.record.due > t.now && q.isOrdered() && q.countsKeys(l) && m.key != "" {
 		m.record.setDue(t.now)
 		t.keep(q, m.id, &m.record)
 	}
@@ -234,11 +220,7 @@ func (t *tx) dropHold(q *queue, id string) (resumed string) {
 	if q.lanes == nil {
 		return ""
 	}
-	key, halted := q.lanes.order.Drop(t.micros, id)
-	if !halted {
-		return ""
-	}
-	return key
+	return q.lanes.order.Drop(t.micros, id)
 }
 
 // firstDead returns a place that no dead message is before, unless it halts its key.
@@ -259,11 +241,11 @@ func (q *queue) halts(id string) bool {
 }
 
 // halted returns the number of halted keys.
-func (q *queue) halted(now int64) int64 {
+func (q *queue) halted() int64 {
 	if !q.isOrdered() {
 		return 0
 	}
-	return q.lanes.order.Counts(now).Halted
+	return int64(q.lanes.order.Halted())
 }
 
 // haltedKeys returns the keys that are halted.

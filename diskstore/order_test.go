@@ -159,9 +159,9 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 		execute(t, s, func(t *tx) {
 			q := t.s.queues["q"]
 			held += len(q.lanes.holds())
-			halted += int(q.halted(t.micros))
+			halted += int(q.halted())
 			for id := range q.leases {
-				if leased++; byLease[id] > q.flow.fence {
+				if leased++; byLease[id] > int64(q.flow.fences) {
 					wrong = append(wrong, id)
 				}
 			}
@@ -289,7 +289,7 @@ func TestCheckFindsWrongHolds(t *testing.T) {
 		}},
 		"a wrong place": {"keys", "keys", func(r raw) {
 			q := r.s.queues["q"]
-			r.set(r.time(kindDue, q.flow.arrival/1000, "leased-3"), []byte{dueRanked, 255, 255})
+			r.set(r.time(kindDue, int64(q.flow.arrivals)/1000, "leased-3"), []byte{dueRanked, 255, 255})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

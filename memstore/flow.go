@@ -54,10 +54,10 @@ type flow struct {
 	keys   *turns.Order // the ready messages that claims have sorted by key; nil unless the queue is Fair
 	// unsorted holds the other messages of due; it is empty unless the queue is Fair.
 	unsorted index
-	keyed    int64 // as number, of Fair; 0 while the queue is not Fair
-	keyeds   int64 // how often the queue became Fair
-	arrival  int64 // place of the last message with a key that was sent without a delay to a queue with an order
-	fence    int64 // of the last claim of a message with a key in a queue with an order
+	keyed    int64          // as number, of Fair; 0 while the queue is not Fair
+	keyeds   int64          // how often the queue became Fair
+	arrivals turns.Sequence // places of messages with a key that are sent without a delay to a queue with an order
+	fences   turns.Sequence // of claims in a queue with an order
 	// promises are the waiters that were woken and have not claimed yet: when the promise of each ends.
 	promises []time.Time
 }

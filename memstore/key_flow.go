@@ -97,7 +97,7 @@ func (q *queue) sort(now int64) {
 
 // inLane returns the message as it is sorted.
 func (m *message) inLane() turns.Message {
-	return turns.Message{Key: m.Key, Order: m.place, ID: m.ID}
+	return turns.Message{Key: m.Key, Place: m.place, ID: m.ID}
 }
 
 // head returns the next message that a claim takes, if the limits of its key allow a start.

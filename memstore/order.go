@@ -14,8 +14,7 @@ func (q *queue) setDue(now int64, m *message, due store.Due) (arrives bool) {
 		m.setDue(q.dueAt(now, due))
 		return false
 	}
-	q.flow.arrival = max(q.micros, q.flow.arrival+1)
-	m.place = q.flow.arrival
+	m.place = q.flow.arrivals.Next(q.micros)
 	m.due = m.place / 1000
 	return true
 }
@@ -31,19 +30,6 @@ func (q *queue) sendForwarded(now int64, out store.Outgoing, place int64) {
 	}
 }
 
-// fence gives messages of a claim with a key their Fence.
-func (q *queue) fence(claimed []store.Claimed) {
-	if !q.ordered() || len(claimed) == 0 {
-		return
-	}
-	q.flow.fence = max(q.micros, q.flow.fence+1)
-	for i := range claimed {
-		if claimed[i].Key != "" {
-			claimed[i].Fence = q.flow.fence
-		}
-	}
-}
-
 // countsKeys reports whether the messages of a lease count for their keys.
 func (f *flow) countsKeys(l *lease) bool { return f.Fair && l.keyed == f.keyed }
 
@@ -55,8 +41,8 @@ func (q *queue) comeBack(m *message, l *lease) {
 	}
 }
 
-// comeBackUntouched adds a message that was released. It keeps its due time. If it holds a key of an order and the clock
-// was set back behind the due time, it is due now: the messages of its key have started whatever the clock says.
+// comeBackUntouched adds a message that was released. It keeps its due time. If it holds a key with an order and the
+// clock was set back behind the due time, it is due now: its key starts messages whatever the clock says.
 func (q *queue) comeBackUntouched(now int64, m *message, l *lease) {
 	if m.due > now && q.ordered() && q.flow.countsKeys(l) && m.leasedKey != "" {
 		m.setDue(now)
@@ -77,11 +63,7 @@ func (q *queue) dropHold(m *message) (resumed string) {
 	if !q.flow.Fair {
 		return ""
 	}
-	key, halted := q.flow.keys.Drop(q.micros, m.ID)
-	if !halted {
-		return ""
-	}
-	return key
+	return q.flow.keys.Drop(q.micros, m.ID)
 }
 
 // halted returns the number of halted keys.
@@ -89,7 +71,7 @@ func (q *queue) halted() int64 {
 	if !q.ordered() {
 		return 0
 	}
-	return q.flow.keys.Counts(q.micros).Halted
+	return int64(q.flow.keys.Halted())
 }
 
 // firstDead returns the first dead message that halts no key, or an entry at never. It looks once at each that halts.

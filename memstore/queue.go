@@ -284,7 +284,9 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 		}
 		c.Messages = append(c.Messages, q.hold(m, l))
 	}
-	q.fence(c.Messages)
+	if q.ordered() {
+		q.flow.fences.Fence(q.micros, c.Messages)
+	}
 	q.flow.starts.Start(q.flow.Rate, q.micros, len(c.Messages))
 	q.flow.claimed()
 	if len(c.Messages) > 0 {

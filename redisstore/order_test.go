@@ -45,7 +45,7 @@ func (p *turnsPair) settle(n int) {
 			p.dead = append(p.dead, turns.Message{Key: m.Key, ID: m.ID})
 		case store.StateScheduled, store.StateReady:
 			p.order.Keep(now, m.Key, m.ID)
-			p.pending = append(p.pending, turns.Message{Key: m.Key, Order: due * 1000, ID: m.ID})
+			p.pending = append(p.pending, turns.Message{Key: m.Key, Place: due * 1000, ID: m.ID})
 		}
 		p.order.Free(now, m.Key, 1)
 	}
@@ -66,7 +66,7 @@ func (p *turnsPair) changeDead() {
 		_, err := p.s.Replay(p.Context(), p.queue, one, store.Due{})
 		p.ok(err)
 		p.order.Revive(now, m.ID)
-		m.Order = now / 1000 * 1000
+		m.Place = now / 1000 * 1000
 		p.pending = append(p.pending, m)
 	case 1:
 		_, err := p.s.Cancel(p.Context(), p.queue, store.CancelRequest{IDs: []string{m.ID}})

@@ -50,7 +50,7 @@ func (p *turnsPair) send(keys int) {
 		for _, m := range msgs {
 			if m.Key != "" {
 				p.arrival = max(p.now(), p.arrival+1)
-				p.order.Sort(p.now(), turns.Message{Key: m.Key, Order: p.arrival, ID: m.ID})
+				p.order.Sort(p.now(), turns.Message{Key: m.Key, Place: p.arrival, ID: m.ID})
 			}
 		}
 		msgs = slices.DeleteFunc(msgs, func(m store.Outgoing) bool { return m.Key != "" })
@@ -59,7 +59,7 @@ func (p *turnsPair) send(keys int) {
 	p.order.Wake(p.now(), 1000)
 	p.sortPending()
 	for _, m := range msgs {
-		p.order.Sort(p.now(), turns.Message{Key: m.Key, Order: (p.now()/1000 - 1) * 1000, ID: m.ID})
+		p.order.Sort(p.now(), turns.Message{Key: m.Key, Place: (p.now()/1000 - 1) * 1000, ID: m.ID})
 	}
 	for p.sortReady().Unsorted {
 	}
@@ -70,7 +70,7 @@ func (p *turnsPair) sortPending() {
 	p.Helper()
 	now, left := p.now(), p.pending[:0]
 	for _, m := range p.pending {
-		if m.Order > now {
+		if m.Place > now {
 			left = append(left, m)
 		} else {
 			p.order.Sort(now, m)

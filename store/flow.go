@@ -36,9 +36,10 @@ type Flow struct {
 	// So it has no credit for the time in which it was idle. It starts after at most one message of each waiting key of
 	// its weight, and each of them goes on after one message of it, so a stream of new keys starves no other.
 	//
-	// Any field of Key implies Fair. Messages of a key are claimed in order of due time, then id. Engines sort ready
-	// messages by key in bounded steps, in the order of due times: a message takes part in the turns when a Claim has
-	// sorted it. A message that expires while its key waits dies when it is next.
+	// Any field of Key implies Fair. Messages of a key are claimed in order of due time, then id; messages that were sent
+	// without a delay while the queue had an Order keep it. Engines sort ready messages by key in bounded steps, in the
+	// order of due times: a message takes part in the turns when a Claim has sorted it. A message that expires while its
+	// key waits dies when it is next.
 	Fair bool
 	// Key limits the messages of each key.
 	Key KeyFlow

@@ -8,7 +8,7 @@ type hold struct {
 	id    string
 	dead  bool  // the key is halted
 	ready bool  // the message is sorted, and the next of its key
-	order int64 // of the message; if it is ready
+	place int64 // of the message; if it is ready
 }
 
 // Keep has a message that came back from a lease hold the key that it had there. If another message holds the key, that
@@ -43,19 +43,21 @@ func (o *Order) hold(now int64, name string, h hold) {
 }
 
 // Drop ends the hold of a message, if it has one, because the message is gone or has another key. It returns the key
-// that the message held, and whether it was halted.
-func (o *Order) Drop(now int64, id string) (name string, halted bool) {
+// that the message has halted, or "".
+func (o *Order) Drop(now int64, id string) (resumed string) {
 	k := o.holders[id]
 	if k == nil {
-		return "", false
+		return ""
 	}
-	halted = k.hold.dead
+	if k.hold.dead {
+		resumed = k.name
+	}
 	if k.hold.ready {
-		o.Remove(now, Message{Key: k.name, Order: k.hold.order, ID: id})
+		o.Remove(now, Message{Key: k.name, Place: k.hold.place, ID: id})
 	}
 	o.unhold(k)
 	o.place(k, now)
-	return k.name, halted
+	return resumed
 }
 
 // Resume lets a halted key go on, and reports whether it was halted.
@@ -77,6 +79,9 @@ func (o *Order) Revive(now int64, id string) {
 		o.place(k, now)
 	}
 }
+
+// Halted returns the number of halted keys.
+func (o *Order) Halted() int { return o.halted.Len() }
 
 // Holds returns the key that a message holds, or "", and reports whether it is dead and thus halts the key.
 func (o *Order) Holds(id string) (name string, halts bool) {
@@ -101,7 +106,7 @@ func (o *Order) loosen(now int64) {
 			continue
 		}
 		if o.unhold(k); h.ready {
-			k.lane.add(h.order, h.id)
+			k.lane.add(h.place, h.id)
 		}
 		o.place(k, now)
 	}
@@ -110,7 +115,7 @@ func (o *Order) loosen(now int64) {
 // isReady reports whether the message that holds the key is sorted.
 func (k *key) isReady() bool { return k.hold != nil && k.hold.ready }
 
-// sorted returns the number of messages that wait: those in the lane, and the one that holds the key.
+// sorted returns the number of messages that wait: all of the lane, and the one that holds the key.
 func (k *key) sorted() int {
 	if k.isReady() {
 		return k.lane.len() + 1
@@ -121,32 +126,32 @@ func (k *key) sorted() int {
 // first returns the message that starts next, of a key with one.
 func (k *key) first() Message {
 	if k.isReady() {
-		return Message{Key: k.name, Order: k.hold.order, ID: k.hold.id}
+		return Message{Key: k.name, Place: k.hold.place, ID: k.hold.id}
 	}
-	order, id := k.lane.first()
-	return Message{Key: k.name, Order: order, ID: id}
+	place, id := k.lane.first()
+	return Message{Key: k.name, Place: place, ID: id}
 }
 
 // add adds a message to the lane of its key, or makes it ready if it holds the key. It reports whether it is new.
 func (k *key) add(m Message) bool {
 	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.add(m.Order, m.ID)
+		return k.lane.add(m.Place, m.ID)
 	}
 	isNew := !k.hold.ready
-	k.hold.ready, k.hold.order = true, m.Order
+	k.hold.ready, k.hold.place = true, m.Place
 	return isNew
 }
 
 func (k *key) has(m Message) bool {
 	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.has(m.Order, m.ID)
+		return k.lane.has(m.Place, m.ID)
 	}
-	return k.hold.ready && k.hold.order == m.Order
+	return k.hold.ready && k.hold.place == m.Place
 }
 
 func (k *key) remove(m Message) bool {
 	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.remove(m.Order, m.ID)
+		return k.lane.remove(m.Place, m.ID)
 	}
 	has := k.has(m)
 	if has {

@@ -39,7 +39,7 @@ func TestAMessageThatCameBackHoldsItsKeyUntilItStarts(t *testing.T) {
 	if id := next(o); id != "" {
 		t.Error(id, "starts before the message that holds its key")
 	}
-	back := turns.Message{Key: "k", Order: 9, ID: "k0"}
+	back := turns.Message{Key: "k", Place: 9, ID: "k0"}
 	o.Sort(start, back)
 	if state := o.Key(start, "k"); state.Waiting != 3 || state.Holder != "k0" || !o.Has(back) || o.Sorted() != 3 {
 		t.Errorf("%+v", state)
@@ -65,9 +65,9 @@ func TestAHaltedKeyGoesOnWhenItIsResumedOrItsMessageIsGoneOrRevived(t *testing.T
 	for name, goOn := range map[string]func(o *turns.Order) bool{
 		"resume": func(o *turns.Order) bool { return o.Resume(start, "k") && !o.Resume(start, "k") },
 		"drop": func(o *turns.Order) bool {
-			key, halted := o.Drop(start, "dead")
-			again, _ := o.Drop(start, "dead")
-			return key == "k" && halted && again == ""
+			key := o.Drop(start, "dead")
+			again := o.Drop(start, "dead")
+			return key == "k" && again == ""
 		},
 		"continue": func(o *turns.Order) bool {
 			o.SetLimits(start, store.KeyFlow{Order: store.OrderContinue})
@@ -76,7 +76,7 @@ func TestAHaltedKeyGoesOnWhenItIsResumedOrItsMessageIsGoneOrRevived(t *testing.T
 		"no order": func(o *turns.Order) bool { o.SetLimits(start, store.KeyFlow{}); return true },
 		"replay": func(o *turns.Order) bool {
 			o.Revive(start, "dead")
-			o.Sort(start, turns.Message{Key: "k", Order: 9, ID: "dead"})
+			o.Sort(start, turns.Message{Key: "k", Place: 9, ID: "dead"})
 			return next(o) == "dead" && !o.Resume(start, "k")
 		},
 	} {
@@ -134,7 +134,7 @@ func TestWithoutAnOrderNoKeyIsHeld(t *testing.T) {
 	}
 	o.Keep(start, "k", "b")
 	sort(o, "k", 1)
-	o.Sort(start, turns.Message{Key: "k", Order: 5, ID: "b"})
+	o.Sort(start, turns.Message{Key: "k", Place: 5, ID: "b"})
 	o.SetLimits(start, store.KeyFlow{})
 	if ids := []string{next(o), next(o)}; !slices.Equal(ids, []string{"k0", "b"}) || o.Sorted() != 0 {
 		t.Error(ids, o.Sorted())

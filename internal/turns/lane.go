@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// lane holds the messages of a key that wait, in order of Message.Order, then id. The zero lane is empty. A lane of one
+// lane holds the messages of a key that wait, in order of Message.Place, then id. The zero lane is empty. A lane of one
 // message has no tree, which saves two thirds of the memory where most keys have one.
 type lane struct {
 	only entry // the message of a lane without a tree; its id is "" while there is none
@@ -15,17 +15,17 @@ type lane struct {
 }
 
 type entry struct {
-	order int64
+	place int64
 	id    string
 }
 
 func (e entry) less(f entry) bool {
-	return cmp.Or(cmp.Compare(e.order, f.order), cmp.Compare(e.id, f.id)) < 0
+	return cmp.Or(cmp.Compare(e.place, f.place), cmp.Compare(e.id, f.id)) < 0
 }
 
 // add reports whether the message is new.
-func (l *lane) add(order int64, id string) bool {
-	e := entry{order, id}
+func (l *lane) add(place int64, id string) bool {
+	e := entry{place, id}
 	switch {
 	case l.tree == nil && (l.only == e || l.only.id == ""):
 		isNew := l.only != e
@@ -40,8 +40,8 @@ func (l *lane) add(order int64, id string) bool {
 	return !replaced
 }
 
-func (l *lane) remove(order int64, id string) bool {
-	e := entry{order, id}
+func (l *lane) remove(place int64, id string) bool {
+	e := entry{place, id}
 	if l.tree == nil {
 		removed := l.only == e
 		if removed {
@@ -56,8 +56,8 @@ func (l *lane) remove(order int64, id string) bool {
 	return removed
 }
 
-func (l *lane) has(order int64, id string) bool {
-	e := entry{order, id}
+func (l *lane) has(place int64, id string) bool {
+	e := entry{place, id}
 	if l.tree == nil {
 		return l.only == e
 	}
@@ -76,12 +76,12 @@ func (l *lane) len() int {
 }
 
 // first returns the first message of a lane that is not empty.
-func (l *lane) first() (order int64, id string) {
+func (l *lane) first() (place int64, id string) {
 	e := l.only
 	if l.tree != nil {
 		e, _ = l.tree.Min()
 	}
-	return e.order, e.id
+	return e.place, e.id
 }
 
 // scores holds keys in order of their scores, then names.

@@ -17,7 +17,7 @@ func TestAChangeOfLimitsIsOverWhenNoKeyWaits(t *testing.T) {
 	if at := o.Next(start); at != start {
 		t.Errorf("the key is looked at again at %d, want %d", at, start)
 	}
-	o.Remove(start, turns.Message{Key: "k", Order: 1, ID: "k1"})
+	o.Remove(start, turns.Message{Key: "k", Place: 1, ID: "k1"})
 	if at := o.Next(start); at != math.MaxInt64 || o.Sorted() != 0 {
 		t.Errorf("a message starts at %d, and %d are sorted, want none", at, o.Sorted())
 	}

@@ -68,12 +68,12 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 
 // since returns when the first message of a key with a sorted one fell due.
 func (k *key) since() time.Time {
-	order := k.first().Order
+	place := k.first().Place
 	if k.lane.len() > 0 {
 		first, _ := k.lane.first()
-		order = min(order, first)
+		place = min(place, first)
 	}
-	return store.Time(time.UnixMicro(order).UnixMilli())
+	return store.Time(time.UnixMicro(place).UnixMilli())
 }
 
 // State is the state of a key that an engine must keep. It counts the leased messages itself. The pass of a key is not

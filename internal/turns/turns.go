@@ -26,7 +26,7 @@ import (
 // Message is a message that waits in the lane of its key.
 type Message struct {
 	Key   string // "" is a lane too, of weight 1 and without limits
-	Order int64  // its place in the lane: the due time in microseconds, or the order of its send
+	Place int64  // in the lane: the due time in microseconds, or the order of its send
 	ID    string
 }
 
@@ -42,7 +42,7 @@ type Order struct {
 	waiting *btree.Set[string]
 	holders map[string]*key // held keys, by the id of the message that holds each
 	halted  *btree.Set[string]
-	sorted  int     // messages in all lanes, and those that hold their key and are ready
+	sorted  int     // messages in all lanes, and ready ones that hold their keys
 	pass    float64 // the clock: the pass that the last start had
 
 	// Each key is in one of these. A key that waits is in turns, rests or stale; others are in idle if they have no
@@ -59,7 +59,7 @@ type Order struct {
 }
 
 // join is how far behind the clock a key of weight 1 joins the turns. It is less than 1, so that the key goes before
-// those that have started at the clock, whatever their names are.
+// keys that have started at the clock, whatever their names are.
 const join = 1 - 1.0/(1<<20)
 
 // full is the score of a key that waits for one of its slots or for its holder: a time that never comes, exact as a
@@ -116,7 +116,7 @@ func (o *Order) Remove(now int64, m Message) bool {
 	return true
 }
 
-// Sorted returns the number of sorted messages: those in all lanes, and ready ones that hold their keys.
+// Sorted returns the number of sorted messages: in all lanes, and ready ones that hold their keys.
 func (o *Order) Sorted() int { return o.sorted }
 
 // Has reports whether a message is sorted.

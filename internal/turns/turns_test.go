@@ -30,7 +30,7 @@ func take(o *turns.Order, now int64, n int) (keys []string) {
 
 func sort(o *turns.Order, key string, n int) {
 	for i := range n {
-		o.Sort(start, turns.Message{Key: key, Order: int64(i), ID: key + fmt.Sprint(i)})
+		o.Sort(start, turns.Message{Key: key, Place: int64(i), ID: key + fmt.Sprint(i)})
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAKeyThatSendsOneMessageAtATimeGetsNoMoreThanItsShare(t *testing.T) {
 	sort(o, "b", 1000)
 	n := 0
 	for i := range 300 {
-		o.Sort(start, turns.Message{Key: "c", Order: int64(i), ID: "c"})
+		o.Sort(start, turns.Message{Key: "c", Place: int64(i), ID: "c"})
 		n += count(take(o, start+int64(i), 1), "c")
 	}
 	if n < 99 || n > 101 {
@@ -140,11 +140,11 @@ type model struct {
 
 func (m *model) add(rnd *rand.Rand) {
 	m.ids++
-	msg := turns.Message{Key: string(rune('a' + rnd.IntN(4))), Order: rnd.Int64N(5), ID: fmt.Sprint(m.ids)}
+	msg := turns.Message{Key: string(rune('a' + rnd.IntN(4))), Place: rnd.Int64N(5), ID: fmt.Sprint(m.ids)}
 	m.o.Sort(m.now, msg)
 	lane := append(m.lanes[msg.Key], msg)
 	slices.SortFunc(lane, func(x, y turns.Message) int {
-		return 2*int(x.Order-y.Order) + map[bool]int{true: -1, false: 1}[x.ID < y.ID]
+		return 2*int(x.Place-y.Place) + map[bool]int{true: -1, false: 1}[x.ID < y.ID]
 	})
 	m.lanes[msg.Key] = lane
 }
@@ -262,7 +262,7 @@ func TestARestoredOrderContinues(t *testing.T) {
 		state := was.Key(start, key)
 		is.Hold(start, key, state.Leased)
 		for i := 9 - int(state.Waiting); i < 9; i++ {
-			is.Sort(start, turns.Message{Key: key, Order: int64(i), ID: key + fmt.Sprint(i)})
+			is.Sort(start, turns.Message{Key: key, Place: int64(i), ID: key + fmt.Sprint(i)})
 		}
 	})
 	for now := int64(start); now < start+5_000_000; now += 100_000 {

@@ -53,6 +53,12 @@ var changedPlaceRules = []rule{
 			e.inOrder("k", "a")
 		}
 	}},
+	{"messages keep the order of their sends when the order is removed", func(e *env) {
+		e.limit(continuing)
+		e.send(message("c", withKey("k")), message("b", withKey("k")), message("a", withKey("k")))
+		e.limit(store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+		e.inOrder("k", "c", "b", "a")
+	}},
 	{"a waiting message that is replaced while the order is removed keeps its place", func(e *env) {
 		c := e.waitingInOrder()
 		e.limit(fair)

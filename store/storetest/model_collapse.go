@@ -77,7 +77,7 @@ func (m *model) collapse(out store.Outgoing) store.SendResult {
 		x.setDue(min(m.dueAt(out.Due), min(ms(sent), m.now)+store.Millis(out.OnDuplicate.MaxWait)))
 	case !out.OnDuplicate.KeepDue:
 		m.arrive(x, out.Due)
-	case !sameKey || !m.ordered():
+	case !sameKey:
 		x.setDue(x.due)
 	}
 	return store.SendResult{Replaced: true, Follows: leased}

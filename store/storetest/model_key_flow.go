@@ -74,7 +74,7 @@ func (m *model) keyStart(name string, n int) {
 // lanes returns messages by key, in their order, if the queue is Fair, and otherwise in one lane. Messages that wait for
 // another one of their key are left out.
 func (m *model) lanes(all []*modelMessage) map[string][]*modelMessage {
-	if m.ordered() {
+	if m.flow.Fair { // messages keep their places when the order is removed
 		all = m.inOrder(all)
 	}
 	lanes := map[string][]*modelMessage{}
