@@ -186,7 +186,8 @@ func caseName(workload string, n int) string {
 	unit := map[string]string{
 		"send": "senders", "lateness": "msg/s", "growth": "pending", "memory": "bytes", "idle": "processes",
 		"clients": "min", "single": "min", "life": "msg/s", "workers": "workers",
-		"limit": "at once", "held": "msg/s", "keys": "keys", "ordered": "keys", "parked": "messages", "crowd": "messages",
+		"limit": "at once", "held": "msg/s", "keys": "keys", "ordered": "keys", "parked": "messages",
+		"crowd": "messages",
 	}[workload]
 	switch {
 	case unit == "":

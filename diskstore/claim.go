@@ -300,7 +300,7 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 }
 
 // dropDead removes a bounded number of dead messages that exceed the retention and returns their ids. It reports
-// whether it may have left some. Those that halt keys stay, and do not count.
+// whether it may have left some. Messages that halt keys stay, and do not count.
 func (t *tx) dropDead(q *queue) (dropped []string, more bool, err error) {
 	reached, excess := int64(-1), int64(0) // died at this time or earlier; number beyond the maximum
 	if q.retention.MaxAge > 0 {

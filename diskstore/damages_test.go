@@ -209,7 +209,9 @@ var damages = []struct {
 	},
 	{name: "due twice", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, 5, "s1"), nil) }},
 	{name: "due and dead", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDead, 5, "r1"), nil) }},
-	{name: "dead and due", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, 5, "d1"), []byte{dueStored}) }},
+	{name: "dead and due", checks: "indexes", damage: func(r raw) {
+		r.set(r.time(kindDue, 5, "d1"), []byte{dueStored})
+	}},
 	{name: "leased and due", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, r.due("l1"), "l1"), nil) }},
 	{
 		name:   "leased and dead",

@@ -394,25 +394,28 @@ func TestCheckFindsWrongLimits(t *testing.T) {
 			wantClaimed(t, s, 2)
 			wantSound(t, s)
 			c.damage(raw{t, s, s.queues["q"].number})
-			want := func(text string) {
-				t.Helper()
-				issues := issuesOf(checked(t, s))
-				if text == "" && len(issues) == 0 {
-					return
-				}
-				if wantIssues(t, issues, "counters"); !strings.Contains(issues[0].Text, text) {
-					t.Errorf("check reports %q, want %q", issues[0].Text, text)
-				}
-			}
-			want(c.live)
+			wantIssue(t, s, "counters", c.live)
 			s.Close()
 			s = openOn(t, fs, clock)
-			want(c.loaded)
+			wantIssue(t, s, "counters", c.loaded)
 			_, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
 			if errors.Is(err, store.ErrCorrupt) != (c.loaded != "") {
 				t.Errorf("claim returns %v", err)
 			}
 		})
+	}
+}
+
+// wantIssue checks that a check of the store finds one issue with a text, or none if the text is "".
+func wantIssue(t *testing.T, s *Store, check, text string) {
+	t.Helper()
+	issues := issuesOf(checked(t, s))
+	if text == "" && len(issues) == 0 {
+		return
+	}
+	wantIssues(t, issues, check)
+	if len(issues) == 0 || !strings.Contains(issues[0].Text, text) {
+		t.Errorf("check reports %+v, want %q", issues, text)
 	}
 }
 

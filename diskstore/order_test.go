@@ -181,8 +181,8 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 		s.Close()
 	}
 	if len(wrong) > 0 || held < 20 || halted == 0 || leased < 20 {
-		t.Errorf("%d held and %d halted keys and %d leases after crashes, want more; the fence is lower than those of %v",
-			held, halted, leased, wrong)
+		t.Errorf("%d held and %d halted keys and %d leases after crashes, want more; leases have later fences: %v", held,
+			halted, leased, wrong)
 	}
 }
 

@@ -251,7 +251,7 @@ type requestMemory struct {
 type claimReply struct {
 	Claim store.Claim // without Messages
 	Lease string      // that holds them
-	Fence int64       // of those with a key
+	Fence int64       // of its messages with a key
 }
 
 // executeOnce executes a step, unless it was executed before as the same request: then it returns the result of that.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -14,12 +13,10 @@ import (
 // orderWorld is a store with an order of keys after a history, beside its own record of holds and places. It looks at
 // the messages of the store, and not at how the store orders them.
 type orderWorld struct {
-	s     *Store
-	clock *ManualClock
+	explored
 	order store.Order
 	bug   *orderBug
 
-	hands  []*hand
 	holds  map[string]string  // by key: the message that came back or halts the key
 	places map[string]int64   // by id: the due time in microseconds, or the order of the send
 	last   int64              // place of the last send without a delay
@@ -29,7 +26,6 @@ type orderWorld struct {
 	held   map[string]string  // holds before the step
 	seeded map[string]string  // what a bug remembers, by id
 	hidden index              // messages that a bug does not let a claim sort
-	wrong  string
 }
 
 // orderBug breaks a rule of the order before or after each step.
@@ -38,24 +34,8 @@ type orderBug struct {
 }
 
 func newOrderWorld(t *testing.T, order store.Order, bug *orderBug) *orderWorld {
-	clock := NewManualClock(time.UnixMilli(1_000_000))
-	w := &orderWorld{s: New(WithClock(clock)), clock: clock, order: order, bug: bug, holds: map[string]string{},
-		places: map[string]int64{}, counts: map[string]int{}, seeded: map[string]string{}}
-	if err := w.s.SetFlow(t.Context(), "q", store.Flow{Key: store.KeyFlow{Order: order}}, nil); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func (w *orderWorld) queue() *queue { return w.s.data.queues["q"] }
-func (w *orderWorld) now() int64    { return w.clock.Now().UnixMilli() }
-
-func (w *orderWorld) hand(worker int) *hand {
-	i := slices.IndexFunc(w.hands, func(h *hand) bool { return h.worker == worker })
-	if i < 0 {
-		return nil
-	}
-	return w.hands[i]
+	return &orderWorld{explored: newExplored(t, store.KeyFlow{Order: order}), order: order, bug: bug,
+		holds: map[string]string{}, places: map[string]int64{}, counts: map[string]int{}, seeded: map[string]string{}}
 }
 
 // steps returns what can happen next. The second worker claims while the first one is busy, since they are alike.
@@ -292,8 +272,8 @@ func (w *orderWorld) probe(t *testing.T) {
 	for _, key := range []string{"k", "l"} {
 		s := q.flow.keys.Key(q.micros, key)
 		if s.Holder != w.holds[key] || s.Halted != w.halted(key) {
-			w.wrong = fmt.Sprintf("key %s has the holder %q, halted %v: want %q, %v", key, s.Holder, s.Halted, w.holds[key],
-				w.halted(key))
+			w.wrong = fmt.Sprintf("key %s has the holder %q, halted %v: want %q, %v", key, s.Holder, s.Halted,
+				w.holds[key], w.halted(key))
 		}
 		waits = waits || s.Waiting > 0 && !s.Halted
 		if next := w.next(key); next != "" && !w.leased(key) {
@@ -321,34 +301,7 @@ func (w *orderWorld) probe(t *testing.T) {
 
 // exploreOrder is explore for an order of keys.
 func exploreOrder(t *testing.T, order store.Order, depth int, bug *orderBug) (states int, wrong string) {
-	seen := map[string]bool{}
-	histories := [][]step{nil}
-	for range depth + 1 {
-		var longer [][]step
-		for _, history := range histories {
-			w := newOrderWorld(t, order, bug)
-			for _, s := range history {
-				w.take(t, s)
-			}
-			text := w.text()
-			if seen[text] && w.wrong == "" {
-				continue
-			}
-			seen[text] = true
-			next := w.steps()
-			if w.wrong == "" {
-				w.probe(t)
-			}
-			if w.wrong != "" {
-				return len(seen), fmt.Sprintf("%+v: %s", history, w.wrong)
-			}
-			for _, s := range next {
-				longer = append(longer, append(slices.Clip(slices.Clone(history)), s))
-			}
-		}
-		histories = longer
-	}
-	return len(seen), ""
+	return explore(t, depth, func() explorable { return newOrderWorld(t, order, bug) })
 }
 
 func TestNoHistoryBreaksTheOrderOfAKeyOrGetsStuck(t *testing.T) {

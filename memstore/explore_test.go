@@ -38,27 +38,46 @@ type hand struct {
 	over     bool // it is settled, or its worker has learned that it is lost
 }
 
-// world is the store after a history.
-type world struct {
+// explored is a store after a history.
+type explored struct {
 	s     *Store
 	clock *ManualClock
 	hands []*hand
-	done  []step // of steps that happen once
-	bug   func(w *world, q *queue, s step)
-	wrong string
+	wrong string // what is wrong with the store, or ""
+}
+
+func newExplored(t *testing.T, limits store.KeyFlow) explored {
+	clock := NewManualClock(time.UnixMilli(1_000_000))
+	x := explored{s: New(WithClock(clock)), clock: clock}
+	if err := x.s.SetFlow(t.Context(), "q", store.Flow{Key: limits}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func (x *explored) queue() *queue   { return x.s.data.queues["q"] }
+func (x *explored) now() int64      { return x.clock.Now().UnixMilli() }
+func (x *explored) failure() string { return x.wrong }
+
+// hand returns what a worker has in its hands, as far as it knows.
+func (x *explored) hand(worker int) *hand {
+	i := slices.IndexFunc(x.hands, func(h *hand) bool { return h.worker == worker })
+	if i < 0 {
+		return nil
+	}
+	return x.hands[i]
+}
+
+// world is a store with a concurrency of keys after a history.
+type world struct {
+	explored
+	done []step // of steps that happen once
+	bug  func(w *world, q *queue, s step)
 }
 
 func newWorld(t *testing.T, bug func(*world, *queue, step)) *world {
-	clock := NewManualClock(time.UnixMilli(1_000_000))
-	w := &world{s: New(WithClock(clock)), clock: clock, bug: bug}
-	err := w.s.SetFlow(t.Context(), "q", store.Flow{Key: store.KeyFlow{Concurrency: 1}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return &world{explored: newExplored(t, store.KeyFlow{Concurrency: 1}), bug: bug}
 }
-
-func (w *world) now() int64 { return w.clock.Now().UnixMilli() }
 
 func (h *hand) live(now int64) bool { return !h.over && h.deadline > now }
 
@@ -89,15 +108,6 @@ func (w *world) steps() (all []step) {
 }
 
 func (w *world) did(what, id string) bool { return slices.Contains(w.done, step{what: what, id: id}) }
-
-// hand returns what a worker has in its hands, as far as it knows.
-func (w *world) hand(worker int) *hand {
-	i := slices.IndexFunc(w.hands, func(h *hand) bool { return h.worker == worker })
-	if i < 0 {
-		return nil
-	}
-	return w.hands[i]
-}
 
 func (w *world) take(t *testing.T, s step) {
 	ctx, h := t.Context(), w.hand(s.worker)
@@ -244,29 +254,38 @@ func (w *world) probe(t *testing.T) {
 	}
 }
 
+// explorable is an explored store that knows its next steps and how to take them.
+type explorable interface {
+	steps() []step // that can happen next
+	take(t *testing.T, s step)
+	text() string       // different for different states
+	probe(t *testing.T) // looks whether the store does as it should
+	failure() string
+}
+
 // explore visits all histories of up to depth steps and returns the number of states, or the first history that ends in
 // a wrong state.
-func explore(t *testing.T, depth int, bug func(*world, *queue, step)) (states int, wrong string) {
+func explore(t *testing.T, depth int, begin func() explorable) (states int, wrong string) {
 	seen := map[string]bool{}
 	histories := [][]step{nil}
 	for range depth + 1 {
 		var longer [][]step
 		for _, history := range histories {
-			w := newWorld(t, bug)
+			w := begin()
 			for _, s := range history {
 				w.take(t, s)
 			}
 			text := w.text()
-			if seen[text] && w.wrong == "" {
+			if seen[text] && w.failure() == "" {
 				continue
 			}
 			seen[text] = true
 			next := w.steps()
-			if w.wrong == "" {
+			if w.failure() == "" {
 				w.probe(t)
 			}
-			if w.wrong != "" {
-				return len(seen), fmt.Sprintf("%+v: %s", history, w.wrong)
+			if w.failure() != "" {
+				return len(seen), fmt.Sprintf("%+v: %s", history, w.failure())
 			}
 			for _, s := range next {
 				longer = append(longer, append(slices.Clip(slices.Clone(history)), s))
@@ -282,7 +301,7 @@ func TestNoHistoryExceedsTheConcurrencyOfAKeyOrGetsStuck(t *testing.T) {
 	if os.Getenv("LATER_LONG") != "" {
 		depth = 11
 	}
-	states, wrong := explore(t, depth, nil)
+	states, wrong := explore(t, depth, func() explorable { return newWorld(t, nil) })
 	if wrong != "" {
 		t.Fatal(wrong)
 	}
@@ -349,7 +368,7 @@ func TestTheExplorerFindsSeededBugs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if states, wrong := explore(t, 8, bug); wrong == "" {
+			if states, wrong := explore(t, 8, func() explorable { return newWorld(t, bug) }); wrong == "" {
 				t.Errorf("it is not found in %d states", states)
 			} else {
 				t.Log(wrong)

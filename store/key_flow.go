@@ -85,7 +85,7 @@ type KeyCounts struct {
 type KeysRequest struct {
 	Key        string // only this key, whether or not it waits; "" for all that wait
 	Overridden bool   // the keys with a KeyOverride, instead of those that wait
-	Halted     bool   // the keys that a dead message halts, instead of those that wait
+	Halted     bool   // the keys that a dead message halts, instead of the keys that wait
 	After      string // only keys behind this one, in the order of their bytes
 	// Limit is 1 to MaxKeysPage. Messages without a key, which come first, do not count against it: After of the next
 	// page is the last key of a page, and a page that ends with them is the last.

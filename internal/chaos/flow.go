@@ -13,10 +13,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Under the flow faults every queue has limits, which change during the run. limitSets has those of each queue. The
-// first ones, and of the last queue those in which keys halt, are in force at the beginning and at the end, until all
-// messages are handled. In some of them keys take turns or have limits, which some messages of the run
-// would exceed. The last orderedQueues have an order most of the time.
+// Under the flow faults every queue has limits, which change during the run. limitSets has the sets of limits of each
+// queue. The first set, and of the last queue the one in which keys halt, is in force at the beginning and at the end,
+// until all messages are handled. In some sets keys take turns or have limits, which some messages of the run would
+// exceed. The last orderedQueues have an order most of the time.
 var limitSets = [][]later.Flow{
 	{
 		{Concurrency: 5, Rate: later.Rate{N: 200, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
@@ -79,7 +79,7 @@ var keyOverrides = []later.KeyOverride{
 	{},
 }
 
-// orderedOverrides are those of a queue whose keys have an order.
+// orderedOverrides are the overrides of a queue with an order.
 var orderedOverrides = []later.KeyOverride{
 	{Rate: &later.Rate{N: 30, Per: time.Second, Burst: 2}},
 	{Concurrency: ptr(1), Rate: &later.Rate{}},

@@ -30,14 +30,19 @@ func disruptDead(ctx context.Context, r *run) error {
 	return killConsumer(ctx, r)
 }
 
+// someIn returns some messages of a queue in a state, none if the server does not answer: the next time it may.
+func someIn(ctx context.Context, q *later.Queue, state later.State) []*later.Info {
+	page, err := q.List(ctx, later.ListOptions{State: state, Limit: 100})
+	if err != nil {
+		return nil
+	}
+	return page.Messages
+}
+
 // replayAndPurge replays some of the dead messages of a queue, purges some, and leaves the others.
 func (r *run) replayAndPurge(ctx context.Context, queue string, random *rand.Rand) {
 	q := r.client.Queue(queue)
-	page, err := q.List(ctx, later.ListOptions{State: later.StateDead, Limit: 100})
-	if err != nil {
-		return // the next time
-	}
-	for _, info := range page.Messages {
+	for _, info := range someIn(ctx, q, later.StateDead) {
 		r.journal.one(found, now(), info.ID, info.Attempts)
 		delay := time.Duration(random.Int64N(int64(time.Second)))
 		switch n := random.IntN(10); {

@@ -43,7 +43,7 @@ const (
 	endLocked       = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
 	lockLost        = 'j' // id key attempt: the handler's context ended because the lock is lost
 	lockCall        = 'l' // - call operation key owner outcome
-	flowSet         = 'F' // - queue call concurrency n per(µs) burst fair(1 or 0), five for keys, with the order: SetFlow
+	flowSet         = 'F' // - queue call concurrency n per(µs) burst fair(1 or 0), five of keys, order: SetFlow
 	keyFlowSet      = 'O' // - queue call key, and concurrency n per(µs) burst or nothing: SetKeyFlow
 	keyResumed      = 'u' // - queue call key outcome: ResumeKey
 	obeyed          = 'a' // - command: a worker obeys it

@@ -50,11 +50,7 @@ func (r *run) endOperating(ctx context.Context) error {
 // lookAfterDead replays, purges or leaves each dead message of a queue, or resumes its key.
 func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand) {
 	q := r.client.Queue(queue)
-	page, err := q.List(ctx, later.ListOptions{State: later.StateDead, Limit: 100})
-	if err != nil {
-		return // the next time
-	}
-	for _, info := range page.Messages {
+	for _, info := range someIn(ctx, q, later.StateDead) {
 		switch n := random.IntN(10); {
 		case n < 3:
 			when := later.In(0)
@@ -80,11 +76,7 @@ func (r *run) lookAfterDead(ctx context.Context, queue string, random *rand.Rand
 // lookAfterReturned cancels some of the messages that wait for another attempt, and reschedules others.
 func (r *run) lookAfterReturned(ctx context.Context, queue string, random *rand.Rand) {
 	q := r.client.Queue(queue)
-	page, err := q.List(ctx, later.ListOptions{State: later.StateScheduled, Limit: 100})
-	if err != nil {
-		return // the next time
-	}
-	for _, info := range page.Messages {
+	for _, info := range someIn(ctx, q, later.StateScheduled) {
 		if info.Attempts == 0 {
 			continue
 		}

@@ -42,7 +42,8 @@ func TestRecordFitsIntoAProperty(t *testing.T) {
 	in.Held = []Held{{"q", "m", "k", 2, since}}
 	out, err = decode("id", in.encode())
 	if err != nil || !slices.Equal(out.Forwards, in.Forwards) || len(out.Held) != 1 ||
-		out.Held[0] != (Held{"q", "m", "k", 2, out.Held[0].Since}) || out.Held[0].Since.Sub(since).Abs() > time.Millisecond {
+		out.Held[0] != (Held{"q", "m", "k", 2, out.Held[0].Since}) ||
+		out.Held[0].Since.Sub(since).Abs() > time.Millisecond {
 		t.Errorf("record became %+v, %v", out, err)
 	}
 }

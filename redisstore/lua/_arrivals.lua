@@ -37,7 +37,7 @@ local function new_arrivals(now_us)
   -- write sorts them, and lets a process claim if a key begins to wait.
   function arrivals.write(now)
     if arrivals.n == 0 then return end
-    -- The field also tells that messages have places which are not their due times; those of a forward leave it at 0.
+    -- The field also tells that messages have places other than their due times; a forward leaves it at 0.
     if last > former or last == 0 then redis.call('HSET', META, 'flow_arrival_us', string.format('%.0f', last)) end
     local limits = read_limits(now_us)
     local places = new_places(limits)

@@ -4,7 +4,7 @@ local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIO
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS)
 --@end
 --@flow
--- The keys of a queue, the same in every script for flows; see keys.go. The nine from LANES on are those of turns; see
+-- The keys of a queue, the same in every script for flows; see keys.go. The nine from LANES on are of turns; see
 -- _lanes.lua.
 local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS, LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS,

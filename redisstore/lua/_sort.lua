@@ -1,8 +1,8 @@
 --@include lanes
 -- sort_messages puts messages into the lanes of their keys, given their ids, keys and places. The key of a message that
--- is missing is false. A message that holds its key is ready instead; one that holds another key, because its bytes were
--- damaged or are of a newer version, holds it no more. It returns when the first key may go, in ms, of
--- the keys that began to wait or have a ready holder now; nil for none.
+-- is missing is false. A message that holds its key is ready instead; a message that holds another key, because its
+-- bytes were damaged or are of a newer version, holds it no more. sort_messages returns when the first key may go, in
+-- ms, of the keys that began to wait or have a ready holder now; nil for none.
 local function sort_messages(limits, places, ids, keys, us)
   local scores, entries, names, known, ready, left = {}, {}, {}, {}, {}, {} -- ready, left: holders by key
   local held = limits.order and redis.call('HLEN', HOLDERS) > 0 and redis.call('HMGET', HOLDERS, unpack(ids))

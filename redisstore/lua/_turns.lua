@@ -123,7 +123,7 @@ local function new_turns(limits, places, claim)
     for i, k in ipairs(keys) do
       k.pass = tonumber(read[2 * i])
       k.next, k.count, k.last = k.pass, 0, nil
-      k.ids = limits.order and {} -- those that were read: _lanes.lua says why one may have two entries
+      k.ids = limits.order and {} -- that were read: one may have two entries; see _lanes.lua
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
       k.may = starts_allowed(k, want)
       visited[#visited + 1], last = k, k

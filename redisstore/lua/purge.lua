@@ -157,7 +157,8 @@ local function forget_keys(waiting, states, held)
   write('ZADD', FORGET, z)
 end
 
--- read_holders returns some messages that hold keys, without ones that are packed, and those, out of their buckets.
+-- read_holders returns some messages that hold keys: first the ids that are not packed, then the packed ones, which it
+-- takes out of their buckets.
 local function read_holders(buckets)
   local all, ids, packed_ids = redis.call('HRANDFIELD', HOLDERS, MAX_BATCH), {}, {}
   local due, dead = redis.call('ZMSCORE', DUE, unpack(all)), redis.call('ZMSCORE', DEAD, unpack(all))
