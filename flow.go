@@ -23,6 +23,16 @@ type FlowState = store.FlowState
 // KeyFlow is the limits of each key of a queue, and the share of a key; see Flow.Key and Key.
 type KeyFlow = store.KeyFlow
 
+// Urgency says which messages of a queue go before others; see Urgent, Background and Flow.Urgency.
+type Urgency = store.Urgency
+
+// The urgencies of messages.
+const (
+	UrgencyNormal = store.UrgencyNormal
+	UrgencyHigh   = store.UrgencyHigh
+	UrgencyLow    = store.UrgencyLow
+)
+
 // Order says whether the messages of a key start one at a time and in order; see KeyFlow.Order.
 type Order = store.Order
 

@@ -39,6 +39,8 @@ type Info struct {
 	Group string
 	// Key is the key of the message, which says whom or which thing it is about, or "".
 	Key string
+	// Urgency is the urgency with which the message was sent. It counts if the flow of the queue has Urgency.
+	Urgency Urgency
 	// SentAt is the sender's clock at Send, or zero when unknown.
 	SentAt time.Time
 
@@ -63,7 +65,7 @@ func newInfo(queue string, i store.Info) *Info {
 	info := &Info{
 		ID: i.ID, Queue: queue, Payload: i.Payload, Headers: i.Headers, State: i.State, Due: i.Due, Attempts: i.Attempts,
 		Delivered: i.Delivered, Timeout: i.Timeout, ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt,
-		DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, LeaseDeadline: i.LeaseDeadline, Follows: i.Follows,
+		DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, Urgency: i.Urgency, LeaseDeadline: i.LeaseDeadline, Follows: i.Follows,
 		LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt, Raw: i.Raw,
 	}
 	info.MaxAttempts, info.SentAt = handle.Resolve(&i.Message)
@@ -83,7 +85,7 @@ func (i *Info) stored() *store.Info {
 	return &store.Info{
 		Message: store.Message{
 			ID: i.ID, Payload: i.Payload, Headers: i.Headers, MaxAttempts: i.MaxAttempts, Timeout: i.Timeout,
-			ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt, DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key,
+			ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt, DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, Urgency: i.Urgency,
 			SentAt: i.SentAt,
 		},
 		State: i.State, Due: i.Due, Attempts: i.Attempts, Delivered: i.Delivered, LeaseDeadline: i.LeaseDeadline,

@@ -34,6 +34,8 @@ type Message struct {
 	Group string
 	// Key is the key of the message, which says whom or which thing it is about, or "".
 	Key string
+	// Urgency is the urgency with which the message was sent.
+	Urgency Urgency
 	// Fence is above 0 for a message with a key in a queue with an Order, and larger than the Fence of every earlier
 	// delivery of the key. A handler that outlives its lease may overlap with the next one: store the Fence with each
 	// change that the handler makes, and refuse changes with a smaller one than is stored.
@@ -90,6 +92,8 @@ type Outgoing struct {
 	Group string
 	// Key says whom or which thing the message is about, up to store.MaxKey bytes; see the option Key. Default: none.
 	Key string
+	// Urgency says whether the message goes before or after others; see the option Urgent. Default: UrgencyNormal.
+	Urgency Urgency
 	// OnDuplicate is the effect of the send if the queue has a live message with the ID; see the option OnDuplicate.
 	// Default: Keep.
 	OnDuplicate DuplicateMode
@@ -117,6 +121,7 @@ func (o *Outgoing) Message() store.Message {
 		DedupWindow: o.DedupWindow,
 		Group:       o.Group,
 		Key:         o.Key,
+		Urgency:     o.Urgency,
 	}
 }
 
@@ -133,6 +138,7 @@ func OutgoingOf(m store.Message) Outgoing {
 		DedupWindow: m.DedupWindow,
 		Group:       m.Group,
 		Key:         m.Key,
+		Urgency:     m.Urgency,
 	}
 }
 
@@ -161,6 +167,9 @@ func (o *Outgoing) fill(d *Outgoing) {
 	}
 	if o.Key == "" {
 		o.Key = d.Key
+	}
+	if o.Urgency == "" {
+		o.Urgency = d.Urgency
 	}
 	if o.Durability.kind == durabilityDefault {
 		o.Durability = d.Durability

@@ -119,6 +119,18 @@ func Key(key string) SendOption {
 	return setOnce("key", key, store.CheckKey(key), func(o *Outgoing) *string { return &o.Key })
 }
 
+// Urgent has the message start before others of the queue that may start too. The flow of the queue must have Urgency;
+// see Flow. Messages without the option still get one of eight starts.
+func Urgent() SendOption { return urgency(UrgencyHigh) }
+
+// Background has the message start after others of the queue that may start too, but with at least one of 64 starts.
+// The flow of the queue must have Urgency; see Flow.
+func Background() SendOption { return urgency(UrgencyLow) }
+
+func urgency(u Urgency) SendOption {
+	return setOnce("urgency", u, nil, func(o *Outgoing) *Urgency { return &o.Urgency })
+}
+
 // MaxAttempts sets the number of failed attempts after which the message is dead. It is 1 to
 // store.MaxAttempts. Default: store.DefaultMaxAttempts.
 func MaxAttempts(n int) SendOption {

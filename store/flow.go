@@ -41,6 +41,15 @@ type Flow struct {
 	// order of due times: a message takes part in the turns when a Claim has sorted it. A message that expires while its
 	// key waits dies when it is next.
 	Fair bool
+	// Urgency lets messages have an Urgency, and implies Fair. Of the messages that may start, one of UrgencyHigh goes
+	// first, then one of UrgencyNormal, and one of UrgencyLow last; NormalEvery and LowEvery say how often the others go
+	// nevertheless. Keys take turns among the messages of each urgency by themselves. The limits of a key count its
+	// messages of all urgencies. The messages of a key with an Order start in their order, whatever their urgency: the
+	// key takes its turn with the urgency of its next message.
+	//
+	// A message has the urgency for which a Claim has sorted it, also after a change of the Flow. Messages sorted while
+	// the Flow had no Urgency are of UrgencyNormal.
+	Urgency bool
 	// Key limits the messages of each key.
 	Key KeyFlow
 }
@@ -85,10 +94,10 @@ func (s FlowState) KeysHoldBack() bool {
 }
 
 // Normal returns f as engines keep it: the burst of a rate is 1 instead of 0, and a flow with limits of keys is Fair
-// and has a weight.
+// and has a weight, and so is one with Urgency.
 func (f Flow) Normal() Flow {
 	f.Rate = f.Rate.Normal()
-	if f.Fair = f.Fair || f.Key != (KeyFlow{}); f.Fair {
+	if f.Fair = f.Fair || f.Urgency || f.Key != (KeyFlow{}); f.Fair {
 		f.Key = f.Key.Normal()
 	}
 	return f
@@ -110,6 +119,9 @@ func (f Flow) Version() string {
 		text += fmt.Sprintf("-%d-%s-%d", f.Key.Concurrency, f.Key.Rate.version(), f.Key.Weight)
 		if f.Key.Order != OrderNone {
 			text += "-" + string(f.Key.Order)
+		}
+		if f.Urgency {
+			text += "-urgency"
 		}
 	}
 	return text

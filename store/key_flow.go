@@ -75,7 +75,7 @@ type KeyOverride struct {
 // KeyCounts counts the keys that wait in a Fair queue: they have ready messages that claims have sorted. In Redis, keys
 // are also counted until their next turn if a purge of ready messages has removed all of them.
 type KeyCounts struct {
-	Waiting int64 // all that wait
+	Waiting int64 // all that wait; one that may start messages of several urgencies counts once for each of them
 	Full    int64 // of them, the keys that wait for one of their slots, or for the message that holds them
 	Resting int64 // of them, the keys that wait until their rate allows a start
 	Halted  int64 // keys that a dead message halts, whether or not they wait

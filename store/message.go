@@ -29,6 +29,9 @@ type Message struct {
 	// control characters and slashes, and not . or ..; "" means none. Messages of any queue can have the same key.
 	// Engines store it and do not act on it; an id made by IDs has its slot.
 	Key string
+	// Urgency says which messages go first. A Send, also one that replaces a message or has a Once, returns the error of
+	// CheckUrgency. In other calls any queue takes it, and it counts once the Flow of the queue has Urgency.
+	Urgency Urgency
 	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
 	// chose the id itself; an id made by NewID carries its time.
 	SentAt time.Time
@@ -58,6 +61,9 @@ func (m *Message) check() error {
 		return err
 	}
 	if err := Field("key", checkKey(m.Key)); err != nil {
+		return err
+	}
+	if err := m.Urgency.Check(); err != nil {
 		return err
 	}
 	if m.MaxAttempts < 0 || m.MaxAttempts > MaxAttempts {
@@ -129,6 +135,6 @@ func (m *Message) same(o *Message) bool {
 	return m.ID == o.ID && bytes.Equal(m.Payload, o.Payload) && maps.Equal(m.Headers, o.Headers) &&
 		m.MaxAttempts == o.MaxAttempts && Millis(m.Timeout) == Millis(o.Timeout) &&
 		Millis(m.ExpireAfter) == Millis(o.ExpireAfter) && sameTime(m.ExpireAt, o.ExpireAt) &&
-		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && m.Key == o.Key &&
+		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && m.Key == o.Key && m.Urgency == o.Urgency &&
 		sameTime(m.SentAt, o.SentAt)
 }

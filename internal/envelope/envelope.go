@@ -14,7 +14,8 @@
 //	...   payload
 //
 // The group and the key of a message are its first headers, in this order, with names that no other header has: the
-// group's is empty, and the key's a control character. Messages without them take no byte for them.
+// group's is empty, and the key's a control character, which also tells the urgency. A message without a key that has
+// an urgency has an empty key. Messages without them take no byte for them.
 //
 // Flag 128 is never set: a first byte of 128 or more marks a later format. The Lua scripts of redisstore read the
 // flags, the attempts and the expiries, so these come first and have fixed widths.
@@ -43,8 +44,36 @@ const (
 	flagLater
 )
 
-// keyName is the name of the header with the key. The Lua scripts of redisstore know it, too.
-const keyName = "\x01"
+// The names of the header with the key of a message, by its urgency. The Lua scripts of redisstore know them, too.
+const (
+	keyName  = "\x01"
+	highName = "\x02"
+	lowName  = "\x03"
+)
+
+// nameOf returns the name of the header with the key of a message; "" if there is none.
+func nameOf(m *store.Message) string {
+	switch {
+	case m.Urgency == store.UrgencyHigh:
+		return highName
+	case m.Urgency == store.UrgencyLow:
+		return lowName
+	case m.Key != "":
+		return keyName
+	}
+	return ""
+}
+
+// urgencyOf returns the urgency of a message, given the name of the header with its key.
+func urgencyOf(name string) store.Urgency {
+	switch name {
+	case highName:
+		return store.UrgencyHigh
+	case lowName:
+		return store.UrgencyLow
+	}
+	return store.UrgencyNormal
+}
 
 // ErrUnreadable is returned for bytes that are not an envelope of this format.
 var ErrUnreadable = errors.New("envelope is unreadable")
@@ -80,21 +109,22 @@ func Append(b []byte, m *store.Message) []byte {
 		b = append48(b, m.SentAt.UnixMilli())
 		b = binary.BigEndian.AppendUint16(b, uint16(rand.Uint32()))
 	}
-	if len(m.Headers) > 0 || m.Group != "" || m.Key != "" {
+	key := nameOf(m)
+	if len(m.Headers) > 0 || m.Group != "" || key != "" {
 		flags |= flagHeaders
 		n := len(m.Headers)
 		if m.Group != "" {
 			n++
 		}
-		if m.Key != "" {
+		if key != "" {
 			n++
 		}
 		b = binary.AppendUvarint(b, uint64(n))
 		if m.Group != "" {
 			b = appendText(appendText(b, ""), m.Group)
 		}
-		if m.Key != "" {
-			b = appendText(appendText(b, keyName), m.Key)
+		if key != "" {
+			b = appendText(appendText(b, key), m.Key)
 		}
 		for _, name := range HeaderNames(m) {
 			b = appendText(b, name)
@@ -221,6 +251,7 @@ func (r *reader) headers(m *store.Message) {
 		return
 	}
 	var headers map[string]string
+	keyed := false
 	for i := range n {
 		name := r.take(r.uvarint())
 		value := r.take(r.uvarint())
@@ -229,9 +260,9 @@ func (r *reader) headers(m *store.Message) {
 			return
 		case name == "" && i == 0:
 			m.Group = value
-		case name == keyName && len(headers) == 0 && m.Key == "":
-			m.Key = value
-		case name == "" || name == keyName:
+		case isKeyName(name) && len(headers) == 0 && !keyed:
+			m.Key, m.Urgency, keyed = value, urgencyOf(name), true
+		case name == "" || isKeyName(name):
 			r.bad = true
 			return
 		default:
@@ -243,6 +274,8 @@ func (r *reader) headers(m *store.Message) {
 	}
 	m.Headers = headers
 }
+
+func isKeyName(name string) bool { return name == keyName || name == highName || name == lowName }
 
 func append48(b []byte, v int64) []byte {
 	return append(b, byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))

@@ -23,6 +23,7 @@ type Message struct {
 	Timeout     time.Duration
 	Group       string
 	Key         string
+	Urgency     store.Urgency
 	Fence       int64
 }
 
@@ -30,7 +31,7 @@ type Message struct {
 func MessageOf(queue string, c *store.Claimed, now time.Time) (m Message) {
 	m = Message{
 		ID: c.ID, Queue: queue, Payload: c.Payload, Headers: c.Headers, Due: c.Due, Attempt: c.Attempt,
-		Lateness: max(0, now.Sub(c.Due)), Timeout: c.Timeout, Group: c.Group, Key: c.Key,
+		Lateness: max(0, now.Sub(c.Due)), Timeout: c.Timeout, Group: c.Group, Key: c.Key, Urgency: c.Urgency,
 		Fence: c.Fence,
 	}
 	m.MaxAttempts, m.SentAt = Resolve(&c.Message)

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // OptionsOf returns the options of a message, in whole milliseconds. It takes a pointer to a store.Message, or to
@@ -17,6 +19,8 @@ func OptionsOf(message any) (o Options) {
 			*option = NewTime(*field.(*time.Time))
 		case *string:
 			*option = *field.(*string)
+		case *store.Urgency:
+			*option = *field.(*store.Urgency)
 		case *int:
 			*option = *field.(*int)
 		}
@@ -34,6 +38,8 @@ func (o *Options) Set(message any) {
 			*field.(*time.Time) = option.Time
 		case *string:
 			*field.(*string) = *option
+		case *store.Urgency:
+			*field.(*store.Urgency) = *option
 		case *int:
 			*field.(*int) = *option
 		}

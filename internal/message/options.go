@@ -32,9 +32,10 @@ type Common struct {
 
 // Handled are the options that the handler of a message sees, besides MaxAttempts.
 type Handled struct {
-	Timeout Duration `json:"timeout,omitempty" doc:"Limit of one run of a handler. Default: the worker's"`
-	Group   string   `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"Messages of a group can be listed, cancelled and rescheduled together"`
-	Key     string   `json:"key,omitempty" minLength:"1" maxLength:"64" doc:"Whom or which thing the message is about, such as a customer; without a slash"`
+	Timeout Duration      `json:"timeout,omitempty" doc:"Limit of one run of a handler. Default: the worker's"`
+	Group   string        `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"Messages of a group can be listed, cancelled and rescheduled together"`
+	Key     string        `json:"key,omitempty" minLength:"1" maxLength:"64" doc:"Whom or which thing the message is about, such as a customer; without a slash"`
+	Urgency store.Urgency `json:"urgency,omitempty" enum:"high,low" doc:"Goes before or after others, if the flow of the queue has urgency. Default: normal"`
 }
 
 // FlagName returns the name of the flag of an option with a name in JSON.
