@@ -98,9 +98,16 @@ func sendAll(t *testing.T, s *Store, queue string) (payloads []string, entries [
 		{ID: "key and header", Payload: []byte("k"), Key: "k", Headers: map[string]string{"a": "b"}},
 		{ID: "long", Payload: []byte(strings.Repeat("long", 10_000)), Headers: map[string]string{"a": "b"}},
 		{ID: "relative", Payload: []byte("r"), ExpireAfter: 50 * 365 * 24 * time.Hour},
+		{ID: "urgent", Payload: []byte("u"), Urgency: store.UrgencyHigh, Headers: map[string]string{"a": "b"}},
+		{ID: "low", Payload: []byte("l"), Key: "k", Urgency: store.UrgencyLow, Group: "g"},
 	} {
 		due := at.Add(time.Duration(i) * time.Millisecond)
-		if _, err := s.Send(t.Context(), queue, []store.Outgoing{{Message: m, Due: store.Due{At: due}}}); err != nil {
+		if m.Urgency != store.UrgencyNormal { // a Send refuses it
+			in := store.Info{Message: m, Due: due, State: store.StateReady}
+			if _, err := s.Restore(t.Context(), queue, []store.Info{in}); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := s.Send(t.Context(), queue, []store.Outgoing{{Message: m, Due: store.Due{At: due}}}); err != nil {
 			t.Fatal(err)
 		}
 		payloads = append(payloads, string(m.Payload))

@@ -44,7 +44,7 @@ local function read_envelope(value)
     from = from + length
   end
   local first = headers[1] == '' and 3 or 1 -- after the group
-  if headers[first] == '\1' then first = first + 2 end -- after the key
+  if headers[first] and string.find(headers[first], '^[\1-\3]$') then first = first + 2 end -- after the key
   if first > 1 then headers = { unpack(headers, first) } end
   return at, from, flags, window, headers
 end
