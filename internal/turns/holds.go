@@ -8,7 +8,8 @@ type hold struct {
 	id    string
 	dead  bool  // the key is halted
 	ready bool  // the message is sorted, and the next of its key
-	place int64 // of the message; if it is ready
+	place int64 // of the message, if it is ready
+	class class // the same
 }
 
 // Keep has a message that came back from a lease hold the key that it had there. If another message holds the key, that
@@ -106,56 +107,8 @@ func (o *Order) loosen(now int64) {
 			continue
 		}
 		if o.unhold(k); h.ready {
-			k.lane.add(h.place, h.id)
+			k.makeLine(h.class).add(entry{h.place, h.id})
 		}
 		o.place(k, now)
 	}
-}
-
-// isReady reports whether the message that holds the key is sorted.
-func (k *key) isReady() bool { return k.hold != nil && k.hold.ready }
-
-// sorted returns the number of messages that wait: all of the lane, and the one that holds the key.
-func (k *key) sorted() int {
-	if k.isReady() {
-		return k.lane.len() + 1
-	}
-	return k.lane.len()
-}
-
-// first returns the message that starts next, of a key with one.
-func (k *key) first() Message {
-	if k.isReady() {
-		return Message{Key: k.name, Place: k.hold.place, ID: k.hold.id}
-	}
-	place, id := k.lane.first()
-	return Message{Key: k.name, Place: place, ID: id}
-}
-
-// add adds a message to the lane of its key, or makes it ready if it holds the key. It reports whether it is new.
-func (k *key) add(m Message) bool {
-	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.add(m.Place, m.ID)
-	}
-	isNew := !k.hold.ready
-	k.hold.ready, k.hold.place = true, m.Place
-	return isNew
-}
-
-func (k *key) has(m Message) bool {
-	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.has(m.Place, m.ID)
-	}
-	return k.hold.ready && k.hold.place == m.Place
-}
-
-func (k *key) remove(m Message) bool {
-	if k.hold == nil || k.hold.id != m.ID {
-		return k.lane.remove(m.Place, m.ID)
-	}
-	has := k.has(m)
-	if has {
-		k.hold.ready = false
-	}
-	return has
 }

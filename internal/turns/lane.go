@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// lane holds the messages of a key that wait, in order of Message.Place, then id. The zero lane is empty. A lane of one
+// lane holds the messages of a key and class that wait, in order of Message.Place, then id. The zero lane is empty. A lane of one
 // message has no tree, which saves two thirds of the memory where most keys have one.
 type lane struct {
 	only entry // the message of a lane without a tree; its id is "" while there is none
@@ -24,8 +24,7 @@ func (e entry) less(f entry) bool {
 }
 
 // add reports whether the message is new.
-func (l *lane) add(place int64, id string) bool {
-	e := entry{place, id}
+func (l *lane) add(e entry) bool {
 	switch {
 	case l.tree == nil && (l.only == e || l.only.id == ""):
 		isNew := l.only != e
@@ -40,8 +39,7 @@ func (l *lane) add(place int64, id string) bool {
 	return !replaced
 }
 
-func (l *lane) remove(place int64, id string) bool {
-	e := entry{place, id}
+func (l *lane) remove(e entry) bool {
 	if l.tree == nil {
 		removed := l.only == e
 		if removed {
@@ -56,8 +54,7 @@ func (l *lane) remove(place int64, id string) bool {
 	return removed
 }
 
-func (l *lane) has(place int64, id string) bool {
-	e := entry{place, id}
+func (l *lane) has(e entry) bool {
 	if l.tree == nil {
 		return l.only == e
 	}
@@ -76,47 +73,40 @@ func (l *lane) len() int {
 }
 
 // first returns the first message of a lane that is not empty.
-func (l *lane) first() (place int64, id string) {
-	e := l.only
-	if l.tree != nil {
-		e, _ = l.tree.Min()
+func (l *lane) first() entry {
+	if l.tree == nil {
+		return l.only
 	}
-	return e.place, e.id
+	e, _ := l.tree.Min()
+	return e
 }
 
 // scores holds keys in order of their scores, then names.
 type scores struct {
-	tree *btree.BTreeG[*key]
+	tree *btree.BTreeG[*seat]
 }
 
 func newScores() *scores {
-	less := func(k, l *key) bool {
-		return cmp.Or(cmp.Compare(k.score, l.score), cmp.Compare(k.name, l.name)) < 0
-	}
-	return &scores{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+	return &scores{btree.NewBTreeGOptions((*seat).less, btree.Options{NoLocks: true})}
 }
 
-// move moves a key to another set, or out of all if to is nil.
-func (k *key) move(to *scores, score float64) {
-	if k.in == to && k.score == score {
-		return
+func (s *scores) len() int { return s.tree.Len() }
+
+func (s *scores) first() (*key, bool) {
+	if first, ok := s.tree.Min(); ok {
+		return first.key, true
 	}
-	if k.in != nil {
-		k.in.tree.Delete(k)
-	}
-	if k.in, k.score = to, score; to != nil {
-		to.tree.Set(k)
-	}
+	return nil, false
 }
 
-func (s *scores) len() int                   { return s.tree.Len() }
-func (s *scores) first() (*key, bool)        { return s.tree.Min() }
-func (s *scores) each(visit func(*key) bool) { s.tree.Scan(visit) }
+func (s *scores) each(visit func(*key) bool) {
+	s.tree.Scan(func(s *seat) bool { return visit(s.key) })
+}
 
 // below returns the number of keys with a lower score.
 func (s *scores) below(score float64) int {
 	return sort.Search(s.tree.Len(), func(i int) bool {
-		k, _ := s.tree.GetAt(i)
-		return k.score >= score
+		at, _ := s.tree.GetAt(i)
+		return at.score >= score
 	})
 }

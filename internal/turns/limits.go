@@ -14,9 +14,15 @@ func (o *Order) SetLimits(now int64, f store.KeyFlow) {
 	if (f.Rate.N == 0) != (o.limits.Rate.N == 0) {
 		o.rates++
 	}
+	orders := (f.Order == store.OrderNone) != (o.limits.Order == store.OrderNone)
 	o.limits = f
 	o.loosen(now)
-	o.lookAgain()
+	o.lookAgain(&o.rests)
+	if orders && o.urgent { // keys wait in other classes
+		for c := range classes {
+			o.lookAgain(&o.turns[c])
+		}
+	}
 }
 
 // SetOverride sets the override of a key; the zero KeyOverride removes it.
@@ -96,10 +102,10 @@ func (o *Order) ownRate(k *key) bool {
 	return override.Rate != nil
 }
 
-// lookAgain has Wake look at all keys that rest or are full.
-func (o *Order) lookAgain() {
-	if o.rests.len() > 0 {
-		o.stale = append(o.stale, o.rests)
-		o.rests = newScores()
+// lookAgain has Wake look at all keys of a set.
+func (o *Order) lookAgain(at **scores) {
+	if (*at).len() > 0 {
+		o.stale = append(o.stale, *at)
+		*at = newScores()
 	}
 }

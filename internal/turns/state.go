@@ -9,8 +9,9 @@ import (
 
 // Counts counts the keys that wait.
 func (o *Order) Counts(now int64) store.KeyCounts {
-	c := store.KeyCounts{Waiting: int64(o.waiting.Len()), Halted: int64(o.halted.Len())}
+	c := store.KeyCounts{Waiting: int64(o.turning()), Halted: int64(o.halted.Len())}
 	for _, s := range append([]*scores{o.rests}, o.stale...) {
+		c.Waiting += int64(s.len())
 		rested, slotless := s.below(float64(now)+1), s.below(full)
 		c.Full += int64(s.len() - slotless)
 		c.Resting += int64(slotless - rested)
@@ -68,12 +69,12 @@ func (o *Order) Key(now int64, name string) store.KeyState {
 
 // since returns when the first message of a key with a sorted one fell due.
 func (k *key) since() time.Time {
-	place := k.first().Place
-	if k.lane.len() > 0 {
-		first, _ := k.lane.first()
-		place = min(place, first)
+	first, _ := k.next()
+	if k.messages() > 0 {
+		earliest, _ := k.earliest()
+		first.place = min(first.place, earliest.place)
 	}
-	return store.Time(time.UnixMicro(place).UnixMilli())
+	return store.Time(time.UnixMicro(first.place).UnixMilli())
 }
 
 // State is the state of a key that an engine must keep. It counts the leased messages itself. The pass of a key is not

@@ -136,11 +136,16 @@ type model struct {
 	lanes  map[string][]turns.Message
 	leased map[string]int
 	ids    int
+	passed turns.Passed
+	urgent bool // messages have urgencies
 }
 
 func (m *model) add(rnd *rand.Rand) {
 	m.ids++
 	msg := turns.Message{Key: string(rune('a' + rnd.IntN(4))), Place: rnd.Int64N(5), ID: fmt.Sprint(m.ids)}
+	if m.urgent {
+		msg.Urgency = urgencies[rnd.IntN(3)]
+	}
 	m.o.Sort(m.now, msg)
 	lane := append(m.lanes[msg.Key], msg)
 	slices.SortFunc(lane, func(x, y turns.Message) int {
@@ -156,6 +161,7 @@ func (m *model) remove(rnd *rand.Rand) {
 	}
 	i := rnd.IntN(len(lane))
 	msg := lane[i]
+	msg.Urgency = urgencies[rnd.IntN(3)]
 	if !m.o.Has(msg) || !m.o.Remove(m.now, msg) || m.o.Remove(m.now, msg) || m.o.Has(msg) {
 		panic("a message is removed once")
 	}
@@ -174,6 +180,7 @@ func (m *model) free(rnd *rand.Rand) {
 func (m *model) check(t *testing.T) {
 	first, sorted := int64(math.MaxInt64), 0
 	var may []string
+	classes := map[store.Urgency]bool{}
 	for key, lane := range m.lanes {
 		sorted += len(lane)
 		s := m.o.Key(m.now, key)
@@ -188,6 +195,11 @@ func (m *model) check(t *testing.T) {
 		}
 		if first = min(first, s.Next.UnixMicro()); !s.Resting() {
 			may = append(may, key)
+			for i, msg := range lane {
+				if i == 0 || s.Order == store.OrderNone {
+					classes[msg.Urgency] = true
+				}
+			}
 		}
 	}
 	m.o.Wake(m.now, 1000)
@@ -198,11 +210,20 @@ func (m *model) check(t *testing.T) {
 	if !ok {
 		return
 	}
-	if lane := m.lanes[msg.Key]; !slices.Contains(may, msg.Key) || lane[0] != msg {
-		t.Fatalf("%v starts, of the keys %v and the lane %v", msg, may, lane)
+	lane := m.lanes[msg.Key]
+	if !slices.Contains(may, msg.Key) {
+		t.Fatalf("%v starts, of the keys %v", msg, may)
+	}
+	want := nextUrgency(m.passed, classes)
+	i := slices.IndexFunc(lane, func(x turns.Message) bool { return x.Urgency == want })
+	if msg.Urgency != want || msg != lane[i] {
+		t.Fatalf("%v starts, want the first %q of the lane %v, after %+v", msg, want, lane, m.passed)
 	}
 	m.o.Start(m.now, msg, true)
-	m.lanes[msg.Key] = m.lanes[msg.Key][1:]
+	if countPassed(&m.passed, want, classes); m.o.Passed() != m.passed {
+		t.Fatalf("%+v, want %+v", m.o.Passed(), m.passed)
+	}
+	m.lanes[msg.Key] = slices.Delete(lane, i, i+1)
 	m.leased[msg.Key]++
 }
 
@@ -212,6 +233,9 @@ func randomLimits(rnd *rand.Rand) (f store.KeyFlow) {
 		f.Rate = store.Rate{N: 1 + rnd.IntN(3), Per: time.Duration(10+rnd.IntN(20)) * time.Microsecond,
 			Burst: rnd.IntN(3)}
 	}
+	if rnd.IntN(4) == 0 {
+		f.Order, f.Concurrency = store.OrderContinue, 0
+	}
 	return f
 }
 
@@ -220,7 +244,7 @@ func TestAMessageStartsIfAndOnlyIfItsKeyMayStart(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		m := model{o: turns.New(randomLimits(rnd)), now: start, lanes: map[string][]turns.Message{},
-			leased: map[string]int{}}
+			leased: map[string]int{}, urgent: seed%2 > 0}
 		for range 300 {
 			switch n := rnd.IntN(40); {
 			case n < 14:
@@ -237,6 +261,9 @@ func TestAMessageStartsIfAndOnlyIfItsKeyMayStart(t *testing.T) {
 				m.o.SetLimits(m.now, randomLimits(rnd))
 			default:
 				f := randomLimits(rnd)
+				if f.Order != store.OrderNone {
+					f.Concurrency = 1
+				}
 				override := []store.KeyOverride{{}, {Rate: &f.Rate}, {Concurrency: &f.Concurrency, Weight: &f.Weight}}
 				m.o.SetOverride(m.now, string(rune('a'+rnd.IntN(4))), override[rnd.IntN(3)])
 			}
