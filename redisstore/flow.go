@@ -18,7 +18,7 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 	if err := store.CheckFlow(queue, f); err != nil {
 		return err
 	}
-	c := s.newCall("set_flow", queue, 25)
+	c := s.newCall("set_flow", queue, 27)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")
@@ -54,11 +54,12 @@ func (s *Store) finishFlow(ctx context.Context, queue string) error {
 	}
 }
 
-// addFlow adds ten numbers, 0 for no limit, and the order of keys, "0" for none.
+// addFlow adds ten numbers, 0 for no limit, the order of keys, "0" for none, and whether there is an urgency.
 func (c *call) addFlow(f store.Flow) {
 	f = f.Normal()
 	c.add(f.Concurrency, f.Rate.N, f.Rate.Per.Microseconds(), f.Rate.Burst, f.Fair, f.Key.Concurrency, f.Key.Rate.N,
-		f.Key.Rate.Per.Microseconds(), f.Key.Rate.Burst, f.Key.Weight, cmp.Or(string(f.Key.Order), "0"))
+		f.Key.Rate.Per.Microseconds(), f.Key.Rate.Burst, f.Key.Weight, cmp.Or(string(f.Key.Order), "0"),
+		f.Urgency)
 }
 
 // flowOf returns the limits and their state as stats.lua returns them.
@@ -72,6 +73,7 @@ func flowOf(r []any, now time.Time) store.FlowState {
 	if state.Fair = n(6) == 1; state.Fair {
 		state.Key = store.KeyFlow{Concurrency: n(7), Rate: rateOf(n(8), n(9), n(10)), Weight: n(11),
 			Order: store.Order(r[15].(string))}.Normal()
+		state.Urgency = n(17) == 1
 		state.Keys = store.KeyCounts{Waiting: r[12].(int64), Full: r[13].(int64), Resting: r[14].(int64),
 			Halted: r[16].(int64)}
 	}

@@ -209,7 +209,7 @@ func TestFlowsMeetPlainQueues(t *testing.T) {
 			}
 		}
 	}
-	for queue, want := range map[*limitedQueue]string{plain: "11", limited: "14"} {
+	for queue, want := range map[*limitedQueue]string{plain: "11", limited: "15"} {
 		if format := metaFormat(t, queue.rdb, queue.queue); format != want {
 			t.Errorf("%s has format %s, want %s", queue.queue, format, want)
 		}

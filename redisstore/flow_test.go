@@ -316,7 +316,7 @@ func TestClientsFollowTheFormat(t *testing.T) {
 					t.Fatal(st, err)
 				}
 			}
-			want := map[int]string{0: "11", 1: "14"}[concurrency]
+			want := map[int]string{0: "11", 1: "15"}[concurrency]
 			if format := metaFormat(t, q.rdb, q.queue); format != want {
 				t.Errorf("format %s, want %s", format, want)
 			}
@@ -378,7 +378,7 @@ func TestDurableSendToLimitedQueue(t *testing.T) {
 		}
 		s = newStore(t, rdb)
 	}
-	if format := metaFormat(t, rdb, "q"); format != "14" {
+	if format := metaFormat(t, rdb, "q"); format != "15" {
 		t.Errorf("format %s", format)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// receives all fifteen in this order, and the flow rendering nine more; lua/_keys.lua names them.
+// receives all fifteen in this order, and the flow rendering eleven more; lua/_keys.lua names them.
 //
 //	due              zset  id → due ms                      scheduled and ready messages, except packed ones
 //	messages         hash  id → envelope                    every live message; see stripPrefix
@@ -41,7 +41,7 @@ import (
 // and once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
 // fifteen; see propertiesKey, activityKey and onceKey.
 //
-// A queue with a flow may have nine more keys, the ones of flowKeyNames, which only the rendering of scripts for such
+// A queue with a flow may have eleven more keys, the ones of flowKeyNames, which only the rendering of scripts for such
 // queues receives, behind the fifteen; see lua/_lanes.lua.
 //
 // Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
@@ -52,17 +52,19 @@ var keyNames = [...]string{"due", "messages", "leases", "lease_deadlines", "reco
 
 // flowKeyNames are the keys of keys and their turns.
 //
-//	lanes       zset  key, place, id, score 0         sorted messages
+//	lanes       zset  key, class, place, id, score 0  sorted messages
 //	key_states  hash  key → state                     slots, rate, pass and holder of a key
-//	turns       zset  key → pass                      keys that wait and may go
+//	turns       zset  key → pass                      keys that wait with normal urgency and may go
 //	rests       zset  key → ms of the next start      keys that wait for their rate, a slot or their holder
 //	old_rests   zset  the same, from before           rests before the last change of limits
 //	forget      zset  key → ms                        when to look whether the state of a key is needed
 //	key_flows   hash  key → limits                    overrides
 //	holders     hash  id → key                        messages that hold a key and are not leased
 //	halted      zset  key → ms of the halt            keys that a dead message halts
+//	turns_high  zset  key → pass                      the same as turns for high urgency
+//	turns_low   zset  key → pass                      the same for low urgency
 var flowKeyNames = [...]string{"lanes", "key_states", "turns", "rests", "old_rests", "forget", "key_flows",
-	"holders", "halted"}
+	"holders", "halted", "turns_high", "turns_low"}
 
 // propertiesKey is the name of the key that has the properties of a queue.
 const propertiesKey = "properties"

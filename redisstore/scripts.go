@@ -25,16 +25,17 @@ const (
 	replyBusy         = -3 // there is too much to read in one call
 	replyUncommon     = -4 // the script handles only the common case, and did nothing
 	replyConflict     = -5 // a condition is not met
+	replyNotUrgent    = -6 // a message has an urgency, and the flow of the queue has none
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
 // Scripts raise previousFormat to it; see lua/_format.lua. A queue with a flow has flowFormat, so that programs that do
-// not know flows, or no order of keys, refuse it instead of ignoring its limits. No version was released that wrote 12
-// or 13.
+// not know flows, or no order of keys or urgency, refuse it instead of ignoring its limits. No version was released that
+// wrote 12, 13 or 14.
 const (
 	layoutFormat   = 11
 	previousFormat = 10
-	flowFormat     = 14
+	flowFormat     = 15
 )
 
 // knownFormat reports whether this version reads queues of a format.
@@ -57,6 +58,7 @@ var luaConstants = map[string]string{
 	"NEWER":               strconv.Itoa(replyNewer),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
 	"CONFLICT":            strconv.Itoa(replyConflict),
+	"NOT_URGENT":          strconv.Itoa(replyNotUrgent),
 	"UNMET":               strconv.Quote("unmet"), // recorded of a request in place of CONFLICT
 	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
 	"FLOW_QUEUE_KEYS":     strconv.Itoa(len(keyNames) + len(flowKeyNames)),

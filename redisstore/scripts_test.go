@@ -53,7 +53,8 @@ func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', ` +
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
 		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|` +
-		`LANES|KEY_STATES|TURNS|RESTS|OLD_RESTS|FORGET|KEY_FLOWS|HOLDERS|HALTED|PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|key|to)[,)]|` +
+		`LANES|KEY_STATES|TURNS|RESTS|OLD_RESTS|FORGET|KEY_FLOWS|HOLDERS|HALTED|TURNS_HIGH|TURNS_LOW|` +
+		`PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
 	for name, script := range renderings(production()) {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))

@@ -12,7 +12,7 @@
 -- read_flow_change reads the keys that the functions below use.
 local function read_flow_change()
   redis.call('ZCARD', DUE)
-  read_sets()
+  read_sets(true)
 end
 
 -- unsort makes up to MAX_UNSORTED sorted messages plain ready ones again, and reports whether more are left. At the end
@@ -41,7 +41,7 @@ local function place_rests(now_us)
   if not names[1] then return false end
   local limits = read_limits(now_us)
   local places = new_places(limits)
-  for _, k in ipairs(read_keys(limits, names)) do places.set(k, OLD_RESTS) end
+  for _, k in ipairs(read_keys(limits, names, OLD_RESTS)) do places.set(k) end
   places.write()
   return #names == MAX_PLACED
 end

@@ -22,29 +22,28 @@ end
 -- their lanes; nil for none. It returns whether a key may go that could not before, now or when its rate allows it, and
 -- the names of the keys that are halted no more.
 local function change_holds(limits, names, change, left)
-  local sets, scores = places_of(names)
   local places, resumed, any = new_places(limits), {}, false
-  for _, k in ipairs(read_keys(limits, names)) do
-    local set, letter = sets[k.name], change(k)
+  for _, k in ipairs(read_waiting(limits, names)) do
+    local letter = change(k)
     local ready = letter == 'r' or k.former_letter == 'r'
-    local waits = ready or set
-    if waits and not ready and (k.letter == 'r' or left and left[k.name]) then
-      waits = redis.call('ZRANGE', LANES, '[' .. k.name .. '\0', '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, 1)[1]
-    end
-    local waited = set and scores[k.name] ~= FULL
+    local waits, changed = ready or k.place, k.letter == 'r' or left and left[k.name]
+    local waited = k.place and not k.full
     if k.letter == 'd' and letter ~= 'd' then resumed[#resumed + 1] = k.name end
     if k.holder and not letter then
       places.unhold(k)
     elseif letter ~= k.letter then
       places.hold(k, letter, k.holder)
     end
-    if set == TURNS then k.pass = scores[k.name] end
+    if waits and not ready and changed then
+      waits = wait_in_lanes(limits, k)
+    elseif waits and not next(k.passes) then
+      join(limits, k, 1)
+    end
     if waits then
-      if not set then k.pass = limits.pass + JOIN / k.weight end
-      places.set(k, set)
+      places.set(k)
       any = any or not waited and rests_until(k) ~= FULL
-    elseif set then
-      places.leave(k, set)
+    elseif k.place then
+      places.leave(k)
     else
       places.keep(k)
     end
@@ -56,7 +55,8 @@ end
 -- wake_for_keys makes sure that a process claims when the next message may start, after keys were freed. It is the last
 -- step of a script that has called read_slots.
 local function wake_for_keys(now)
-  local paused, packed, keyed = unpack(redis.call('HMGET', META, 'paused', 'packed_messages', 'flow_keyed'))
-  local at = not paused and next_ready(packed, keyed, now)
+  local paused, packed, keyed, urgent = unpack(redis.call('HMGET', META, 'paused', 'packed_messages', 'flow_keyed',
+    'flow_urgency'))
+  local at = not paused and next_ready(packed, keyed, now, urgent)
   if at then notify(at, now) end
 end

@@ -4,9 +4,9 @@ local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIO
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS)
 --@end
 --@flow
--- The keys of a queue, the same in every script for flows; see keys.go. The nine from LANES on are of turns; see
+-- The keys of a queue, the same in every script for flows; see keys.go. The eleven from LANES on are of turns; see
 -- _lanes.lua.
 local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS, LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS,
-  HOLDERS, HALTED = unpack(KEYS)
+  HOLDERS, HALTED, TURNS_HIGH, TURNS_LOW = unpack(KEYS)
 --@end

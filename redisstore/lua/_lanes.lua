@@ -1,17 +1,20 @@
--- Messages of a queue with turns, which has flow_keyed in META, wait by key. Its state is in nine keys, which are empty
--- in every other queue:
---   LANES       sorted set, all scores 0: the key, "\0", the place of each sorted message in us in 17 digits, and its
---               id. The place is the due time, unless the key is ordered and the message was sent without a delay; see
---               flow_arrival_us. An entry is valid if the score of its id in DUE is the ms of its place + SORTED, and
---               the message has that key. Others are dropped when they are first in their lane: a script that takes a
---               message out of DUE, or sets its due time there, need not know that it was sorted. If an id has two
---               valid entries, as one that was removed and sent again within a ms may, the first counts.
+-- Messages of a queue with turns, which has flow_keyed in META, wait by key. Its state is in eleven keys, which are
+-- empty in every other queue:
+--   LANES       sorted set, all scores 0: the key, the mark of its class, the place of each sorted message in us in 17
+--               digits, and its id. The place is the due time, unless the key is ordered and the message was sent
+--               without a delay; see flow_arrival_us. An entry is valid if the score of its id in DUE is the ms of its
+--               place + SORTED, and the message has that key. Others are dropped when they are first in their lane: a
+--               script that takes a message out of DUE, or sets its due time there, need not know that it was sorted.
+--               If an id has two valid entries, as one that was removed and sent again within a ms may, the one in the
+--               lane of its class counts, or else the first.
 --   KEY_STATES  hash: "leased\tus\trem\tn\tpass\tholder" by key: the messages that take its slots; the time of the next
---               start under its rate in us and in n-th parts of a us; its pass while it is in RESTS or OLD_RESTS; and a
+--               start under its rate in us and in n-th parts of a us; its pass while it is in RESTS or OLD_RESTS, three
+--               with ";" between them if it waits in other classes than normal, "" for one in which it does not; and a
 --               letter and the id of the message that holds it and is not leased, "" for none. A key without a state
 --               has "0\t0\t0\t0\t0\t". The letter is w of a holder that waits and is not sorted; r of one that is
 --               ready: sorted, but in no lane, because it is the only one of its key that may start; d of a dead one.
---   TURNS       sorted set: the keys that wait and may go, by pass
+--   TURNS       sorted set: the keys that wait in class normal and may go, by pass
+--   TURNS_HIGH, TURNS_LOW   the same of the other classes
 --   RESTS       sorted set: the keys that wait and may not go, by the time in ms of the next start that their rate
 --               allows, with a fraction; FULL if they wait for a slot, or for their holder
 --   OLD_RESTS   RESTS from before the limits were changed. Claims and changes place its keys again.
@@ -21,9 +24,14 @@
 --               is inherited, and "0" for no limit. n, per_us and burst are inherited together.
 --   HOLDERS     hash: the keys by the ids of their holders
 --   HALTED      sorted set: the keys of dead holders, by the time in ms of the halt
--- Every key that waits is in TURNS, RESTS or OLD_RESTS, and in one of them. A key waits if it has an entry in LANES, or
--- a holder that is ready. A holder that is no longer sorted, because its due time was set, is found when its key has a
--- turn.
+-- Every key that waits is in RESTS, in OLD_RESTS, or in the turns of each class in which it waits. A key waits if it
+-- has an entry in LANES, or a holder that is ready. A holder that is no longer sorted, because its due time was set, is
+-- found when its key has a turn.
+--
+-- The classes are the urgencies that messages had when they were sorted: 1 normal, 2 high, 3 low. Without flow_urgency
+-- there is only the first. A key waits in each class in which it has an entry, but a key with an order in one: that of
+-- its next message, the ready holder or else the first of its lanes. Each class has turns and a clock of its own; the
+-- limits of a key are for all. Which class starts next is in _urgency.lua.
 --
 -- META has the limits of each key, none if there is none:
 --   flow_keyed            when the queue got turns, in us, and the number of the request, as flow_since
@@ -33,34 +41,76 @@
 --   flow_arrival_us       the last place of a message that was sent without a delay to a queue with an order, 0 if
 --                         messages with places have only been forwarded to it
 --   flow_fence_us         the last fence of such a queue
---   flow_pass             the clock: the pass of the last start. A key that begins to wait joins the turns JOIN/weight
---                         later: just before the keys that have started at the clock. At the clock itself, new keys
---                         that arrive as fast as messages start would let no other key start.
+--   flow_urgency          "1" while messages are sorted by urgency; "0" after that, as long as keys take turns, because
+--                         sorted messages keep their classes. Without it no script reads the other classes.
+--   flow_passed_normal, flow_passed_low   see _urgency.lua
+--   flow_pass_high, flow_pass_low         the clocks of these classes
+--   flow_pass             the clock of class normal: the pass of the last start. A key that begins to wait joins the
+--                         turns JOIN/weight later: just before the keys that have started at the clock. At the clock
+--                         itself, new keys that arrive as fast as messages start would let no other key start.
 --   flow_claimed_us       the time of a claim, at most CLAIM_TIME_US before the last one: ahead if the clock was set
 --                         back
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --   flow_unholding        "1" while holders are left that do not count any more
 --@include limits
 --@include write
+--@include byte_order
 
--- read_sets reads the keys that are written while keys take turns, before the first write of a script.
-local function read_sets()
+-- read_sets reads the keys that are written while keys take turns, before the first write of a script. urgent is
+-- flow_urgency.
+local function read_sets(urgent)
   for _, key in ipairs({ LANES, TURNS, RESTS, OLD_RESTS, FORGET, HALTED }) do redis.call('ZCARD', key) end
   for _, key in ipairs({ KEY_STATES, KEY_FLOWS, HOLDERS }) do redis.call('HLEN', key) end
+  if urgent then
+    for _, key in ipairs({ TURNS_HIGH, TURNS_LOW }) do redis.call('ZCARD', key) end
+  end
 end
 
--- lane_entry returns the entry of a message in the lane of a key, given its place.
-local function lane_entry(name, us, id)
-  return name .. '\0' .. string.format('%017.0f', us) .. id
+-- turn_sets returns the sets of turns by class.
+local function turn_sets()
+  return { TURNS, TURNS_HIGH, TURNS_LOW }
 end
 
--- find_entries returns a function that returns the entry of a sorted message in the lane of a key, given its due time.
--- It may return nil in a queue with an order. There at most about a thousand messages of a ms have another place.
-local function find_entries(order)
-  local read = {} -- entries by id, by key and due time
-  return function(name, due, id)
-    local usual = lane_entry(name, due * 1000, id)
-    if not order or redis.call('ZSCORE', LANES, usual) then return usual end
+-- any_turn reports whether a key may go, or may do so under changed limits.
+local function any_turn(urgent)
+  local n = redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS)
+  if n == 0 and urgent then n = redis.call('ZCARD', TURNS_HIGH) + redis.call('ZCARD', TURNS_LOW) end
+  return n > 0
+end
+
+-- sorted_as returns the class in which a message of a class is sorted now.
+local function sorted_as(class, urgent)
+  return urgent == '1' and class or 1
+end
+
+local lane_marks = { '\0', '\1', '\2' } -- by class
+
+-- lane_entry returns the entry of a message in a lane of a key, given its place.
+local function lane_entry(name, class, us, id)
+  return name .. lane_marks[class] .. string.format('%017.0f', us) .. id
+end
+
+-- lane_range returns between which members of LANES the entries of a key are, of all its lanes if there is no class.
+local function lane_range(name, class)
+  return '[' .. name .. (class and lane_marks[class] or '\0'), '(' .. name .. string.char(class or 3)
+end
+
+-- has_entry reports whether a key has an entry in any lane.
+local function has_entry(name)
+  local from, to = lane_range(name)
+  return redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
+end
+
+-- find_entries returns a function that returns the entry of a sorted message in a lane of a key, given the class in
+-- which it would be sorted now, and its due time. It may return nil in a queue with an order or urgency. With an order,
+-- at most about a thousand messages of a ms have another place; with urgency, the message may be in another lane.
+local function find_entries(order, urgent)
+  local read = {} -- entries by id, by lane and due time
+
+  local function find(name, class, due, id)
+    local usual = lane_entry(name, class, due * 1000, id)
+    if not (order or urgent) or redis.call('ZSCORE', LANES, usual) then return usual end
+    if not order then return nil end
     local begin = string.sub(usual, 1, #name + 15)
     local entries = read[begin]
     if not entries then
@@ -72,6 +122,15 @@ local function find_entries(order)
     end
     return entries[id]
   end
+
+  if not urgent then return find end
+  return function(name, class, due, id)
+    local entry = find(name, class, due, id)
+    for other = 1, 3 do
+      if not entry and other ~= class then entry = find(name, other, due, id) end
+    end
+    return entry
+  end
 end
 
 -- set_free sets how many slots of a key are free: none while it is held by a message that is not ready.
@@ -81,15 +140,23 @@ local function set_free(k)
 end
 
 -- read_key returns the limits of a key and its state, given its texts in KEY_STATES and KEY_FLOWS, false for none. The
--- holder has a letter and an id, and former is one that does not count any more.
+-- holder has a letter and an id, and former is one that does not count any more. passes has the pass for each class in
+-- which the key waits, if it rests.
 local function read_key(limits, name, state, override)
-  local k = { name = name, now_us = limits.now_us, leased = 0, pass = 0, weight = 1, stored = state }
+  local k = { name = name, now_us = limits.now_us, leased = 0, weight = 1, stored = state, passes = {} }
+  k.ordered = limits.order and name ~= ''
   local us, rem, of = 0, 0, 0
   if state then
     local leased, pass, letter, id
     leased, us, rem, of, pass, letter, id = string.match(state, '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t([^\t]+)\t(%l?)(.*)$')
-    k.leased, k.pass = tonumber(leased or '') or 0, tonumber(pass or '') or 0
+    k.leased = tonumber(leased or '') or 0
+    k.passes[1] = tonumber(pass or '')
     us, rem, of = tonumber(us or '') or 0, tonumber(rem or '') or 0, tonumber(of or '') or 0
+    if pass and not k.passes[1] then
+      for class, part in ipairs({ string.match(pass, '^([^;]*);([^;]*);([^;]*)$') }) do
+        k.passes[class] = tonumber(part)
+      end
+    end
     if letter == '' then letter = nil end
     if letter and (not limits.order or letter == 'd' and limits.order ~= 'halt') then
       k.former, k.former_letter = id, letter
@@ -115,14 +182,18 @@ local function read_key(limits, name, state, override)
   return k
 end
 
--- read_keys returns the keys with some names.
-local function read_keys(limits, names)
+-- read_keys returns the keys with some names, which are in RESTS or OLD_RESTS if place is one of them. place of a key
+-- is the set in which it waits, TURNS for the ones of all classes, nil if it does not wait.
+local function read_keys(limits, names, place)
   local keys = {}
   if not names[1] then return keys end
   if limits.overridden == nil then limits.overridden = redis.call('HLEN', KEY_FLOWS) > 0 end
   local states = redis.call('HMGET', KEY_STATES, unpack(names))
   local overrides = limits.overridden and redis.call('HMGET', KEY_FLOWS, unpack(names)) or {}
-  for i, name in ipairs(names) do keys[i] = read_key(limits, name, states[i], overrides[i]) end
+  for i, name in ipairs(names) do
+    keys[i] = read_key(limits, name, states[i], overrides[i])
+    keys[i].place = place
+  end
   return keys
 end
 
@@ -134,23 +205,80 @@ local function rests_until(k)
   return us > k.now_us and us / 1000 or nil
 end
 
+-- join lets a key wait in a class, as one that begins to wait.
+local function join(limits, k, class)
+  k.passes[class] = limits.clocks[class] + JOIN / k.weight
+end
+
+-- next_class returns the class of the first entry of a key in its lanes; nil for none.
+local function next_class(name)
+  local class, place, id
+  for other = 1, 3 do
+    local from, to = lane_range(name, other)
+    local entry = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+    if entry then
+      local at, its_id = tonumber(string.sub(entry, #name + 2, #name + 18)) or 0, string.sub(entry, #name + 19)
+      if not class or at < place or at == place and not not_after(id, its_id) then
+        class, place, id = other, at, its_id
+      end
+    end
+  end
+  return class
+end
+
+-- wait_in_lanes sets in which classes a key waits, after its messages have changed: it goes on in the ones in which it
+-- waited, and joins the others. ready is the class of its ready holder, nil if that has not changed. wait_in_lanes
+-- reports whether the key waits.
+local function wait_in_lanes(limits, k, ready)
+  local classes = {}
+  if k.letter == 'r' then
+    classes[ready or next(k.passes) or 1] = true
+  elseif not limits.urgent then
+    classes[1] = has_entry(k.name)
+  elseif k.ordered then
+    classes[next_class(k.name) or 0] = true
+  else
+    for class = 1, 3 do
+      local from, to = lane_range(k.name, class)
+      classes[class] = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
+    end
+  end
+  for class = 1, 3 do
+    if not classes[class] then
+      k.passes[class] = nil
+    elseif not k.passes[class] then
+      join(limits, k, class)
+    end
+  end
+  return next(k.passes) ~= nil
+end
+
 -- start_key counts n starts for a key. held is true if the messages take slots.
 local function start_key(k, n, held)
   if held then k.leased, k.free = k.leased + n, k.free - n end
   if k.n then k.us, k.rem = after(k, k.us, k.rem, n) end
-  for _ = 1, n do k.pass = k.pass + 1 / k.weight end
+end
+
+-- passes_text returns the passes of a key as its state has them.
+local function passes_text(passes)
+  if passes[1] and not (passes[2] or passes[3]) then return string.format('%.17g', passes[1]) end
+  local texts = {}
+  for class = 1, 3 do texts[class] = passes[class] and string.format('%.17g', passes[class]) or '' end
+  return table.concat(texts, ';')
 end
 
 -- new_places returns the changes to the places and states of keys, which a script writes at its end.
 local function new_places(limits)
+  local sets, classes = turn_sets(), limits.urgent and 3 or 1
   local turns, rests, forget, states, gone, holders, left
   local places = {}
 
   -- clear forgets the changes.
   local function clear()
-    turns, rests, forget, states, gone = {}, {}, {}, {}, {}
+    turns, rests, forget, states, gone = { {}, {}, {} }, {}, {}, {}, {}
     holders = { held = {}, gone = {}, halted = {}, resumed = {}, sorted = {}, unsorted = {} }
-    left = { [TURNS] = {}, [RESTS] = {}, [OLD_RESTS] = {} }
+    left = { [RESTS] = {}, [OLD_RESTS] = {} }
+    for class = 1, classes do left[sets[class] ] = {} end
   end
   clear()
 
@@ -177,59 +305,81 @@ local function new_places(limits)
     set_free(k)
   end
 
-  -- keep sets the state of a key, or removes it if it does not differ from that of a new key. place is the set that the
-  -- key is in, nil for none. The score of a turn is the pass. The state of a key that does not wait is looked at again
-  -- when its rate is not ahead any more, unless messages take its slots, or one holds it.
-  local function keep(k, place)
+  -- keep sets the state of a key, or removes it if it does not differ from that of a new key. The score of a turn is
+  -- the pass. The state of a key that does not wait is looked at again when its rate is not ahead any more, unless
+  -- messages take its slots, or one holds it.
+  local function keep(k)
     if k.former then
       holders.gone[#holders.gone + 1] = k.former
       if k.former_letter == 'd' then holders.resumed[#holders.resumed + 1] = k.name end
       local score = k.former_letter == 'r' and tonumber(redis.call('ZSCORE', DUE, k.former) or '')
-      if score and score >= SORTED and place then -- it is in no lane
+      if score and score >= SORTED and k.place then -- it is in no lane
         holders.sorted[#holders.sorted + 1] = '0'
-        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, 1000 * (score - SORTED), k.former)
+        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, next(k.passes) or 1, 1000 * (score - SORTED), k.former)
       elseif score and score >= SORTED then -- claims sort it again
         holders.unsorted[#holders.unsorted + 1] = string.format('%.0f', score - SORTED)
         holders.unsorted[#holders.unsorted + 1] = k.former
       end
       k.former, k.former_letter = nil, nil
     end
-    local rests, ahead = place and place ~= TURNS, k.n and k.us > k.now_us
+    local rests, ahead = k.place and k.place ~= TURNS, k.n and k.us > k.now_us
     if not rests and not ahead and k.leased == 0 and not k.holder then
       if k.stored then gone[#gone + 1] = k.name end
       return
     end
     states[#states + 1] = k.name
-    states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%.17g\t%s', k.leased, k.n and k.us or 0,
-      k.n and k.rem or 0, k.n or 0, rests and k.pass or 0, k.holder and k.letter .. k.holder or '')
-    if not place and k.leased == 0 and not k.holder then
+    states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s', k.leased, k.n and k.us or 0,
+      k.n and k.rem or 0, k.n or 0, rests and passes_text(k.passes) or '0', k.holder and k.letter .. k.holder or '')
+    if not k.place and k.leased == 0 and not k.holder then
       forget[#forget + 1] = math.ceil(k.us / 1000)
       forget[#forget + 1] = k.name
     end
   end
 
-  -- set puts a key that waits where it belongs, and keeps its state. place is the set that it is in, nil for none. It
-  -- returns the new one.
-  function places.set(k, place)
-    local to, rests_at = TURNS, rests_until(k)
+  -- move takes a key out of the sets that it is in, except from the set to and the turns of the classes in which it
+  -- waits. seats has the classes in which it has turns, nil if that is not known.
+  local function move(k, to)
+    if k.place == TURNS then
+      for class = 1, classes do
+        if (to ~= TURNS or not k.passes[class]) and (not k.seats or k.seats[class]) then
+          table.insert(left[sets[class] ], k.name)
+        end
+      end
+    elseif k.place and k.place ~= to then
+      table.insert(left[k.place], k.name)
+    end
+    k.place = to
+  end
+
+  -- set puts a key that waits where it belongs, and keeps its state. It returns the set.
+  function places.set(k)
+    local rests_at = rests_until(k)
+    if not next(k.passes) then k.passes[1] = 0 end -- its state is damaged
     if rests_at then
-      to = RESTS
       rests[#rests + 1] = string.format('%.3f', rests_at)
       rests[#rests + 1] = k.name
     else
-      k.pass = math.max(k.pass, limits.pass)
-      turns[#turns + 1] = string.format('%.17g', k.pass)
-      turns[#turns + 1] = k.name
+      for class = 1, classes do
+        local pass, list = k.passes[class], turns[class]
+        if pass then
+          k.passes[class] = math.max(pass, limits.clocks[class])
+          list[#list + 1] = string.format('%.17g', k.passes[class])
+          list[#list + 1] = k.name
+        end
+      end
     end
-    if place and place ~= to then table.insert(left[place], k.name) end
-    keep(k, to)
-    return to
+    move(k, rests_at and RESTS or TURNS)
+    keep(k)
+    return k.place
   end
 
-  -- leave takes a key out of the set that it is in, because it does not wait any more.
-  function places.leave(k, place)
-    if k.former_letter == 'r' then return places.set(k, place) end -- its former holder enters its lane
-    table.insert(left[place], k.name)
+  -- leave takes a key out of the sets that it is in, because it does not wait any more.
+  function places.leave(k)
+    if k.former_letter == 'r' then -- its former holder enters its lane
+      if not next(k.passes) then join(limits, k, 1) end
+      return places.set(k)
+    end
+    move(k, nil)
     keep(k)
   end
 
@@ -238,7 +388,7 @@ local function new_places(limits)
   -- write writes all.
   function places.write()
     for set, names in pairs(left) do write('ZREM', set, names) end
-    write('ZADD', TURNS, turns)
+    for class = 1, classes do write('ZADD', sets[class], turns[class]) end
     write('ZADD', RESTS, rests)
     write('HSET', KEY_STATES, states)
     write('HDEL', KEY_STATES, gone)
@@ -255,21 +405,53 @@ local function new_places(limits)
   return places
 end
 
--- places_of returns the sets that keys are in, by name, nil for none, and their scores there.
-local function places_of(names)
-  local places, scores, unknown = {}, {}, names
-  if not names[1] then return places, scores end
-  for _, key in ipairs({ TURNS, RESTS, OLD_RESTS }) do
-    if unknown[1] and redis.call('ZCARD', key) > 0 then
-      local missing = {}
-      for i, score in ipairs(redis.call('ZMSCORE', key, unpack(unknown))) do
-        local name = unknown[i]
-        if score then places[name], scores[name] = key, tonumber(score) else missing[#missing + 1] = name end
+-- places_of returns the sets that keys are in, by name, TURNS for those of all classes, nil for none; their scores in
+-- RESTS and OLD_RESTS, and their passes in TURNS by name and class.
+local function places_of(names, urgent)
+  local places, scores, passes, unknown = {}, {}, {}, names
+  if not names[1] then return places, scores, passes end
+  for class, key in ipairs(urgent and turn_sets() or { TURNS }) do
+    if redis.call('ZCARD', key) > 0 then
+      for i, score in ipairs(redis.call('ZMSCORE', key, unpack(names))) do
+        local name = names[i]
+        if score then
+          passes[name] = passes[name] or {}
+          places[name], passes[name][class] = TURNS, tonumber(score)
+        end
       end
-      unknown = missing
     end
   end
-  return places, scores
+  for _, key in ipairs({ RESTS, OLD_RESTS }) do
+    local missing = {}
+    for _, name in ipairs(unknown) do
+      if not places[name] then missing[#missing + 1] = name end
+    end
+    unknown = missing
+    if unknown[1] and redis.call('ZCARD', key) > 0 then
+      for i, score in ipairs(redis.call('ZMSCORE', key, unpack(unknown))) do
+        if score then places[unknown[i] ], scores[unknown[i] ] = key, tonumber(score) end
+      end
+    end
+  end
+  return places, scores, passes
+end
+
+-- read_waiting returns the keys with some names, with the places where they wait, which it reads unless they are given
+-- as places_of returns them. full of a key is true if it waits for a slot or its holder; seats has the classes in which
+-- it has turns.
+local function read_waiting(limits, names, places, scores, passes)
+  if not places then places, scores, passes = places_of(names, limits.urgent) end
+  local keys = read_keys(limits, names)
+  for _, k in ipairs(keys) do
+    k.place, k.full = places[k.name], scores[k.name] == FULL
+    if k.place == TURNS then
+      k.passes, k.seats = passes[k.name], {}
+      for class in pairs(k.passes) do k.seats[class] = true end
+    elseif not k.place then
+      k.passes = {}
+    end
+  end
+  return keys
 end
 
 -- free_keys gives slots of keys back, given the number for each key. holds has what hold takes of the message that
@@ -278,17 +460,17 @@ end
 local function free_keys(limits, freed, holds)
   local names = {}
   for name in pairs(freed) do names[#names + 1] = name end
-  local changes, any, places, scores = new_places(limits), false, places_of(names)
-  for _, k in ipairs(read_keys(limits, names)) do
-    local n, place, held = freed[k.name], places[k.name], holds and holds[k.name]
-    k.leased = math.max(0, k.leased - n)
+  local changes, any = new_places(limits), false
+  for _, k in ipairs(read_waiting(limits, names)) do
+    local held = holds and holds[k.name]
+    k.leased = math.max(0, k.leased - freed[k.name])
     set_free(k)
     if held and limits.order and not k.holder and k.name ~= '' then changes.hold(k, unpack(held)) end
-    if place == RESTS and scores[k.name] == FULL then
-      changes.set(k, RESTS)
+    if k.full and k.place == RESTS then
+      changes.set(k)
       any = any or k.free > 0
     else
-      changes.keep(k, place)
+      changes.keep(k)
     end
   end
   changes.write()

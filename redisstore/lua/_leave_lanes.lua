@@ -18,7 +18,8 @@ local function leave_lanes()
   function lanes.add(id, score, value)
     if not value or not score or tonumber(score) < SORTED then return end
     add(id, left)
-    leaving[#leaving + 1] = { id = id, name = key_of(value), due = score - SORTED }
+    local name, class = key_of(value)
+    leaving[#leaving + 1] = { id = id, name = name, class = class, due = score - SORTED }
   end
 
   -- gone adds a message that is removed and not leased, whether or not it is sorted.
@@ -33,11 +34,13 @@ local function leave_lanes()
     local _, now_us = read_clock()
     local limits = ids[1] and read_limits(now_us)
     if not limits or not limits.keyed then return {} end
-    local entries, entry_of = {}, find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1)
+    local entries = {}
+    local entry_of = find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1, limits.urgent)
     local held, names, known = holds_of(ids)
     local lefts = {} -- names
     for _, m in ipairs(leaving) do
-      if not held[m.id] then entries[#entries + 1] = entry_of(m.name, m.due, m.id) end
+      local class = sorted_as(m.class, limits.urgent)
+      if not held[m.id] then entries[#entries + 1] = entry_of(m.name, class, m.due, m.id) end
       if not known[m.name] then names[#names + 1] = m.name end
       known[m.name], lefts[m.name] = true, true
     end

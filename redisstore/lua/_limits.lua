@@ -43,10 +43,13 @@ local function read_limits(now_us)
   local limits = { since = read[1], leased = tonumber(read[3] or '') or 0, now_us = now_us }
   set_limits(limits, read[2], unpack(read, 4, 8))
   if read[9] then
-    local keys = redis.call('HMGET', META, 'flow_pass', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
-      'flow_key_burst', 'flow_key_weight', 'flow_key_order')
-    limits.keyed, limits.pass, limits.each_key = read[9], tonumber(keys[1] or '') or 0, { unpack(keys, 2, 6) }
-    limits.order = keys[7] or nil
+    local keys = redis.call('HMGET', META, 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst',
+      'flow_key_weight', 'flow_key_order', 'flow_pass', 'flow_urgency', 'flow_pass_high', 'flow_pass_low',
+      'flow_passed_normal', 'flow_passed_low')
+    limits.keyed, limits.each_key, limits.order = read[9], { unpack(keys, 1, 5) }, keys[6] or nil
+    limits.urgent = keys[8] or nil
+    limits.clocks = { tonumber(keys[7] or '') or 0, tonumber(keys[9] or '') or 0, tonumber(keys[10] or '') or 0 }
+    limits.passed = { tonumber(keys[11] or '') or 0, 0, tonumber(keys[12] or '') or 0 }
   end
   return limits
 end

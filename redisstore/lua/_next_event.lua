@@ -21,7 +21,7 @@ local function next_event(paused, packed)
   local coming = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2] or '')
   local now, now_us = read_clock()
   local limits = read_limits(now_us)
-  local at = not paused and next_ready(packed, limits.keyed, now)
+  local at = not paused and next_ready(packed, limits.keyed, now, limits.urgent)
   if at then at = may_start(limits, at) end
   if at and (not coming or at < coming) then return at end
   return coming

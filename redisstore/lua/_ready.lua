@@ -185,9 +185,9 @@ local function find_ready(meta, now, max, bound)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
 --@flow
-  local keyed, unsorting, claimed_us, unholding = unpack(meta, 9, 12)
+  local keyed, unsorting, claimed_us, unholding, urgent = unpack(meta, 9, 13)
   if keyed then
-    read_sets()
+    read_sets(urgent)
     redis.call('ZCARD', DEAD)
     redis.call('HLEN', RECORDS)
     redis.call('HLEN', MESSAGES)

@@ -11,15 +11,15 @@
 -- Where keys have an order, the third line of a lease with a key is a tab, an exclamation mark and the fence.
 
 -- heads_of returns how the text of a lease begins that counts, false in a plain queue; how that of a lease begins that
--- counts for keys, false unless keys take turns; and the order of keys, if any.
-local function heads_of(since, keyed, order)
+-- counts for keys, false unless keys take turns; the order of keys, if any; and flow_urgency.
+local function heads_of(since, keyed, order, urgent)
   local head = since and '\n\t*' .. since .. '\n'
-  return { head, keyed and head and head .. '\t#' .. keyed .. '\n', order }
+  return { head, keyed and head and head .. '\t#' .. keyed .. '\n', order, urgent }
 end
 
 -- read_heads returns these of the queue in use.
 local function read_heads()
-  return heads_of(unpack(redis.call('HMGET', META, 'flow_since', 'flow_keyed', 'flow_key_order')))
+  return heads_of(unpack(redis.call('HMGET', META, 'flow_since', 'flow_keyed', 'flow_key_order', 'flow_urgency')))
 end
 
 -- counts reports whether a lease counts.
@@ -75,21 +75,21 @@ local function first_ready(packed)
 end
 
 -- first_turn returns when the first message may start that has been sorted, as far as its key is concerned, in ms.
-local function first_turn(now)
-  if redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0 then return now end
+local function first_turn(now, urgent)
+  if any_turn(urgent) then return now end
   local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
   return at and at < FULL and at or nil
 end
 
 -- next_ready returns when the first message may start, as far as its key is concerned, or the first bucket starts; nil
--- for none. unsorting is the field of META, nil if it has to be read.
-local function next_ready(packed, keyed, now, unsorting)
+-- for none. urgent is flow_urgency; unsorting is the field of META, nil if it has to be read.
+local function next_ready(packed, keyed, now, urgent, unsorting)
   if not keyed and unsorting == nil then unsorting = redis.call('HEXISTS', META, 'flow_unsorting') == 1 end
   if not keyed and unsorting then return now end -- see _flow_change.lua
   local first = first_ready(packed)
   if not keyed then return first end
   if first and first >= SORTED then first = nil end
-  local sorted = first_turn(now)
+  local sorted = first_turn(now, urgent)
   return first and sorted and math.min(first, sorted) or first or sorted
 end
 
@@ -99,9 +99,13 @@ local function read_slots(heads)
   redis.call('ZCARD', DUE)
   redis.call('ZCARD', BUCKET_STARTS)
   redis.call('ZCARD', WAKE)
-  local keyed
-  if heads then keyed = heads[2] else keyed = redis.call('HGET', META, 'flow_keyed') end
-  if keyed then read_sets() end
+  local keyed, urgent
+  if heads then
+    keyed, urgent = heads[2], heads[4]
+  else
+    keyed, urgent = unpack(redis.call('HMGET', META, 'flow_keyed', 'flow_urgency'))
+  end
+  if keyed then read_sets(urgent) end
 end
 
 -- free_slots counts n messages down that have left leases that count, and those of each key that have left leases that
@@ -109,8 +113,8 @@ end
 -- message may start: nobody has promised to claim it. It is the last step of a script.
 local function free_slots(n, now, of_keys, holds)
   if n == 0 then return end
-  local concurrency, leased, paused, packed, keyed, unsorting = unpack(redis.call('HMGET', META, 'flow_concurrency',
-    'flow_leased', 'paused', 'packed_messages', 'flow_keyed', 'flow_unsorting'))
+  local concurrency, leased, paused, packed, keyed, unsorting, urgent = unpack(redis.call('HMGET', META,
+    'flow_concurrency', 'flow_leased', 'paused', 'packed_messages', 'flow_keyed', 'flow_unsorting', 'flow_urgency'))
   leased = tonumber(leased or '') or 0
   local left = math.max(0, leased - n)
   redis.call('HSET', META, 'flow_leased', left)
@@ -121,6 +125,6 @@ local function free_slots(n, now, of_keys, holds)
   end
   concurrency = tonumber(concurrency or '') or math.huge
   if paused or left >= concurrency or leased < concurrency and not any_key then return end
-  local at = next_ready(packed, keyed, now, unsorting)
+  local at = next_ready(packed, keyed, now, urgent, unsorting)
   if at then notify(at, now) end
 end

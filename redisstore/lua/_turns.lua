@@ -7,17 +7,21 @@
 
 -- sort_ready moves ready messages into the lanes of their keys.
 local function sort_ready(limits, places, ids, dues, values)
-  local keys, us = {}, {}
+  local keys, classes, us = {}, {}, {}
   for i = 1, #ids do
-    keys[i] = values[i] and key_of(values[i])
+    if values[i] then
+      keys[i], classes[i] = key_of(values[i])
+    else
+      keys[i], classes[i] = false, 1
+    end
     us[i] = math.max(dues[i], 0) * 1000 -- a place has digits, no sign
   end
-  sort_messages(limits, places, ids, keys, us)
+  sort_messages(limits, places, ids, keys, classes, us)
 end
 
 -- place_again puts some of the keys of a set where they belong, at most MAX_PLACED.
 local function place_again(limits, places, key, names)
-  for _, k in ipairs(read_keys(limits, names)) do places.set(k, key) end
+  for _, k in ipairs(read_keys(limits, names, key)) do places.set(k) end
 end
 
 -- wake_keys gives turns to keys that have rested, and looks at those from before a change of limits.
@@ -119,9 +123,10 @@ local function new_turns(limits, places, claim)
     for i = 1, #read, 2 do names[#names + 1] = read[i] end
     at_end = #names < n
     seen = seen + #names
-    local keys = read_keys(limits, names)
+    local keys = read_keys(limits, names, TURNS)
     for i, k in ipairs(keys) do
       k.pass = tonumber(read[2 * i])
+      k.passes = { k.pass }
       k.next, k.count, k.last = k.pass, 0, nil
       k.ids = limits.order and {} -- that were read: one may have two entries; see _lanes.lua
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
@@ -232,8 +237,9 @@ local function new_turns(limits, places, claim)
           ids[#ids + 1], k.looked = k.holder, true
           read[#ids] = { id = k.holder, key = k, holds = true }
         elseif missing > 0 and k.may > 0 and not k.ended then
-          local from = k.last and '(' .. k.last or '[' .. k.name .. '\0'
-          local entries = redis.call('ZRANGE', LANES, from, '(' .. k.name .. '\1', 'BYLEX', 'LIMIT', 0, missing + 1)
+          local from, to = lane_range(k.name, 1)
+          if k.last then from = '(' .. k.last end
+          local entries = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, missing + 1)
           k.ended = #entries <= missing
           for i = 1, math.min(#entries, missing) do
             k.last = entries[i]
@@ -360,19 +366,19 @@ local function new_turns(limits, places, claim)
     write('ZREM', LANES, stale)
     local last = turns.picked[#turns.picked]
     if last then
-      limits.pass = math.max(limits.pass, last.pass)
-      redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.pass))
+      limits.clocks[1] = math.max(limits.clocks[1], last.pass)
+      redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.clocks[1]))
     end
     for _, k in ipairs(visited) do
       if k.count > 0 and k.letter then places.unhold(k) end
       if k.count > 0 then start_key(k, k.count, not limits.forwards) end
       if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
       if k.looked then
-        local from, to = '[' .. k.name .. '\0', '(' .. k.name .. '\1'
-        k.ended = k.letter ~= 'r' and not redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+        k.ended = k.letter ~= 'r' and not has_entry(k.name)
       end
       if k.count > 0 or k.may <= 0 or k.ended or k.changed then
-        if k.ended then places.leave(k, TURNS) else places.set(k, TURNS) end
+        k.passes[1] = k.next
+        if k.ended then places.leave(k) else places.set(k) end
       end
     end
     places.write()
@@ -411,7 +417,7 @@ end
 -- see_turns says when a message may start of those that have been sorted.
 local function see_turns(limits)
   limits.unsorted = limits.waiting
-  limits.waiting = limits.waiting or redis.call('ZCARD', TURNS) + redis.call('ZCARD', OLD_RESTS) > 0
+  limits.waiting = limits.waiting or any_turn(limits.urgent)
   local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
   if at and at < FULL then limits.event = math.min(limits.event or at, at) end
 end

@@ -64,13 +64,13 @@ end
 -- due_page checks that each sorted message is in the lane of its key, or holds it.
 local function due_page(step)
   if unsorting then return end
-  local due, entry_of = {}, find_entries(true)
+  local due, entry_of = {}, find_entries(true, limits.urgent)
   for i = 1, #step, 2 do
     local id, score = step[i], tonumber(step[i + 1])
     local value = score >= SORTED and redis.call('HGET', MESSAGES, id)
     if value then
-      local key = key_of(value)
-      local entry = entry_of(key, score - SORTED, id)
+      local key, class = key_of(value)
+      local entry = entry_of(key, sorted_as(class, limits.urgent), score - SORTED, id)
       if not (entry and redis.call('ZSCORE', LANES, entry)) and not is_ready_holder(id, key) then
         add_issue('sorted without lane', id)
         due[#due + 1] = due_text_in(step[i + 1])
@@ -96,7 +96,7 @@ local function lanes_page(step)
       known[key] = true
       if not waits(key) then
         add_issue('key without turn', key)
-        turns[#turns + 1] = string.format('%.17g', limits.pass)
+        turns[#turns + 1] = string.format('%.17g', limits.clocks[1])
         turns[#turns + 1] = key
       end
     end
@@ -120,7 +120,7 @@ local function waiting_page(position, step)
       end
     end
     if set == RESTS and tonumber(step[i + 1]) >= FULL then
-      local k = read_keys(limits, { name })[1]
+      local k = read_keys(limits, { name }, RESTS)[1]
       if rests_until(k) ~= FULL then
         add_issue('key waits for a free slot', name)
         stuck[#stuck + 1] = k
@@ -133,7 +133,7 @@ local function waiting_page(position, step)
     redis.call('ZREM', key, name)
   end
   local places = new_places(limits)
-  for _, k in ipairs(stuck) do places.set(k, RESTS) end
+  for _, k in ipairs(stuck) do places.set(k) end
   places.write()
   wake(stuck[1])
 end
@@ -171,7 +171,7 @@ local function states_page(step)
       end
       if right == 'r' and not waits(key) then
         add_issue('key without turn', key)
-        turns[#turns + 1], turns[#turns + 2] = string.format('%.17g', limits.pass), key
+        turns[#turns + 1], turns[#turns + 2] = string.format('%.17g', limits.clocks[1]), key
       end
     elseif leased == '0' and not letter and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
       add_issue('state of key kept', key)

@@ -119,7 +119,7 @@ local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes',
 --@end
 --@flow
   'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding')
+  'flow_unholding', 'flow_urgency')
 --@end
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end

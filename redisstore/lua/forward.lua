@@ -28,7 +28,7 @@ local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes',
 --@end
 --@flow
   'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding')
+  'flow_unholding', 'flow_urgency')
 --@end
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
@@ -43,8 +43,8 @@ if kind == 'queue' then
   local other = redis.call('HGET', META, 'format')
 --@end
 --@flow
-  local other, ordered = unpack(redis.call('HMGET', META, 'format', 'flow_key_order'))
-  if ordered then read_sets() end -- the moved messages are sorted
+  local other, ordered, urgent = unpack(redis.call('HMGET', META, 'format', 'flow_key_order', 'flow_urgency'))
+  if ordered then read_sets(urgent) end -- the moved messages are sorted
 --@end
   if not writes(other) then return { NEWER, 1 } end
   if not other and option ~= '1' then return UNREGISTERED end

@@ -53,15 +53,13 @@ end
 -- repair_keys corrects the states of some keys.
 local function repair_keys(names)
   local now, now_us = read_clock()
-  local limits, sets, scores = read_limits(now_us), places_of(names)
+  local limits = read_limits(now_us)
   local places, any = new_places(limits), false
-  for _, k in ipairs(read_keys(limits, names)) do
-    local set = sets[k.name]
+  for _, k in ipairs(read_waiting(limits, names)) do
     k.leased = of_keys[k.name] or 0
     set_free(k)
-    if set == TURNS then k.pass = scores[k.name] end
-    if set then
-      any = places.set(k, set) == TURNS or scores[k.name] == FULL or any
+    if k.place then
+      any = places.set(k) == TURNS or k.full or any
     else
       places.keep(k)
     end

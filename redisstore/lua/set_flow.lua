@@ -3,9 +3,9 @@
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 concurrency, 5 starts in a period, 6 the period in us, 7 burst, 8 "1" if keys take turns; the limits of each
---        key: 9 concurrency, 10 starts in a period, 11 the period in us, 12 burst, 13 weight, 14 order; each "0" for
---        none
---        15 to 25 the same of the former flow that is the condition; missing without one
+--        key: 9 concurrency, 10 starts in a period, 11 the period in us, 12 burst, 13 weight, 14 order; 15 "1" for
+--        urgency; each "0" for none
+--        16 to 27 the same of the former flow that is the condition; missing without one
 -- Reply  1; 2 if the change has to be finished by finish_flow.lua; BUSY if an earlier one has to be, and nothing was
 --        changed; UNREGISTERED; NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key was read before. Keys that are deleted are freed in the
@@ -18,7 +18,7 @@
 --@include slots
 --@include flow_change
 local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
-  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order' }
+  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order', 'flow_urgency' }
 local format, paused, packed, unsorting, ending, unholding = unpack(redis.call('HMGET', META, 'format', 'paused',
   'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding'))
 if not writes(format) then return NEWER end
@@ -28,14 +28,16 @@ local resting = redis.call('ZCARD', OLD_RESTS) > 0
 if previous then return (unsorting or resting or ending or unholding) and 2 or 1 end
 local now, now_us = read_clock()
 local former, limited, changed, keys_changed = redis.call('HMGET', META, unpack(fields)), false, {}, false
+local urgent = former[#fields] and '0' -- flow_urgency from now on
+if ARGV[15] == '1' then urgent = '1' end
 for i, field in ipairs(fields) do
   limited = limited or former[i]
   former[i] = former[i] and (field == 'flow_keyed' and '1' or former[i]) or '0'
   changed[i] = former[i] ~= ARGV[3 + i]
-  keys_changed = keys_changed or changed[i] and i > 5
+  keys_changed = keys_changed or changed[i] and i > 5 and i < #fields
 end
-for i = 1, ARGV[15] and #fields or 0 do
-  if former[i] ~= ARGV[14 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
+for i = 1, ARGV[16] and #fields or 0 do
+  if former[i] ~= ARGV[15 + i] then return refuse(ARGV[1], ARGV[2], now, format) end
 end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local fair, was_fair = ARGV[8] == '1', former[5] == '1'
@@ -49,7 +51,9 @@ record_request(ARGV[1], ARGV[2], now)
 
 local unset, since = {}, string.format('%.0f-', now_us) .. ARGV[2] -- unique, also while the clock stands still
 for i, field in ipairs(fields) do
-  if ARGV[3 + i] == '0' then
+  if field == 'flow_urgency' then
+    if fair and urgent then redis.call('HSET', META, field, urgent) end
+  elseif ARGV[3 + i] == '0' then
     unset[#unset + 1] = field
   elseif field ~= 'flow_keyed' then
     redis.call('HSET', META, field, ARGV[3 + i])
@@ -76,11 +80,12 @@ elseif not limits_left then
   end
 end
 if not fair then
-  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates',
-    'flow_unholding' }) do
+  for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates', 'flow_unholding',
+    'flow_urgency', 'flow_pass_high', 'flow_pass_low', 'flow_passed_normal', 'flow_passed_low' }) do
     unset[#unset + 1] = field
   end
-  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
+  redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED, TURNS_HIGH,
+    TURNS_LOW)
 end
 write('HDEL', META, unset)
 local more = false
@@ -98,6 +103,6 @@ if not fair and any_sorted then
   redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready
   more = unsort()
 end
-local at = not paused and next_ready(packed, fair, now)
+local at = not paused and next_ready(packed, fair, now, urgent)
 if at then notify(at, now) end
 return more and 2 or 1

@@ -63,14 +63,12 @@ else
   redis.call('HSET', KEY_FLOWS, key, text)
 end
 if state then redis.call('HSET', KEY_STATES, key, changed_state(rate_in(former), rate_in(text))) end
-local sets, scores = places_of({ key })
-if sets[key] then
-  local limits = read_limits(now_us)
-  local places, k = new_places(limits), read_keys(limits, { key })[1]
-  if sets[key] == TURNS then k.pass = scores[key] end
-  places.set(k, sets[key])
+local limits = read_limits(now_us)
+local places, k = new_places(limits), read_waiting(limits, { key })[1]
+if k.place then
+  places.set(k)
   places.write()
-  local at = not paused and next_ready(packed, keyed, now)
+  local at = not paused and next_ready(packed, keyed, now, limits.urgent)
   if at then notify(at, now) end
 end
 return 1

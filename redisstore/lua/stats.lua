@@ -64,17 +64,19 @@ return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed,
   redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }
 --@end
 --@flow
-local limits, of_keys = read_limits(now_us), { 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0 }
+local limits, of_keys = read_limits(now_us), { 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0 }
 if not (limits.concurrency or limits.n or limits.keyed) then limits.leased = 0 end
 if limits.keyed then
   local waiting, full, resting = redis.call('ZCARD', TURNS), 0, 0
+  if limits.urgent then waiting = waiting + redis.call('ZCARD', TURNS_HIGH) + redis.call('ZCARD', TURNS_LOW) end
   for _, key in ipairs({ RESTS, OLD_RESTS }) do
     waiting = waiting + redis.call('ZCARD', key)
     full = full + redis.call('ZCOUNT', key, FULL, '+inf')
     resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
   end
   local halted = limits.order == 'halt' and redis.call('ZCARD', HALTED) or 0
-  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting, limits.order or '', halted }
+  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting, limits.order or '', halted,
+    limits.urgent == '1' and 1 or 0 }
   for i = 1, 5 do of_keys[i + 1] = tonumber(limits.each_key[i] or '') or 0 end
 end
 return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
