@@ -82,12 +82,18 @@ func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 
 // replace replaces a message that is scheduled or ready.
 func (q *queue) replace(now int64, m *message, fresh store.Message, out *store.Outgoing) {
-	sorted := q.unwait(m)
-	q.erase(m)
 	if !m.SentAt.IsZero() {
 		fresh.SentAt = m.SentAt
 	}
 	sameKey := m.Key == fresh.Key
+	if sameKey && m.Urgency == fresh.Urgency && out.OnDuplicate.KeepDue { // it stays in its lane
+		q.erase(m)
+		m.Message, m.raw = fresh, nil
+		q.add(m)
+		return
+	}
+	sorted := q.unwait(m)
+	q.erase(m)
 	if !sameKey {
 		q.dropHold(m)
 	}

@@ -90,12 +90,19 @@ func (q *queue) sort(now int64) {
 			break
 		}
 		q.flow.unsorted.remove(e.at, e.id)
-		q.flow.keys.Sort(q.micros, q.messages[e.id].inLane())
+		q.sortOne(q.messages[e.id])
 	}
 	q.flow.keys.Wake(q.micros, math.MaxInt)
 }
 
-// inLane returns the message as it is sorted.
+// sortOne adds a message to the lane of its key and of the urgency that it has now.
+func (q *queue) sortOne(m *message) {
+	lane := m.inLane()
+	lane.Urgency = q.flow.UrgencyOf(&m.Message)
+	q.flow.keys.Sort(q.micros, lane)
+}
+
+// inLane returns the message as it is found in the lanes of its key.
 func (m *message) inLane() turns.Message {
 	return turns.Message{Key: m.Key, Place: m.place, ID: m.ID}
 }

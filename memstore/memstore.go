@@ -187,7 +187,13 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 		return nil, fmt.Errorf("messages in memory are not durable: send without durability, "+
 			"or use Redis or the embedded store: %w", store.ErrUnsupported)
 	}
-	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
+	var refused error
+	sent, err := update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
+		for i := range msgs {
+			if refused = store.CheckUrgency(queueName, &q.flow.Flow, &msgs[i].Message); refused != nil {
+				return nil
+			}
+		}
 		if len(msgs) > 0 && msgs[0].OneByOne() {
 			return q.sendOneByOne(now, msgs)
 		}
@@ -196,6 +202,7 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 		}
 		return q.send(now, msgs)
 	})
+	return sent, cmp.Or(err, refused)
 }
 
 // Claim implements store.Store.

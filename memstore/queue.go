@@ -174,7 +174,7 @@ func (q *queue) wait(m *message, arrives bool) {
 	q.due.add(m.due, m.ID)
 	switch {
 	case q.flow.Fair && arrives:
-		q.flow.keys.Sort(q.micros, m.inLane())
+		q.sortOne(m)
 	case q.flow.Fair:
 		q.flow.unsorted.add(m.due, m.ID)
 	}
