@@ -58,7 +58,7 @@ type role struct {
 	PayloadMin, PayloadMax int // bytes
 	Spread                 time.Duration
 	Grouped                bool          // batches are groups; see groups.go
-	Keyed                  bool          // messages have keys
+	Keyed                  bool          // messages have keys and urgencies
 	Ordered                int           // of Queues, the number of the last ones, which have an order
 	Dies                   bool          // a share of the messages fails all attempts or expires
 	Far                    time.Duration // delay of messages due far ahead: farAway, or about a step of the clock

@@ -302,12 +302,14 @@ var faults = []*fault{
 	},
 	{
 		name: "flow",
-		title: "limits of queues and their keys, and the order of keys, which change: workers are killed and frozen, " +
-			"the server dies, connections are half-open, replies are lost, requests are late, scripts are forgotten",
+		title: "limits of queues and their keys, the order of keys, and urgency, which change: workers are " +
+			"killed and frozen, the server dies, connections are half-open, replies are lost, requests are late, " +
+			"scripts are forgotten",
 		right: "never more messages are leased than the concurrency says, and in no span of time more start than the " +
 			"rate says, of a queue or of a key; keys take turns; all are handled as soon as the limits allow; " +
 			"the messages of an ordered key start one at a time and in order, one that comes back first, and none " +
-			"while it is halted; fences grow; nothing lost or doubled",
+			"while it is halted; fences grow; urgent messages start first, except for the shares of others, and " +
+			"queues without urgency refuse them; nothing lost or doubled",
 		setting: setting{form: alone, args: always}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimited, finish: resumeLimits,
 	},
@@ -332,14 +334,14 @@ var faults = []*fault{
 		name: "flow-failover",
 		title: "the same; the primary is killed, Sentinel promotes a replica, and the old primary restarts, half of " +
 			"the times before it is told that it is a replica",
-		right: "the order of keys as above, except where the loss of writes explains it: those acknowledged in the " +
-			"second before the death, and by the old primary until the Sentinels demoted it",
+		right: "the order of keys and the refusals as above, except where the loss of writes explains it: those " +
+			"acknowledged in the second before the death, and by the old primary until the Sentinels demoted it",
 		setting: setting{form: sentinel, args: safeReplicas}, load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 3 * time.Second, inject: disruptLimitedPrimary, finish: resumeLimits,
 	},
 	{
 		name: "flow-clock", title: "the same; the server's clock is stepped by seconds and hours, forward and back",
-		right: "the order of keys as above", setting: setting{form: alone, clock: true},
+		right: "the order of keys and the refusals as above", setting: setting{form: alone, clock: true},
 		load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimitedClock, finish: resumeLimitedClock,
 	},

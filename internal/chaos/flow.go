@@ -16,51 +16,53 @@ import (
 // Under the flow faults every queue has limits, which change during the run. limitSets has the sets of limits of each
 // queue. The first set, and of the last queue the one in which keys halt, is in force at the beginning and at the end,
 // until all messages are handled. In some sets keys take turns or have limits, which some messages of the run would
-// exceed. The last orderedQueues have an order most of the time.
+// exceed. The last orderedQueues have an order most of the time. Half of the sets have Urgency; the others refuse
+// messages with an urgency.
 var limitSets = [][]later.Flow{
 	{
 		{Concurrency: 5, Rate: later.Rate{N: 200, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
 			Concurrency: 3, Rate: later.Rate{N: 60, Per: time.Second, Burst: 4},
-		}},
+		}, Urgency: true},
 		{Concurrency: 2, Rate: later.Rate{N: 80, Per: time.Second, Burst: 3}},
-		{Concurrency: 9, Rate: later.Rate{N: 500, Per: time.Second, Burst: 20}, Key: later.KeyFlow{Concurrency: 1}},
+		{Concurrency: 9, Rate: later.Rate{N: 500, Per: time.Second, Burst: 20}, Key: later.KeyFlow{Concurrency: 1},
+			Urgency: true},
 		{Concurrency: 5, Fair: true},
 		{},
 	},
 	{
-		{Concurrency: 4, Fair: true},
+		{Concurrency: 4, Urgency: true},
 		{Concurrency: 2},
-		{Concurrency: 12, Key: later.KeyFlow{Rate: later.Rate{N: 25, Per: time.Second, Burst: 2}}},
+		{Concurrency: 12, Key: later.KeyFlow{Rate: later.Rate{N: 25, Per: time.Second, Burst: 2}}, Urgency: true},
 		{Rate: later.Rate{N: 100, Per: time.Second}, Key: later.KeyFlow{Concurrency: 2}},
 		{},
 	},
 	{
 		{Rate: later.Rate{N: 150, Per: time.Second}}, // not a whole number of µs for each message
-		{Rate: later.Rate{N: 70, Per: time.Second, Burst: 4}, Fair: true},
+		{Rate: later.Rate{N: 70, Per: time.Second, Burst: 4}, Urgency: true},
 		{Rate: later.Rate{N: 20, Per: 50 * time.Millisecond, Burst: 10}, Key: later.KeyFlow{
 			Concurrency: 2, Rate: later.Rate{N: 20, Per: time.Second, Burst: 5},
 		}},
 		{Concurrency: 3, Rate: later.Rate{N: 150, Per: time.Second}, Key: later.KeyFlow{
 			Concurrency: 1, Rate: later.Rate{N: 150, Per: time.Second},
-		}},
+		}, Urgency: true},
 		{},
 	},
 	{
-		{Key: later.KeyFlow{Order: store.OrderContinue}},
+		{Key: later.KeyFlow{Order: store.OrderContinue}, Urgency: true},
 		{Concurrency: 4, Key: later.KeyFlow{Order: store.OrderHalt}},
 		{Rate: later.Rate{N: 150, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
 			Rate: later.Rate{N: 40, Per: time.Second, Burst: 3}, Order: store.OrderContinue,
 		}},
-		{Concurrency: 5, Fair: true},
+		{Concurrency: 5, Urgency: true},
 		{},
 	},
 	{
 		{Concurrency: 6, Key: later.KeyFlow{Order: store.OrderContinue}},
-		{Key: later.KeyFlow{Order: store.OrderHalt}},
+		{Key: later.KeyFlow{Order: store.OrderHalt}, Urgency: true},
 		{Concurrency: 9, Key: later.KeyFlow{
 			Rate: later.Rate{N: 60, Per: time.Second, Burst: 4}, Order: store.OrderHalt,
 		}},
-		{Key: later.KeyFlow{Concurrency: 1, Order: store.OrderContinue}},
+		{Key: later.KeyFlow{Concurrency: 1, Order: store.OrderContinue}, Urgency: true},
 		{},
 	},
 }
@@ -125,15 +127,17 @@ func (r *run) setFlow(ctx context.Context, queue, set int) error {
 
 // flowFields returns the fields of the record of a SetFlow.
 func flowFields(queue string, call int64, f store.Flow) []any {
-	fair := 0
-	if f.Fair {
-		fair = 1
+	flag := func(set bool) int {
+		if set {
+			return 1
+		}
+		return 0
 	}
 	limits := func(concurrency int, r store.Rate) []any {
 		return []any{concurrency, r.N, r.Per.Microseconds(), r.Burst}
 	}
-	return slices.Concat([]any{queue, call}, limits(f.Concurrency, f.Rate), []any{fair},
-		limits(f.Key.Concurrency, f.Key.Rate), []any{string(f.Key.Order)})
+	return slices.Concat([]any{queue, call}, limits(f.Concurrency, f.Rate), []any{flag(f.Fair)},
+		limits(f.Key.Concurrency, f.Key.Rate), []any{string(f.Key.Order), flag(f.Urgency)})
 }
 
 // overrideFields returns the fields of the record of a SetKeyFlow.

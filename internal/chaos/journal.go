@@ -17,7 +17,8 @@ import (
 // Kinds of records. A record is a line with the kind, the time in µs, the message's id ("-" if none) and more fields.
 // All processes share the machine's clock.
 const (
-	beginSend       = 's' // id key due(@ms or +ms) flags own-key(its Key) attempts(at most) number(in its call)
+	// id key due(@ms or +ms) flags own-key(its Key) attempts(at most) number(in its call) urgency(or mixed) queue
+	beginSend       = 's'
 	endSend         = 'S' // id outcome
 	beginCancel     = 'k' // id: a cancel, or a purge of a dead message
 	endCancel       = 'K' // id outcome: the state before the cancel, or the error's code
@@ -26,32 +27,34 @@ const (
 	beginReplay     = 'r' // id
 	endReplay       = 'R' // id outcome
 	found           = 'd' // id attempts: it was found dead
-	claimed         = 'c' // id call now(engine's, µs) deadline(ms) lease queue due(ms) attempt bytes own-key fence
-	claimFailed     = 'q' // - call queue outcome: it may have taken effect
-	handled         = 'h' // id attempt key whole(1 or 0) fence
-	beginSettle     = 'x' // id lease action delay(µs)
-	endSettle       = 'X' // id lease outcome
-	extended        = 'e' // - call lease deadline(ms) or outcome
-	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
-	grouped         = 'y' // id group: it will be sent in the group
-	groupChanged    = 'U' // - group change(cancel or reschedule) call delay(ms) outcome changed kept
-	forwarded       = 'f' // id queue: it left the queue for its destination
-	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
-	watched         = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
-	watchMissed     = 'w' // - number(0 if unknown) queue pid: events that a watcher missed
-	beginLocked     = 'i' // id key attempt: a handler has the lock of its key
-	endLocked       = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
-	lockLost        = 'j' // id key attempt: the handler's context ended because the lock is lost
-	lockCall        = 'l' // - call operation key owner outcome
-	flowSet         = 'F' // - queue call concurrency n per(µs) burst fair(1 or 0), five of keys, order: SetFlow
-	keyFlowSet      = 'O' // - queue call key, and concurrency n per(µs) burst or nothing: SetKeyFlow
-	keyResumed      = 'u' // - queue call key outcome: ResumeKey
-	obeyed          = 'a' // - command: a worker obeys it
-	workerEnded     = 'n' // - outcome: Worker.Run returned
-	starved         = 'g' // - since: the process did not run since then
-	begun           = 'b' // - role pid: the process is running
-	ended           = 'z' // -: the process exited cleanly
-	runEvent        = '!' // - kind details...: an event of the run, such as a fault
+	// id call now(engine's, µs) deadline(ms) lease queue due(ms) attempt bytes own-key fence urgency
+	claimed      = 'c'
+	claimFailed  = 'q' // - call queue outcome: it may have taken effect
+	handled      = 'h' // id attempt key whole(1 or 0) fence
+	beginSettle  = 'x' // id lease action delay(µs)
+	endSettle    = 'X' // id lease outcome
+	extended     = 'e' // - call lease deadline(ms) or outcome
+	leaseLost    = 'L' // id attempt kind: an event that reports a lost lease
+	grouped      = 'y' // id group: it will be sent in the group
+	groupChanged = 'U' // - group change(cancel or reschedule) call delay(ms) outcome changed kept
+	forwarded    = 'f' // id queue: it left the queue for its destination
+	usage        = 'p' // - resident(KiB) goroutines heap(KiB)
+	watched      = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
+	watchMissed  = 'w' // - number(0 if unknown) queue pid: events that a watcher missed
+	beginLocked  = 'i' // id key attempt: a handler has the lock of its key
+	endLocked    = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
+	lockLost     = 'j' // id key attempt: the handler's context ended because the lock is lost
+	lockCall     = 'l' // - call operation key owner outcome
+	// - queue call concurrency n per(µs) burst fair(1 or 0), four of keys, order, urgency(1 or 0): SetFlow
+	flowSet     = 'F'
+	keyFlowSet  = 'O' // - queue call key, and concurrency n per(µs) burst or nothing: SetKeyFlow
+	keyResumed  = 'u' // - queue call key outcome: ResumeKey
+	obeyed      = 'a' // - command: a worker obeys it
+	workerEnded = 'n' // - outcome: Worker.Run returned
+	starved     = 'g' // - since: the process did not run since then
+	begun       = 'b' // - role pid: the process is running
+	ended       = 'z' // -: the process exited cleanly
+	runEvent    = '!' // - kind details...: an event of the run, such as a fault
 )
 
 // Outcomes of calls. Any other outcome is the code of an error that leaves the effect unknown.
@@ -61,7 +64,8 @@ const (
 	outcomeLost      = "lease_lost"
 	outcomeNotFound  = "not_found"
 	outcomeLeased    = "leased"
-	outcomeGroup     = "group" // of a message, by a call for its group, which does not say whether it was changed
+	outcomeInvalid   = "invalid" // of a message with an urgency, by a queue whose flow has none
+	outcomeGroup     = "group"   // of a message, by a call for its group, which does not say whether it was changed
 )
 
 // now returns the current time for a record.

@@ -147,6 +147,9 @@ func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o la
 	}
 	if p.Keyed {
 		o.Key = keyOf(random)
+		if !p.refuses(q, random) {
+			o.Urgency = urgencyOf(random, 40, 25)
+		}
 	}
 	if p.ordered(q) && random.IntN(12) == 0 {
 		o.Payload, o.Headers = makePayload(key, failing, p.PayloadMin), nil

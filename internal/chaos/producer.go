@@ -27,6 +27,7 @@ type producer struct {
 	queues    []*later.Queue
 	journal   *journal
 	followUps sync.WaitGroup
+	refused   sync.Map // when a queue refused a message because of its urgency at last, by name
 }
 
 // senders returns the number of sending goroutines. Several let sends travel in one batch. At high rates each must not
@@ -84,13 +85,20 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 		case 0:
 			p.sendGenerated(trying, q, random, key())
 		case 1, 2:
-			keys := make([]string, 2+random.IntN(30))
+			size := 2 + random.IntN(30)
+			if p.Keyed && random.IntN(25) == 0 {
+				size = floodSize
+			}
+			keys := make([]string, size)
 			for i := range keys {
 				keys[i] = key()
 			}
-			if p.Grouped {
+			switch {
+			case p.Grouped:
 				p.sendGroup(trying, q, random, keys)
-			} else {
+			case size == floodSize:
+				p.flood(trying, q, random, keys)
+			default:
 				p.sendBatch(trying, q, random, keys)
 			}
 		default:
@@ -126,15 +134,20 @@ func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random 
 	if o.MaxAttempts > 0 {
 		options = append(options, later.MaxAttempts(o.MaxAttempts))
 	}
+	options = append(options, urgent(&o)...)
 	id, err := q.Send(ctx, o.Payload, options...)
 	cancel()
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
-		add(beginSend, call, id, key, due, plainFlags(flags), o.Key, o.MaxAttempts)
+		add(beginSend, call, id, key, due, plainFlags(flags), o.Key, o.MaxAttempts, 0, string(o.Urgency),
+			q.Name())
 		add(endSend, now(), id, outcomeOf(err))
 	})
+	if p.refusedBy(q, err) {
+		return
+	}
 	if err != nil {
 		again := later.Outgoing{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers, Key: o.Key,
-			MaxAttempts: o.MaxAttempts}
+			MaxAttempts: o.MaxAttempts, Urgency: o.Urgency}
 		p.untilSent(trying, q, []later.Outgoing{again}, []string{key}, []string{due}, []string{plainFlags(flags)})
 	}
 }
@@ -175,17 +188,20 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	if o.Key != "" {
 		options = append(options, later.Key(o.Key))
 	}
+	options = append(options, urgent(&o)...)
 	more := 0
 	if delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+")); delay >= likelyLive && random.IntN(20) == 0 {
 		more = 1
 	}
 	for trying.Err() == nil {
 		ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
-		p.journal.one(beginSend, now(), key, key, due, flags, o.Key, o.MaxAttempts)
+		p.journal.one(beginSend, now(), key, key, due, flags, o.Key, o.MaxAttempts, 0, string(o.Urgency), q.Name())
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
 		p.journal.one(endSend, now(), key, outcomeOf(err))
 		switch {
+		case p.refusedBy(q, err):
+			return
 		case err != nil && !errors.Is(err, later.ErrDuplicate):
 			sleep(trying, 20*time.Millisecond)
 			continue
@@ -253,13 +269,16 @@ func (p *producer) cancelAfter(trying context.Context, q *later.Queue, id string
 func (p *producer) sendBatch(trying context.Context, q *later.Queue, random *rand.Rand, keys []string) {
 	msgs := make([]later.Outgoing, len(keys))
 	dues, flags := make([]string, len(keys)), make([]string, len(keys))
+	normally := p.refuses(q, random)
 	for i, key := range keys {
-		msgs[i], dues[i], flags[i] = p.outgoing(q, random, key)
+		if msgs[i], dues[i], flags[i] = p.outgoing(q, random, key); normally {
+			msgs[i].Urgency = later.UrgencyNormal
+		}
 	}
 	p.untilSent(trying, q, msgs, keys, dues, flags)
 }
 
-// untilSent sends messages with their own ids until each is known to be sent.
+// untilSent sends messages with their own ids until each is known to be sent, or refused because of its urgency.
 func (p *producer) untilSent(
 	trying context.Context, q *later.Queue, msgs []later.Outgoing, keys, dues, flags []string,
 ) {
@@ -267,7 +286,8 @@ func (p *producer) untilSent(
 		p.journal.put(func(add func(byte, int64, string, ...any)) {
 			at := now()
 			for i := range msgs {
-				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i], msgs[i].Key, msgs[i].MaxAttempts, i+1)
+				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i], msgs[i].Key, msgs[i].MaxAttempts, i+1,
+					urgencyIn(msgs, i), q.Name())
 			}
 		})
 		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
@@ -285,7 +305,9 @@ func (p *producer) untilSent(
 					}
 				}
 				add(endSend, at, msgs[i].ID, outcome)
-				if outcome != outcomeOK && outcome != outcomeDuplicate {
+				if outcome == outcomeInvalid {
+					p.refused.Store(q.Name(), time.Now())
+				} else if outcome != outcomeOK && outcome != outcomeDuplicate {
 					msgs[left], keys[left], dues[left], flags[left] = msgs[i], keys[i], dues[i], flags[i]
 					left++
 				}
@@ -314,12 +336,16 @@ func (p *producer) ordered(q *later.Queue) bool {
 func (p *producer) sendInOrder(
 	trying context.Context, q *later.Queue, random *rand.Rand, inOneCall bool, name func() string,
 ) {
-	own := keyOf(random)
+	own, normally := keyOf(random), p.refuses(q, random)
 	var msgs []later.Outgoing
 	var keys, dues, flags []string
 	for range 2 + random.IntN(8) {
 		key := name()
-		msgs = append(msgs, later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin), Key: own})
+		o := later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin), Key: own}
+		if !normally {
+			o.Urgency = urgencyOf(random, 40, 25)
+		}
+		msgs = append(msgs, o)
 		keys, dues, flags = append(keys, key), append(dues, atOnce), append(flags, flagNone)
 	}
 	if inOneCall {

@@ -30,7 +30,7 @@ func (r recorder) Claim(ctx context.Context, queue string, req store.ClaimReques
 			for i := range c.Messages {
 				m := &c.Messages[i]
 				add(claimed, ret, m.ID, call, c.Now.UnixMicro(), c.Deadline.UnixMilli(), m.Receipt.Lease, queue,
-					m.Due.UnixMilli(), m.Attempt, len(m.Payload), m.Key, m.Fence)
+					m.Due.UnixMilli(), m.Attempt, len(m.Payload), m.Key, m.Fence, string(m.Urgency))
 			}
 		})
 	}

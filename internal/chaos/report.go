@@ -65,6 +65,7 @@ type Result struct {
 	FlowQueues     FlowFacts  `json:"flow_queues,omitzero"`
 	FlowKeys       FlowFacts  `json:"flow_keys,omitzero"`
 	Order          OrderFacts `json:"order,omitzero"`
+	Urgency        ShareFacts `json:"urgency,omitzero"`
 	FlowTurns      int        `json:"flow_turns,omitempty"`  // claims for which it is known since when their key may go
 	FlowPassed     int        `json:"flow_passed,omitempty"` // most messages of another key before one of FlowTurns
 	FlowWait       Longest    `json:"flow_wait"`             // of a message that the limits allowed, without a fault

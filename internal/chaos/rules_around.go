@@ -20,6 +20,8 @@ type around struct {
 	groups groupHistory
 	flows  flowHistory
 
+	removals map[string][]window // when a message with a key may have been removed or rescheduled
+
 	faults []int64 // see checker.disturbances
 }
 
@@ -27,7 +29,7 @@ func newAround() around {
 	return around{
 		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{},
 		open:   map[streamKey]*stream{},
-		groups: groupHistory{}, flows: flowHistory{},
+		groups: groupHistory{}, flows: flowHistory{}, removals: map[string][]window{},
 	}
 }
 
@@ -71,6 +73,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.checkPaused(m, violate)
 	ck.checkGrouped(m, violate)
 	ck.addStarts(m, violate)
+	ck.addUrgency(m, violate)
 	ck.checkSubscribed(m, result, violate)
 }
 

@@ -19,6 +19,7 @@ import (
 //   - A claim returns no message that exceeds the concurrency, counted with the messages that are leased for certain.
 //   - A message does not wait longer than the limits require, and keys take turns; see rules_flow_wait.go.
 //   - The messages of a key start in order; see rules_order.go.
+//   - Urgent messages start before others; see rules_urgency.go.
 //
 // A message starts at the engine's clock of its claim. All claims that a consumer recorded count; the others can only
 // have used more of a limit. During a change of the limits the looser ones count, from before the call until it has
@@ -40,6 +41,11 @@ type start struct {
 	id     string // of its last message
 	acked  bool   // that message was acked for certain
 
+	messages []*classed
+	classes  [classes]int  // of its messages
+	overlaps bool          // of a start of a queue: another one may have been before or after it
+	waits    [classes]bool // of a start of a queue: a message of the class certainly could start, and did not
+
 	// Of a start of a queue: since when the limits of the queue allowed it, if that is known.
 	allowed      int64
 	allowedKnown bool
@@ -57,6 +63,7 @@ type hold struct {
 // flowGroup is a queue, or the messages of one key of a queue, with its limits and the messages that started.
 type flowGroup struct {
 	name    string
+	key     string
 	changes []flowChange
 	byLease map[string]*start
 	starts  []*start
@@ -70,6 +77,7 @@ type queueFlow struct {
 	settings []flowSetting
 	keys     map[string]*flowGroup
 	resumes  []*keyResume
+	sends    []*urgentSend
 }
 
 // flowSetting is a call of SetFlow, or of SetKeyFlow for a key.
@@ -99,7 +107,8 @@ func (h flowHistory) add(x record) {
 			s.override.Rate = ptr(rateOf(x, 4))
 		}
 	} else {
-		s.flow = store.Flow{Concurrency: int(x.number(2)), Rate: rateOf(x, 3), Fair: x.number(6) == 1}
+		s.flow = store.Flow{Concurrency: int(x.number(2)), Rate: rateOf(x, 3), Fair: x.number(6) == 1,
+			Urgency: x.number(12) == 1}
 		s.flow.Key = store.KeyFlow{Concurrency: int(x.number(7)), Rate: rateOf(x, 8), Order: store.Order(x.field(11))}
 	}
 	q.settings = append(q.settings, s)
@@ -141,7 +150,7 @@ func (q *queueFlow) changesOf(key string) (changes []flowChange) {
 func (q *queueFlow) key(key string) *flowGroup {
 	g := q.keys[key]
 	if g == nil {
-		g = &flowGroup{name: q.name + " key " + strconv.Quote(key), byLease: map[string]*start{}}
+		g = &flowGroup{key: key, name: q.name + " key " + strconv.Quote(key), byLease: map[string]*start{}}
 		q.keys[key] = g
 	}
 	return g
@@ -159,9 +168,11 @@ func (ck *checker) addStarts(m *message, violate violator) {
 			violate("key", "was claimed with the key %q, and sent with %q", d.key, m.sends[0].flowKey)
 		}
 		ready := ck.readySince(m, i)
+		c := &classed{urgency: d.urgency, sent: m.firstAt(), ready: ready, in: ck.startOf(&q.flowGroup, d)}
 		for _, g := range []*flowGroup{&q.flowGroup, q.key(d.key)} {
 			s := ck.startOf(g, d)
 			s.n++
+			s.messages = append(s.messages, c)
 			if ready > 0 {
 				s.ready = min(s.ready, ready)
 			}
@@ -293,6 +304,8 @@ func (ck *checker) checkFlows(result *Result) {
 				q.changes = append(q.changes, s.flowChange)
 			}
 		}
+		q.classify()
+		q.checkRefusals(result)
 		for key, g := range q.keys {
 			g.changes = q.changesOf(key)
 			ck.checkKeyOrder(q, key, g, result)
@@ -310,6 +323,7 @@ func (ck *checker) checkFlows(result *Result) {
 			g.check(&result.FlowKeys, result)
 		}
 		ck.checkWaits(q, result)
+		ck.checkUrgencies(q, result)
 	}
 }
 

@@ -5,6 +5,7 @@ package chaos
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -100,28 +101,21 @@ const sortingClaims = 3
 const passesAtMost = 2
 
 // checkTurn checks that no other key had more starts than its turns between the time since when the limits of the
-// group's key allowed a start, and the start.
+// group's key allowed a start, and the start. Only starts of the same urgency count.
 func (ck *checker) checkTurn(q *queueFlow, g *flowGroup, s *start, since int64, result *Result) {
-	if first, _ := g.inForce(since, s.hi); !g.changes[first].flow.Fair || ck.unrecorded(q.name, since, s.hi) {
+	first, _ := g.inForce(since, s.hi)
+	f, of := g.changes[first].flow, s.class()
+	if !f.Fair || ck.unrecorded(q.name, since, s.hi) || of == classUnknown {
 		return
 	}
-	after, _ := slices.BinarySearchFunc(q.starts, since+1, func(o *start, at int64) int {
-		return cmp.Compare(o.hi, at)
-	})
-	passed, claims := map[*flowGroup]int{}, 0
-	for _, o := range q.starts[after:] {
-		if o.hi >= s.lo {
-			break
-		}
-		if o.lo <= since {
-			continue
-		}
-		if claims++; claims <= sortingClaims {
-			continue
-		}
+	if f.Key.Order != store.OrderNone && q.urgency(since, s.hi) != no && ck.mayHaveLost(g.key, since, s.hi) {
+		return // it may have waited with another urgency
+	}
+	passed := map[*flowGroup]int{}
+	for o := range q.sortedBetween(since, s.lo) {
 		for _, other := range q.keys {
-			if of := other.byLease[o.lease]; of != nil && other != g {
-				passed[other] += of.n
+			if started := other.byLease[o.lease]; started != nil && other != g {
+				passed[other] += started.classes[of]
 			}
 		}
 	}
@@ -131,6 +125,27 @@ func (ck *checker) checkTurn(q *queueFlow, g *flowGroup, s *start, since int64, 
 		if n > passesAtMost {
 			result.violate("turn", "-", "%s: the limits allowed the claim under lease %s by %s at %d from %d on, and "+
 				"%d messages of %s started meanwhile", g.name, s.lease, s.actor, s.hi, since, n, other.name)
+		}
+	}
+}
+
+// sortedBetween returns the starts certainly between two times, except for the first sortingClaims.
+func (q *queueFlow) sortedBetween(since, until int64) iter.Seq[*start] {
+	return func(yield func(*start) bool) {
+		after, _ := slices.BinarySearchFunc(q.starts, since+1, func(o *start, at int64) int {
+			return cmp.Compare(o.hi, at)
+		})
+		claims := 0
+		for _, o := range q.starts[after:] {
+			if o.hi >= until {
+				return
+			}
+			if o.lo <= since {
+				continue
+			}
+			if claims++; claims > sortingClaims && !yield(o) {
+				return
+			}
 		}
 	}
 }

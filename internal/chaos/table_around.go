@@ -58,6 +58,7 @@ func (r *Result) addAround(o *Result) {
 	r.FlowQueues.add(o.FlowQueues)
 	r.FlowKeys.add(o.FlowKeys)
 	r.Order.add(o.Order)
+	r.Urgency.add(o.Urgency)
 	r.FlowTurns += o.FlowTurns
 	r.FlowPassed = max(r.FlowPassed, o.FlowPassed)
 	r.FlowWait.merge(o.FlowWait)
@@ -79,7 +80,7 @@ func flowText(results []*Result) string {
 	if rows.Len() == 0 {
 		return ""
 	}
-	return orderText(results) + "\n| fault | runs | faults injected | limits set | starts | " +
+	return orderText(results) + urgencyText(results) + "\n| fault | runs | faults injected | limits set | starts | " +
 		"claims that used up the rate of the queue, of the key | " +
 		"claims that used up the concurrency of the queue, of the key | " +
 		"claims for which the turns are known | most messages of another key before one | " +
@@ -100,4 +101,20 @@ func orderText(results []*Result) string {
 	return "\n| fault | runs | starts of another message of an ordered key | of the same one again | " +
 		"starts with another that waited behind, both without a delay | deaths that halted a key | " +
 		"keys resumed by hand | fences |\n|---|---|---|---|---|---|---|---|\n" + rows.String()
+}
+
+// urgencyText returns a table of what these runs verified about the urgency of messages.
+func urgencyText(results []*Result) string {
+	var rows strings.Builder
+	for _, name := range flowFaults {
+		if sum, runs := sumOf(results, name); runs > 0 {
+			u := sum.Urgency
+			fmt.Fprintf(&rows, "| `%s` | %d | %d, %d | %d, %d, %d | %d | %d, %d |\n", name, runs, u.Taken, u.Refused,
+				u.High, u.Normal, u.Low, u.Several, u.NormalShare, u.LowShare)
+		}
+	}
+	return "\n| fault | runs | sends of calls with an urgency that were taken, refused | " +
+		"starts of high, normal, low urgency | claims while a message of another urgency waited | " +
+		"normal, low starts by their share while a more urgent message waited |\n|---|---|---|---|---|---|\n" +
+		rows.String()
 }

@@ -47,9 +47,12 @@ func (c *call) known(outcomes ...string) bool {
 	return c.ret != 0 && slices.Contains(outcomes, c.outcome)
 }
 
+// refused reports whether the call certainly had no effect, because the urgency of its message was refused.
+func (c *call) refused() bool { return c.known(outcomeInvalid) && !c.repeated() }
+
 // unknown reports whether the call may or may not have taken effect.
 func (c *call) unknown() bool {
-	return !c.known(outcomeOK, outcomeDuplicate, outcomeLost, outcomeNotFound, string(later.StateScheduled),
+	return !c.refused() && !c.known(outcomeOK, outcomeDuplicate, outcomeLost, outcomeNotFound, string(later.StateScheduled),
 		string(later.StateReady), string(later.StateLeased), string(later.StateDead))
 }
 
@@ -59,6 +62,9 @@ type send struct {
 	flowKey         string // the message's own key
 	maxAttempts     int64  // 0 if the message has the default
 	number          int64  // in its call, from 1 on; 0 if that is not known
+	urgency         store.Urgency
+	urgent          bool   // a message of its call has an urgency
+	queue           string // "" if that is not known
 }
 
 func (s *send) has(flag rune) bool { return strings.ContainsRune(s.flags, flag) }
@@ -77,6 +83,7 @@ type delivery struct {
 	attempt   int64
 	key       string // the message's own
 	fence     int64
+	urgency   store.Urgency
 	settles   []*settle
 }
 
@@ -304,10 +311,15 @@ func readMessages(dir string, actors []string, shard, shards uint32) (map[string
 func (m *message) add(actor string, x record) {
 	switch x.kind {
 	case beginSend:
-		m.sends = append(m.sends, &send{
+		s := &send{
 			call: call{actor: actor, at: x.at}, key: x.field(0), due: x.field(1), flags: x.field(2),
-			flowKey: x.field(3), maxAttempts: x.number(4), number: x.number(5),
-		})
+			flowKey: x.field(3), maxAttempts: x.number(4), number: x.number(5), urgent: x.field(6) != "",
+			queue: x.field(7),
+		}
+		if x.field(6) != mixedUrgency {
+			s.urgency = store.Urgency(x.field(6))
+		}
+		m.sends = append(m.sends, s)
 	case endSend:
 		for _, s := range slices.Backward(m.sends) {
 			if s.actor == actor && s.ret == 0 {
@@ -348,7 +360,7 @@ func (m *message) add(actor string, x record) {
 		m.deliveries = append(m.deliveries, &delivery{
 			actor: actor, call: x.number(0), ret: x.at, now: x.number(1), deadline: x.number(2), lease: x.field(3),
 			queue: x.field(4), due: x.number(5), attempt: x.number(6), key: x.field(8),
-			fence: x.number(9),
+			fence: x.number(9), urgency: store.Urgency(x.field(10)),
 		})
 	case beginSettle:
 		if d := m.delivery(x.field(0)); d != nil {
