@@ -68,6 +68,7 @@ type scan struct {
 	lanes      *lanesInMemory     // nil unless it is Fair
 	leased     int                // messages that count against its concurrency, by the leases
 	keys       map[string]int     // messages that count for each key, by the leases
+	classes    classCounts        // due entries with a class
 	keyFlows   int                // overrides of keys
 	keyStates  int                // states of keys
 	held       map[string]*member // messages that are in a lease and were not found yet
@@ -124,9 +125,12 @@ func (c *scan) visit(key, value []byte) error {
 		}
 		c.have[kind].add(c.seed, append(slices.Clone(rest), value...), false)
 	case kindDue, kindDead, kindForget, kindGroup:
-		stored, _, ok := parseDueValue(value)
+		stored, k, ok := parseDueValue(value)
 		if !ok || kind != kindDue && len(value) > 0 {
 			c.add("keys", fmt.Sprintf("%x", key))
+		}
+		if c.stored.flow.hasClass(k.class) {
+			c.classes[k.class&urgencyBits]++
 		}
 		c.have[kind].add(c.seed, rest, stored)
 		if kind == kindDue && len(rest) >= timeLength {
@@ -344,12 +348,18 @@ func (c *scan) compare() {
 		wrong = append(wrong, fmt.Sprintf("the limits are %+v instead of %+v", c.stored.flow.Flow, c.flow.Flow))
 	} else if c.loaded {
 		counter("leased under the limits", int64(c.flow.leased), int64(c.leased))
+		counter("starts that passed normal urgency", int64(f.passed.Normal), int64(c.flow.passed.Normal))
+		counter("starts that passed low urgency", int64(f.passed.Low), int64(c.flow.passed.Low))
 	}
 	if c.lanes != nil {
 		counter("overrides of keys", int64(c.lanes.keyFlows), int64(c.keyFlows))
 		counter("states of keys", int64(c.lanes.keyStates), int64(c.keyStates))
 		counter("holds that are not stored", int64(len(c.lanes.holds)), 0)
 		counter("sorted and to be sorted", c.lanes.messages, c.stored.due)
+		for i, u := range urgencies {
+			n, stored := c.lanes.classes[i+1], c.classes[i+1]
+			counter(fmt.Sprintf("stored as sorted for urgency %q", u), int64(min(n, stored)), int64(n))
+		}
 		for _, key := range slices.Sorted(maps.Keys(c.keys)) {
 			counter(fmt.Sprintf("leased of key %q", key), int64(c.lanes.leased[key]), int64(c.keys[key]))
 		}

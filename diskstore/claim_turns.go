@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -29,7 +30,7 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 	if err != nil {
 		return 0, false, err
 	}
-	unsorted := t.sortReady(q, reader)
+	sorted, unsorted := t.sortReady(q, reader)
 	left := false
 	if q.isOrdered() && unsorted == nil {
 		left, unsorted = t.isUnsorted(q)
@@ -38,6 +39,7 @@ func (t *tx) readTurns(q *queue, limit int) (deliverable int, bounded bool, err 
 		deliverable, bounded, err = t.takeTurns(q, reader, limit)
 	}
 	bounded = bounded || left
+	t.keepClasses(q, sorted)
 	t.keepStates(q)
 	if err = t.end(reader.it, cmp.Or(err, unsorted)); err != nil && len(t.ready) > 0 {
 		return deliverable, true, nil // the next claim returns the error; this one returns what has had its turn
@@ -81,11 +83,11 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 }
 
 // sortReady sorts ready messages by their keys: the late ones, and then those from the frontier on. It sorts a bounded
-// number, and reads a bounded number of bytes for that.
-func (t *tx) sortReady(q *queue, reader *messageReader) error {
+// number, and reads a bounded number of bytes for that. It returns the sorted messages.
+func (t *tx) sortReady(q *queue, reader *messageReader) ([]lateEntry, error) {
 	l := q.lanes
 	if err := t.findArrivals(q); err != nil {
-		return err
+		return nil, err
 	}
 	var all []lateEntry
 	l.late.Scan(func(e lateEntry) bool {
@@ -111,16 +113,16 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 			return true, nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	keys, err := reader.keys(all) // everything is read before the first change
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for i, key := range keys {
+	for i, m := range keys {
 		e := all[i]
-		l.sort(t.micros, key, e)
+		q.sort(t.micros, m, e)
 		if i < late {
 			l.late.Delete(e)
 		}
@@ -135,48 +137,50 @@ func (t *tx) sortReady(q *queue, reader *messageReader) error {
 	if len(keys) > late {
 		l.frontier = all[len(keys)-1].behind()
 	}
-	return nil
+	return all[:len(keys)], nil
 }
 
-// keys returns the keys of messages, up to a bounded number of bytes that it reads, and up to the first message that is
-// in a damaged file. It returns the error if that is the first of all.
-func (r *messageReader) keys(all []lateEntry) (keys []string, err error) {
+// keys returns messages with their keys and urgencies, up to a bounded number of bytes that it reads, and up to the
+// first message that is in a damaged file. It returns the error if that is the first of all.
+func (r *messageReader) keys(all []lateEntry) (keys []turns.Message, err error) {
 	size := 0
 	for _, e := range all {
-		key, length, err := r.keyOf(e.id)
+		m, length, err := r.keyOf(e.id)
 		if err != nil && len(keys) == 0 {
 			return nil, r.t.s.unreadable(err)
 		}
 		if size += length; err != nil || size > store.MaxBatchBytes && len(keys) > 0 {
 			break
 		}
-		keys = append(keys, key)
+		keys = append(keys, m)
 	}
 	return keys, nil
 }
 
-// keyOf returns the key of a message, and how many bytes it read. A message that does not exist or makes no sense has
-// none; it has its turn among the messages without a key, and is set aside then.
-func (r *messageReader) keyOf(id string) (key string, length int, err error) {
+// keyOf returns a message with its key and urgency, and how many bytes it read. A message that does not exist or makes
+// no sense has none; it has its turn among the messages without a key, and is set aside then.
+func (r *messageReader) keyOf(id string) (m turns.Message, length int, err error) {
 	r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, id)
 	if !r.it.SeekGE(r.t.key) || string(r.it.Key()) != string(r.t.key) {
-		return "", 0, r.it.Error()
+		return m, 0, r.it.Error()
 	}
 	value, err := r.it.ValueAndErr()
 	if err != nil {
-		return "", 0, err
+		return m, 0, err
 	}
-	return strings.Clone(keyIn(value)), len(value), nil // without the rest of the message
+	m = keyIn(value)
+	m.Key = strings.Clone(m.Key) // without the rest of the message
+	return m, len(value), nil
 }
 
-// keyIn returns the key of a stored message, or "" for none.
-func keyIn(value []byte) string {
+// keyIn returns a stored message with its key and urgency.
+func keyIn(value []byte) turns.Message {
 	if len(value) <= timeLength || !envelope.HasGroup(string(value[timeLength:timeLength+1])) {
-		return "" // nor does it have headers, with which the key is stored
+		return turns.Message{} // nor does it have headers, with which both are stored
 	}
 	var m store.Message
 	if envelope.Decode(string(value[timeLength:]), &m) != nil {
-		return ""
+		return turns.Message{}
 	}
-	return m.Key
+	return inLane(&m)
 }

@@ -28,16 +28,17 @@ type flow struct {
 	// arrivals are the places of messages that arrived in a queue with an order, and fences are of its claims; see
 	// order.go. They outlive the limits.
 	arrivals, fences turns.Sequence
+	passed           turns.Passed // zero unless the queue is Fair
 }
 
-// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of the two sequences.
+// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of the counts at the end.
 const (
-	flowLength    = 7 * 8
-	keyedLength   = 7 * 8
-	orderedLength = 2 * 8
+	flowLength  = 7 * 8
+	keyedLength = 7 * 8
+	endLength   = 4 * 8
 )
 
-// orders are stored as their index here.
+// orders are stored as twice their index here, and 1 more with Urgency.
 var orders = []store.Order{store.OrderNone, store.OrderContinue, store.OrderHalt}
 
 func appendFlow(b []byte, f *flow) []byte {
@@ -47,10 +48,11 @@ func appendFlow(b []byte, f *flow) []byte {
 	}
 	if f.keyed != 0 {
 		b = appendNumbers(b, int64(f.Key.Concurrency), int64(f.Key.Rate.N), f.Key.Rate.Per.Microseconds(),
-			int64(f.Key.Rate.Burst), int64(f.Key.Weight), int64(slices.Index(orders, f.Key.Order)), int64(f.keyed))
+			int64(f.Key.Rate.Burst), int64(f.Key.Weight),
+			int64(slices.Index(orders, f.Key.Order))<<1|int64(boolByte(f.Urgency)), int64(f.keyed))
 	}
-	if f.arrivals != 0 || f.fences != 0 {
-		b = appendNumbers(b, int64(f.arrivals), int64(f.fences))
+	if f.arrivals != 0 || f.fences != 0 || f.passed != (turns.Passed{}) {
+		b = appendNumbers(b, int64(f.arrivals), int64(f.fences), int64(f.passed.Normal), int64(f.passed.Low))
 	}
 	return b
 }
@@ -86,7 +88,7 @@ func isState(s gcra.State, n int) bool {
 	return s.Micros >= 0 && s.Micros <= micros(lastTime) && s.Part >= 0 && s.Part < int64(max(1, n))
 }
 
-// areTimes reports whether numbers can be times in microseconds, which are not all 0.
+// areTimes reports whether numbers can be times in microseconds or counts, which are not all 0.
 func areTimes(n []int64) bool {
 	return slices.Min(n) >= 0 && slices.Max(n) > 0 && slices.Max(n) <= micros(lastTime)
 }
@@ -94,12 +96,13 @@ func areTimes(n []int64) bool {
 // parseFlow reads the flow that appendFlow wrote.
 func parseFlow(b []byte) (f flow, err error) {
 	bad := corrupt("limits %x are not of this format", b)
-	if len(b)%flowLength == orderedLength {
-		n := numbers(b[len(b)-orderedLength:])
-		if f.arrivals, f.fences = turns.Sequence(n[0]), turns.Sequence(n[1]); !areTimes(n) {
+	if len(b)%flowLength == endLength {
+		n := numbers(b[len(b)-endLength:])
+		f.arrivals, f.fences = turns.Sequence(n[0]), turns.Sequence(n[1])
+		if f.passed = (turns.Passed{Normal: int(n[2]), Low: int(n[3])}); !areTimes(n) {
 			return flow{}, bad
 		}
-		b = b[:len(b)-orderedLength]
+		b = b[:len(b)-endLength]
 	}
 	if len(b) == 0 {
 		return f, nil
@@ -114,11 +117,11 @@ func parseFlow(b []byte) (f flow, err error) {
 	f.Concurrency, f.Rate = int(n[0]), rateOf(n[1:])
 	f.id, f.state = uint64(n[4]), gcra.State{Micros: n[5], Part: n[6]}
 	if n = n[7:]; len(n) > 0 {
-		if !areLimits(n[:5]) || n[5] < 0 || n[5] >= int64(len(orders)) || n[6] == 0 {
+		if !areLimits(n[:5]) || n[5] < 0 || n[5]>>1 >= int64(len(orders)) || n[6] == 0 {
 			return flow{}, bad
 		}
-		f.Fair, f.Key = true, store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4]),
-			Order: orders[n[5]]}
+		f.Fair, f.Urgency = true, n[5]&1 == 1
+		f.Key = store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4]), Order: orders[n[5]>>1]}
 		f.keyed = uint64(n[6])
 	}
 	known := f.Check() == nil && f.Flow == f.Normal() && f.Limited() && f.id != 0
@@ -269,7 +272,7 @@ func (t *tx) setFlow(q *queue, to store.Flow) {
 		f.keyed = rand.Uint64()
 	}
 	if !to.Fair {
-		f.keyed = 0
+		f.keyed, f.passed = 0, turns.Passed{}
 	}
 	t.touch(q)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 	"github.com/laterq/later/store/storetest"
 )
@@ -41,14 +42,14 @@ func FuzzCursor(f *testing.F) {
 // FuzzStored decodes values of keys. A value is refused as corrupt, or it decodes and encodes to the same value again.
 func FuzzStored(f *testing.F) {
 	f.Add(appendMeta(nil, meta{paused: true, due: 3}))
-	fair := store.Flow{Key: store.KeyFlow{Concurrency: 2, Rate: store.Rate{N: 7, Per: time.Hour}}}.Normal()
+	fair := store.Flow{Urgency: true, Key: store.KeyFlow{Concurrency: 2, Rate: store.Rate{N: 7, Per: time.Hour}}}.Normal()
 	f.Add(appendMeta(nil, meta{flow: flow{Flow: fair, id: 1, keyed: 2}}))
 	concurrency, weight := 5, 6
 	f.Add(appendOverride(nil, &store.KeyOverride{Concurrency: &concurrency, Rate: &fair.Rate, Weight: &weight}))
 	f.Add(appendKeyState(nil, keptState{State: gcra.State{Micros: 5, Part: 6}, n: 7}))
 	f.Add(appendKeyState(nil, keptState{hold: hold{"a", true}}))
-	f.Add(appendDueValue(nil, &record{rank: rank{5, true}}))
-	f.Add(appendMeta(nil, meta{flow: flow{arrivals: 6, fences: 7}}))
+	f.Add(appendDueValue(nil, &record{rank: rank{micros: 5, arrived: true, class: 6}}))
+	f.Add(appendMeta(nil, meta{flow: flow{arrivals: 6, fences: 7, passed: turns.Passed{Normal: 8, Low: 9}}}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))

@@ -146,7 +146,7 @@ func (s keptState) turnsState() turns.State {
 	return turns.State{Starts: s.State, N: s.n, Holder: s.id, Dead: s.dead}
 }
 
-// keepStates stores changed states of keys.
+// keepStates stores changed states of keys, and keeps the counts of the classes for the counters of the queue.
 func (t *tx) keepStates(q *queue) {
 	q.lanes.order.Changes(func(key string, s *turns.State) {
 		var now keptState
@@ -158,6 +158,7 @@ func (t *tx) keepStates(q *queue) {
 		}
 		t.keepState(q, key, now)
 	})
+	q.flow.passed = q.lanes.order.Passed()
 }
 
 // dropRates removes the states of the rates of keys, except for keys with a rate of their own. A rate of all keys that

@@ -337,7 +337,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 12
+	formatVersion = 13
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

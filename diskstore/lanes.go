@@ -10,7 +10,7 @@ import (
 // lanes is the order in which the ready messages of a Fair queue start. It is in memory only: sorted messages stay in
 // the index of due messages on the disk, so listings, counts, purges and backups need not know the order. After the
 // store was opened, claims sort the messages again, and all keys begin to wait. Leases and rates count for their keys
-// as before.
+// as before, and messages have the class for which they were sorted; see urgency.go.
 //
 // A claim sorts the messages from the frontier on, and moves the frontier behind them. An entry that is added before
 // the frontier later is kept in late, and the next claim sorts it. In a queue with an order, messages that arrive are
@@ -24,6 +24,7 @@ type lanes struct {
 	frontier entry             // entries of the due index before it are sorted, or late
 	ahead    index             // the entries that are neither
 	late     *btree.BTreeG[lateEntry]
+	classes  classCounts          // of sorted
 	states   map[string]keptState // of keys, as they are stored
 
 	unseen int64 // the latest place of a message that arrived and may be ahead; 0 once claims have looked for them
@@ -31,12 +32,13 @@ type lanes struct {
 	halts  entry // dead messages before it halt keys
 }
 
-// sorted is a message that is in the lane of its key.
+// sorted is a message that is in the lane of its key and class.
 type sorted struct {
 	key     string // with memory that all messages of the key share
 	micros  uint16 // see rank
-	stored  bool   // it has a record
-	started bool   // it has left its lane
+	class   class
+	stored  bool // it has a record
+	started bool // it has left its lane
 }
 
 type lateEntry struct {
@@ -52,6 +54,7 @@ func newLanes(q *queue) *lanes {
 		late:   btree.NewBTreeGOptions(lateEntry.less, btree.Options{NoLocks: true}),
 		states: map[string]keptState{}}
 	l.order.Track()
+	l.order.RestorePassed(q.flow.passed)
 	l.ahead.n = q.due.n
 	l.ahead.startAt(q.due.first, q.due.exact)
 	if q.isOrdered() {
@@ -69,12 +72,6 @@ func (l *lanes) add(e lateEntry) {
 	}
 }
 
-// sort adds a message to the lane of its key.
-func (l *lanes) sort(now int64, key string, e lateEntry) {
-	key = l.order.Sort(now, turns.Message{Key: key, Place: e.place(), ID: e.id})
-	l.sorted[e.id] = sorted{key: key, micros: e.rank.micros, stored: e.stored}
-}
-
 // isAhead reports whether an entry of the due index is neither sorted nor late.
 func (l *lanes) isAhead(e entry) bool {
 	_, isSorted := l.sorted[e.id]
@@ -85,6 +82,7 @@ func (l *lanes) isAhead(e entry) bool {
 // remove notes that an entry of the due index is removed.
 func (l *lanes) remove(now int64, e entry) {
 	if s, ok := l.sorted[e.id]; ok {
+		l.classes[s.class&urgencyBits]--
 		if delete(l.sorted, e.id); !s.started {
 			l.order.Remove(now, turns.Message{Key: s.key, Place: micros(e.at) + int64(s.micros), ID: e.id})
 		}
@@ -173,6 +171,7 @@ func (t *tx) resetLanes(q *queue) {
 // lanesInMemory is the part of lanes that can be compared with the disk.
 type lanesInMemory struct {
 	messages            int64 // sorted and to be sorted
+	classes             classCounts
 	keyFlows, keyStates int
 	leased              map[string]int  // messages that count for each key of a lease
 	holds               map[string]hold // by key
@@ -183,7 +182,7 @@ func (l *lanes) inMemory(q *queue, now int64) *lanesInMemory {
 	if l == nil {
 		return nil
 	}
-	m := &lanesInMemory{messages: int64(len(l.sorted)) + int64(l.late.Len()) + l.ahead.n,
+	m := &lanesInMemory{messages: int64(len(l.sorted)) + int64(l.late.Len()) + l.ahead.n, classes: l.classes,
 		keyFlows: l.order.Overrides(), keyStates: len(l.states), leased: map[string]int{}, holds: l.holds()}
 	for _, lease := range q.leases {
 		lease.eachKey(func(key string) {

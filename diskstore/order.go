@@ -13,10 +13,11 @@ import (
 // it, whatever the clock says, and is sorted at once. The index of due messages has the millisecond, and in its value
 // the rest, so that claims sort all messages as before after the store was opened.
 
-// rank is the part of the place of a message that its due time leaves out.
+// rank is the part of the place of a message that its due time leaves out, and its class.
 type rank struct {
 	micros  uint16 // 0 to 999
-	arrived bool   // it is sorted even if the clock is behind its due time
+	class   class
+	arrived bool // it is sorted even if the clock is behind its due time
 }
 
 // The bits of the first byte of the value of a due entry. There is no value if no bit is set.
@@ -24,16 +25,21 @@ const (
 	dueStored  = 1 // there is a record
 	dueRanked  = 2 // the two bytes of rank.micros follow
 	dueArrived = 4
+	dueClassed = 8 // the two bytes of rank.class follow
 )
 
 // appendDueValue writes the value of a due entry.
 func appendDueValue(b []byte, r *record) []byte {
-	bits := boolByte(r.stored)*dueStored | boolByte(r.rank.arrived)*dueArrived
-	if r.rank.micros != 0 {
-		return binary.BigEndian.AppendUint16(append(b, bits|dueRanked), r.rank.micros)
-	}
+	k := r.rank
+	bits := boolByte(r.stored)*dueStored | boolByte(k.micros != 0)*dueRanked | boolByte(k.arrived)*dueArrived |
+		boolByte(k.class != 0)*dueClassed
 	if bits != 0 {
 		b = append(b, bits)
+	}
+	for _, n := range []uint16{k.micros, uint16(k.class)} {
+		if n != 0 {
+			b = binary.BigEndian.AppendUint16(b, n)
+		}
 	}
 	return b
 }
@@ -44,14 +50,16 @@ func parseDueValue(b []byte) (stored bool, k rank, ok bool) {
 		return false, k, true
 	}
 	bits, rest := b[0], b[1:]
-	stored, k.arrived, ok = bits&dueStored != 0, bits&dueArrived != 0, bits > 0 && bits < 2*dueArrived
-	if bits&dueRanked != 0 && len(rest) == 2 {
-		k.micros = binary.BigEndian.Uint16(rest)
-		ok = ok && k.micros > 0 && k.micros < 1000
-	} else {
-		ok = ok && bits&dueRanked == 0 && len(rest) == 0
+	stored, k.arrived, ok = bits&dueStored != 0, bits&dueArrived != 0, bits > 0 && bits < 2*dueClassed
+	take := func(bit byte) (n uint16) {
+		if ok = ok && (bits&bit == 0 || len(rest) >= 2); ok && bits&bit != 0 {
+			n, rest = binary.BigEndian.Uint16(rest), rest[2:]
+			ok = n > 0
+		}
+		return n
 	}
-	if !ok {
+	k.micros, k.class = take(dueRanked), class(take(dueClassed))
+	if ok = ok && len(rest) == 0 && k.micros < 1000 && k.class.isSound(); !ok {
 		k = rank{}
 	}
 	return stored, k, ok
@@ -84,7 +92,7 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 		return record{due: t.dueAt(due)}
 	}
 	place := q.flow.arrivals.Next(t.micros)
-	return record{due: place / 1000, rank: rank{uint16(place % 1000), true}}
+	return record{due: place / 1000, rank: rank{micros: uint16(place % 1000), arrived: true}}
 }
 
 // rankOf returns the rank of a message that is scheduled or ready. It has one too while the order of its queue is
@@ -276,7 +284,7 @@ func (l *lanes) holds() map[string]hold {
 // canHold reports whether a message can hold a key: it exists, has the key, and is dead or not as h says.
 func (r *reader) canHold(number uint32, key string, h hold) (bool, error) {
 	value, ok, err := r.get(appendIDKey(r.key[:0], number, kindMessage, h.id))
-	if !ok || err != nil || keyIn(value) != key {
+	if !ok || err != nil || keyIn(value).Key != key {
 		return false, err
 	}
 	p, err := r.parsePlace(number, h.id, value, 0)

@@ -198,12 +198,16 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	}
 }
 
-// addSent is addDue for a message that is sent with a key, and sorts one that arrives.
-func (t *tx) addSent(q *queue, key, id string, r *record) {
-	e := t.putDue(q, id, r)
+// addSent is addDue for a message that is sent, and sorts one that arrives.
+func (t *tx) addSent(q *queue, m *store.Message, r *record) {
+	arrives := q.isOrdered() && r.rank.arrived
+	if arrives {
+		r.rank.class = q.classFor(m.Urgency, r.rank.class)
+	}
+	e := t.putDue(q, m.ID, r)
 	switch {
-	case q.isOrdered() && r.rank.arrived:
-		q.lanes.sort(t.micros, key, e)
+	case arrives:
+		q.sort(t.micros, inLane(m), e)
 	case q.lanes != nil:
 		q.lanes.add(e)
 	}

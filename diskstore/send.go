@@ -5,6 +5,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// checkUrgencies refuses messages with an urgency that the queue does not take.
+func (q *queue) checkUrgencies(msgs []store.Outgoing) (err error) {
+	for i := 0; i < len(msgs) && err == nil; i++ {
+		err = store.CheckUrgency(q.name, &q.flow.Flow, &msgs[i].Message)
+	}
+	return err
+}
+
 func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	q, results, err := t.accept(name, "", len(msgs), func(i int) string { return msgs[i].ID })
 	if err != nil || q == nil {
@@ -32,7 +40,7 @@ func (t *tx) addAs(q *queue, m *store.Message, r *record) {
 	if r.stored {
 		t.keep(q, m.ID, r)
 	}
-	t.addSent(q, m.Key, m.ID, r)
+	t.addSent(q, m, r)
 	t.joinGroup(q, m.ID, groupNumber(m.Group))
 }
 
@@ -276,9 +284,12 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.Send
 	case !keepsDue:
 		sent := t.sentRecord(q, m.Key, out.Due)
 		r.due, r.rank = sent.due, sent.rank
-	case old.Key == m.Key && m.Key != "":
+	case old.Key == m.Key && (m.Key != "" || q.lanes != nil):
 		if r.rank, err = t.rankOf(q, before); err != nil {
 			return result, 0, err
+		}
+		if old.Urgency != m.Urgency {
+			r.rank.class = q.classAgain(out.ID, m.Urgency, r.rank.class)
 		}
 	}
 	if out.OnDuplicate.Mode == store.DuplicateDebounce {

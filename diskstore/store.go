@@ -75,15 +75,15 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 	for i := range msgs {
 		size += msgs[i].Size()
 	}
-	if len(msgs) > 0 && msgs[0].OneByOne() {
-		h := how{looks: true, size: size}
-		return call(ctx, s, name, h, func(t *tx, _ *queue) ([]store.SendResult, error) {
-			t.durable = t.durable || durable
-			return t.sendOneByOne(name, msgs)
-		})
-	}
-	return call(ctx, s, name, how{size: size}, func(t *tx, q *queue) ([]store.SendResult, error) {
+	oneByOne := len(msgs) > 0 && msgs[0].OneByOne()
+	return call(ctx, s, name, how{looks: oneByOne, size: size}, func(t *tx, q *queue) ([]store.SendResult, error) {
+		if err := q.checkUrgencies(msgs); err != nil {
+			return nil, err
+		}
 		t.durable = t.durable || durable
+		if oneByOne {
+			return t.sendOneByOne(name, msgs)
+		}
 		if len(msgs) > 0 {
 			if met, err := t.meets(q, msgs[0].If); err != nil {
 				return nil, err
