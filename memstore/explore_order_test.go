@@ -181,8 +181,7 @@ func (w *orderWorld) follow() {
 			continue
 		}
 		w.places[id] = m.due * 1000
-		holds := w.order == store.OrderHalt || w.order == store.OrderContinue && m.deadReason == ""
-		if w.holds[was.leasedKey] == "" && holds {
+		if w.holds[was.leasedKey] == "" && (m.deadReason == "" || w.order == store.OrderHalt) {
 			w.holds[was.leasedKey] = id
 		}
 	}

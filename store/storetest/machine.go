@@ -143,6 +143,7 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 			DedupWindow: drawDelay(r, "dedup window"),
 			Group:       rapid.SampledFrom(append([]string{"", ""}, someGroups...)).Draw(r, "group"),
 			Key:         rapid.SampledFrom(someKeys).Draw(r, "key"),
+			Urgency:     rapid.SampledFrom(someUrgencies).Draw(r, "urgency"),
 		},
 		Due: m.drawDue(r),
 	}
@@ -210,6 +211,10 @@ func (m *machine) Advance(r *rapid.T) {
 
 func (m *machine) Send(r *rapid.T) {
 	msgs := rapid.SliceOfN(rapid.Custom(m.drawMessage), 1, 4).Draw(r, "messages")
+	if m.drawRefused(r, msgs) {
+		m.refused(r, msgs)
+		return
+	}
 	condition := drawCondition(r)
 	for i := range msgs {
 		msgs[i].If = condition
@@ -241,6 +246,10 @@ func (m *machine) SendOneByOne(r *rapid.T) {
 	msgs := rapid.SliceOfN(rapid.Custom(m.drawOneByOne), 1, 4).Draw(r, "messages")
 	for i := range msgs {
 		m.drawUnchanged(r, &msgs[i])
+	}
+	if m.drawRefused(r, msgs) {
+		m.refused(r, msgs[:1])
+		return
 	}
 	got, err := m.store(r).Send(m.ctx, m.queue, msgs)
 	m.ok(r, err)

@@ -40,7 +40,7 @@ func (m *machine) Claim(r *rapid.T) {
 		if receipt.ID != x.ID || receipt.Lease != c.Messages[0].Receipt.Lease {
 			r.Fatalf("message %s has the receipt %s", x.ID, key(receipt))
 		}
-		x.receipt = receipt
+		x.receipt, x.modelSorted = receipt, modelSorted{}
 		m.model.loose(x.ID)
 		m.receipts = append(m.receipts, receipt)
 		byReceipt[key(receipt)] = x.Key
@@ -99,18 +99,24 @@ func (m *machine) takeInOrder(
 	if !m.model.paused {
 		ready = m.model.in(store.StateReady)
 	}
+	m.checkUrgencies(r, ready, ids, forwards)
+	most := map[string]int{"": limit}
+	for _, x := range ready {
+		most[x.Key] = m.model.keyLimit(x.Key, forwards)
+	}
+	started, rest := map[string]int{}, map[string]bool{}
+	for lane, msgs := range m.model.lanes(ready) {
+		n, more := m.takeLane(r, msgs, ids, &died, took)
+		started[lane.key] += n
+		rest[lane.key] = rest[lane.key] || more
+	}
 	taken, left := 0, false
-	for name, lane := range m.model.lanes(ready) {
-		most := limit
-		if m.model.flow.Fair {
-			most = m.model.keyLimit(name, forwards)
-		}
-		n, rest := m.takeLane(r, lane, ids, &died, took)
-		if n > most {
-			r.Fatalf("%d messages of key %q started, and its limits allow %d", n, name, most)
+	for name, n := range started {
+		if n > most[name] {
+			r.Fatalf("%d messages of key %q started, and its limits allow %d", n, name, most[name])
 		}
 		m.model.keyStart(name, n)
-		taken, left = taken+n, left || rest && n < most
+		taken, left = taken+n, left || rest[name] && n < most[name]
 	}
 	if taken < len(ids) || len(died) > 0 {
 		r.Fatalf("taken out of order, of %v; died without a reason: %v", ids, died)

@@ -27,6 +27,9 @@ type model struct {
 	flow       modelFlow
 	keys       modelKeys
 	arrival    int64 // the place of the last message with a key that was sent without a delay to a queue with an order
+	passed     passedOver
+	// stale has the urgencies of keys that may have turns without messages.
+	stale map[store.Urgency]bool
 }
 
 type modelMessage struct {
@@ -42,6 +45,7 @@ type modelMessage struct {
 	failures  []store.Failure
 	reason    store.DeadReason
 	diedAt    int64
+	modelSorted
 }
 
 // modelLease is a lease that has not ended. Its deadline may have passed.
@@ -69,6 +73,8 @@ func newModel(now int64) *model {
 
 		properties: map[string]string{},
 		keys:       newModelKeys(),
+		passed:     newPassedOver(),
+		stale:      map[store.Urgency]bool{},
 	}
 }
 
@@ -171,7 +177,7 @@ func (m *model) send(out store.Outgoing) store.SendResult {
 }
 
 func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
-	x.receipt = store.Receipt{}
+	x.receipt, x.modelSorted = store.Receipt{}, modelSorted{}
 	x.reason, x.diedAt, x.lastError = reason, m.now, text
 }
 
@@ -416,6 +422,7 @@ func (m *model) purge(sel store.Selection) (done int, resumed []string) {
 		}
 	}
 	slices.Sort(resumed)
+	m.purgeTurns(chosen)
 	if len(sel.IDs) == 0 && sel.State == store.StateNone {
 		m.purgeLeases(chosen)
 	}

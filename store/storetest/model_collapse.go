@@ -62,12 +62,16 @@ func (m *model) collapse(out store.Outgoing) store.SendResult {
 	if sent.IsZero() {
 		sent = store.Time(m.now)
 	}
-	sameKey := x.Key == out.Key
+	sameKey, urgency := x.Key == out.Key, x.Urgency
 	if !sameKey {
 		m.loose(x.ID)
 	}
 	x.Message, x.raw = out.Message, nil
 	x.SentAt = sent
+	m.replaced(x, urgency)
+	if !sameKey {
+		x.modelSorted = modelSorted{}
+	}
 	switch {
 	case leased:
 		if !out.OnDuplicate.KeepDue {

@@ -76,13 +76,14 @@ func (m *model) start(n int) {
 }
 
 func (m *model) setFlow(f store.Flow) {
-	was, former, fair := m.flow.Limited(), m.flow.Rate, m.flow.Fair
+	flow, was, former, fair := m.flow.Flow, m.flow.Limited(), m.flow.Rate, m.flow.Fair
 	m.exists, m.flow.Flow = true, f.Normal()
 	if m.flow.Limited() != was {
 		m.flow.number++
 	}
 	m.setFair(fair)
 	m.setOrder()
+	m.setUrgency(flow)
 	if former.N == 0 || f.Rate.N == 0 {
 		m.flow.next = 0
 	} else {

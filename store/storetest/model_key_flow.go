@@ -71,19 +71,16 @@ func (m *model) keyStart(name string, n int) {
 	}
 }
 
-// lanes returns messages by key, in their order, if the queue is Fair, and otherwise in one lane. Messages that wait for
-// another one of their key are left out.
-func (m *model) lanes(all []*modelMessage) map[string][]*modelMessage {
+// lanes returns messages by key and urgency, in their order, if the queue is Fair, and otherwise in one lane. Messages
+// that wait for another one of their key are left out.
+func (m *model) lanes(all []*modelMessage) map[modelLane][]*modelMessage {
 	if m.flow.Fair { // messages keep their places when the order is removed
 		all = m.inOrder(all)
 	}
-	lanes := map[string][]*modelMessage{}
+	lanes := map[modelLane][]*modelMessage{}
 	for _, x := range all {
-		name := ""
-		if m.flow.Fair {
-			name = x.Key
-		}
-		lanes[name] = append(lanes[name], x)
+		lane := m.laneOf(x)
+		lanes[lane] = append(lanes[lane], x)
 	}
 	return lanes
 }

@@ -26,7 +26,10 @@ func (m *model) arrive(x *modelMessage, due store.Due) {
 }
 
 // setDue sets the due time of a message, which is its place in microseconds.
-func (x *modelMessage) setDue(due int64) { x.due, x.place = due, due*1000 }
+func (x *modelMessage) setDue(due int64) {
+	x.unsort(due == x.due)
+	x.due, x.place = due, due*1000
+}
 
 // inOrder sorts messages by their places, and leaves out messages of a key that waits for another message, unless that
 // one is among them. It comes first then.

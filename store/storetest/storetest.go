@@ -74,6 +74,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"flow", flowRules},
 		{"flow of keys", keyFlowRules},
 		{"order of keys", orderRules},
+		{"urgency of messages", urgencyRules},
 		{"concurrency", concurrencyRules},
 	}
 	for _, group := range groups {
@@ -483,10 +484,10 @@ func describe(i *store.Info) string {
 		return "none"
 	}
 	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v group=%q"+
-		" key=%q sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
+		" key=%q urgency=%q sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
 		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.DedupWindow, i.Group, i.Key, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows, i.LastError, i.DeadReason,
-		ms(i.DiedAt), i.Delivered, i.Raw, describeFailures(i.Failures))
+		ms(i.ExpireAt), i.DedupWindow, i.Group, i.Key, i.Urgency, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows,
+		i.LastError, i.DeadReason, ms(i.DiedAt), i.Delivered, i.Raw, describeFailures(i.Failures))
 }
 
 func describeFailures(failures []store.Failure) string {
