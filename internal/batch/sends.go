@@ -22,9 +22,11 @@ type SendFunc func(ctx context.Context, msgs []store.Outgoing) ([]store.SendResu
 // Sends sends the messages of one queue. Its methods are safe for concurrent use.
 //
 // Messages that are sent one by one, because they may change a live message or repeat another send, do not share a call
-// with others. Neither do durable messages: no send waits for a confirmation that another one asked for.
+// with others. Neither do durable messages: no send waits for a confirmation that another one asked for. Nor do messages
+// with an urgency: a queue whose flow has none refuses the whole call.
 type Sends struct {
 	call       SendFunc
+	prompt     SendFunc
 	cfg        Config
 	confirming context.Context
 
@@ -33,6 +35,7 @@ type Sends struct {
 
 	mu      sync.RWMutex // guards the fields below
 	durable map[store.Durability]*Batcher[store.Outgoing, store.SendResult]
+	urgent  *Sends // of messages with an urgency; nil before the first one
 	closed  bool
 	alone   sync.WaitGroup // durable sends that are not batched
 }
@@ -41,7 +44,7 @@ type Sends struct {
 // may be nil. Calls of durable sends end with confirming.
 func NewSends(call, prompt SendFunc, confirming context.Context, cfg Config) *Sends {
 	s := &Sends{
-		call: call, cfg: cfg, confirming: confirming,
+		call: call, prompt: prompt, cfg: cfg, confirming: confirming,
 		plain: newBatcher(call, sendSize, cfg), oneByOne: newBatcher(call, sendSize, cfg),
 	}
 	s.plain.prompt, s.plain.linger, s.plain.gathers = prompt, gatherFor, true
@@ -60,6 +63,30 @@ func sendSize(m store.Outgoing) int { return m.Size() }
 
 // Do sends a message, together with messages of other callers, and waits for its result, like Batcher.Do.
 func (s *Sends) Do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
+	if m.Urgency != store.UrgencyNormal {
+		urgent, err := s.ofUrgent()
+		if err != nil {
+			return store.SendResult{}, err
+		}
+		return urgent.do(ctx, m)
+	}
+	return s.do(ctx, m)
+}
+
+// ofUrgent returns the Sends of messages with an urgency.
+func (s *Sends) ofUrgent() (*Sends, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, s.cfg.Closed
+	}
+	if s.urgent == nil {
+		s.urgent = NewSends(s.call, s.prompt, s.confirming, s.cfg)
+	}
+	return s.urgent, nil
+}
+
+func (s *Sends) do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
 	switch {
 	case m.Durable.Asked():
 		return s.doDurable(ctx, m)
@@ -169,4 +196,7 @@ func (s *Sends) Close() {
 		b.Close()
 	}
 	s.alone.Wait()
+	if s.urgent != nil {
+		s.urgent.Close()
+	}
 }

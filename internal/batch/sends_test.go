@@ -2,7 +2,9 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -58,6 +60,41 @@ func TestSendsKeepFewBatchersOfDurabilities(t *testing.T) {
 		_, err := s.Do(t.Context(), m)
 		wantError(t, err, store.ErrClosed)
 	}
+}
+
+// TestSendsWithAnUrgencyDoNotRefuseOthers has a queue without urgency, which refuses whole calls.
+func TestSendsWithAnUrgencyDoNotRefuseOthers(t *testing.T) {
+	refused := errors.New("refused")
+	s := NewSends(func(_ context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
+		runtime.Gosched() // others gather
+		if slices.ContainsFunc(msgs, func(m store.Outgoing) bool { return m.Urgency != store.UrgencyNormal }) {
+			return nil, refused
+		}
+		return make([]store.SendResult, len(msgs)), nil
+	}, nil, t.Context(), testConfig)
+	urgent := func(m *store.Outgoing) { m.Urgency = store.UrgencyHigh }
+	for _, edits := range [][]func(*store.Outgoing){{}, {replacing}, {durable(time.Second)}} {
+		var sending sync.WaitGroup
+		for i := range 64 {
+			sending.Go(func() {
+				for range 50 {
+					m, want := outgoing("id", edits...), error(nil)
+					if i%2 == 0 {
+						urgent(&m)
+						want = refused
+					}
+					if _, err := s.Do(t.Context(), m); err != want {
+						t.Errorf("urgency %q: %v", m.Urgency, err)
+						return
+					}
+				}
+			})
+		}
+		sending.Wait()
+	}
+	s.Close()
+	_, err := s.Do(t.Context(), outgoing("id", urgent))
+	wantError(t, err, store.ErrClosed)
 }
 
 func TestSendsOfOneDurabilityAreSplitByWhetherTheyGoOneByOne(t *testing.T) {
