@@ -3,6 +3,7 @@ package turns_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,8 +174,8 @@ func TestAKeyWithAnOrderWaitsWithTheUrgencyOfItsNextMessage(t *testing.T) {
 		for i := range 3 { // a key that joins starts soon
 			o.Free(start, "other", 1)
 			if got := takeUrgent(o, 1)[0]; got.Key == "k" {
-				if got.ID != want {
-					t.Errorf("%s: %s starts, want %q", what, got.ID, want)
+				if got.ID != want || !strings.Contains(want, string(got.Urgency)) || got.Urgency == "" {
+					t.Errorf("%s: %s starts as %q, want %q", what, got.ID, got.Urgency, want)
 				}
 				return
 			} else if i == 2 && want != "" {
@@ -206,4 +207,59 @@ func TestAKeyWithAnOrderWaitsWithTheUrgencyOfItsNextMessage(t *testing.T) {
 	sortUrgent(o, "k", store.UrgencyHigh, 60, 1)
 	o.Free(start, "k", 1)
 	is("an order was set", "")
+}
+
+func TestAMessageThatHoldsItsKeyReturnsToItsUrgencyWithoutAnOrder(t *testing.T) {
+	o := turns.New(store.KeyFlow{Order: store.OrderContinue})
+	o.Keep(start, "k", "khigh2")
+	sortUrgent(o, "k", store.UrgencyHigh, 2, 1)
+	sortUrgent(o, "k", store.UrgencyNormal, 1, 1)
+	o.SetLimits(start, store.KeyFlow{})
+	for _, want := range []string{"khigh2", "k1"} {
+		if got := takeUrgent(o, 1)[0]; got.ID != want {
+			t.Errorf("%s starts, want %s", got.ID, want)
+		}
+	}
+}
+
+func TestMessagesWithoutAKeyHaveNoOrderOverUrgencies(t *testing.T) {
+	o := turns.New(store.KeyFlow{Order: store.OrderContinue})
+	for i, u := range urgencies {
+		sortUrgent(o, "", u, 9-i, 1)
+	}
+	for i, m := range takeUrgent(o, 3) {
+		if m.Urgency != urgencies[i] {
+			t.Errorf("%q starts, want %q", m.Urgency, urgencies[i])
+		}
+	}
+}
+
+func TestASortedMessageKeepsItsUrgency(t *testing.T) {
+	o := turns.New(store.KeyFlow{})
+	for _, u := range []store.Urgency{store.UrgencyLow, store.UrgencyHigh, store.UrgencyNormal} {
+		o.Sort(start, turns.Message{Key: "k", Place: 1, ID: "a", Urgency: u})
+	}
+	if got := takeUrgent(o, 3); len(got) != 1 || got[0].Urgency != store.UrgencyLow || o.Sorted() != 0 {
+		t.Errorf("%v start, %d are left", got, o.Sorted())
+	}
+}
+
+func TestAKeyHasNoCreditForTheTimeInWhichItsSlotsWereTaken(t *testing.T) {
+	one := 1
+	o := turns.New(store.KeyFlow{})
+	o.SetOverride(start, "k", store.KeyOverride{Concurrency: &one})
+	for _, key := range []string{"k", "other"} {
+		sortUrgent(o, key, store.UrgencyHigh, 0, 100)
+	}
+	takeUrgent(o, 50)
+	o.SetOverride(start, "k", store.KeyOverride{})
+	n := 0
+	for _, m := range takeUrgent(o, 20) {
+		if m.Key == "k" {
+			n++
+		}
+	}
+	if n < 9 || n > 11 {
+		t.Errorf("it gets %d of 20 starts", n)
+	}
 }
