@@ -188,6 +188,35 @@ func Example_cookbookInOrder() {
 	// Output: <nil> map[account-7:[open deposit 100 withdraw 30]]
 }
 
+func Example_cookbookUrgent() {
+	client, run := cookbook("")
+	ctx := context.Background()
+
+	mail := client.Queue("mail")
+	err := mail.SetFlow(ctx, later.Flow{Urgency: true, Rate: later.Rate{N: 100, Per: time.Second}})
+
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = mail.Send(ctx, []byte("newsletter"), later.Background())
+	_, err = mail.Send(ctx, []byte("invoice"))
+	_, err = mail.Send(ctx, []byte("password reset"), later.Urgent())
+
+	worker := later.NewWorker(client, later.WorkerConfig{Concurrency: 1})
+	worker.Handle("mail", func(_ context.Context, m *later.Message) error {
+		fmt.Println(string(m.Payload))
+		return nil
+	})
+	run(worker, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// password reset
+	// invoice
+	// newsletter
+}
+
 func Example_cookbookUnique() {
 	client, _ := cookbook("")
 	defer client.Close()

@@ -174,10 +174,13 @@ type Explanation struct {
 	LeaseDeadline time.Time
 	DeadReason    DeadReason // for WhyDead
 	DiedAt        time.Time
-	Flow          FlowState // the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns
+	// Flow is the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns or it has Urgency.
+	Flow FlowState
 	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the
 	// key of an Order and is not leased, and else nil.
 	Key *KeyState
+	// Urgency is the urgency of the message, if Flow has Urgency.
+	Urgency Urgency
 	// Now is the store's clock.
 	Now time.Time
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // limitFlags are the flags that change a limit.
-var limitFlags = []string{"concurrency", "rate", "burst", "fair", "key-concurrency", "key-rate", "key-burst", "order"}
+var limitFlags = []string{"concurrency", "rate", "burst", "fair", "urgency", "key-concurrency", "key-rate", "key-burst", "order"}
 
 // flowTries is how often limits are read again because another program has changed them meanwhile.
 const flowTries = 20
@@ -35,8 +35,8 @@ type flowFlags struct {
 
 func (m *Main) flowCommand() *cobra.Command {
 	var flags flowFlags
-	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--key-concurrency N] "+
-		"[--order ORDER] [--none]",
+	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--urgency] "+
+		"[--key-concurrency N] [--order ORDER] [--none]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
 all workers on all machines together. Flags with --key- limit each key of its messages in the same way; see --key of
@@ -49,7 +49,12 @@ retried before the next one of its key. When it is dead, --order continue goes o
 halts the key until the dead message is replayed or removed, or until later keys QUEUE KEY --resume. --order none also
 removes the concurrency of keys.
 
-Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys, and --none all.
+With --urgency messages may be urgent, and start before others, or of low urgency, and start after them; see --urgency
+of later send. Of eight starts in a row at least one is of a normal message, and of 64 one is of low urgency. Keys take
+turns among the messages of each urgency.
+
+Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys and the
+urgency, and --none all.
 Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that you can
 limit it before its first message.
 
@@ -61,6 +66,7 @@ are done.`,
   later flow mail --key-concurrency 1 --key-rate 1/1m
   later flow mail --fair
   later flow accounts --order halt --drain
+  later flow mail --urgency
   later flow mail --none
   later flow mail`,
 		nil)
@@ -69,6 +75,7 @@ are done.`,
 	flags.set.Var(rateValue{&flags.Rate}, "rate", "at most this many starts in a time: 10/1s, 1000/1h")
 	flags.set.IntVar(&flags.Rate.Burst, "burst", 0, "how many may start at once (default 1)")
 	flags.set.BoolVar(&flags.Fair, "fair", false, "keys take turns")
+	flags.set.BoolVar(&flags.Urgency, "urgency", false, "urgent messages start first")
 	flags.set.IntVar(&flags.Key.Concurrency, "key-concurrency", 0, "at most this many messages of each key in flight")
 	flags.set.Var(rateValue{&flags.Key.Rate}, "key-rate", "at most this many starts of each key in a time: 1/1m")
 	flags.set.IntVar(&flags.Key.Rate.Burst, "key-burst", 0, "how many of a key may start at once (default 1)")
@@ -182,8 +189,11 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 	}
 	if f.set.Changed("fair") {
 		if flow.Fair = f.Fair; !f.Fair {
-			flow.Key = later.KeyFlow{}
+			flow.Key, flow.Urgency = later.KeyFlow{}, false
 		}
+	}
+	if f.set.Changed("urgency") {
+		flow.Urgency = f.Urgency
 	}
 	if f.set.Changed("concurrency") {
 		flow.Concurrency = f.Concurrency
@@ -275,6 +285,9 @@ func limitsText(concurrency, leased int, rate later.Rate, next, now time.Time) (
 // turnsText says that keys take turns, with the limits of each key and how many wait.
 func turnsText(s later.FlowState) string {
 	text := "take turns"
+	if s.Urgency {
+		text += " by urgency"
+	}
 	var limits []string
 	switch {
 	case s.Key.Order == later.OrderHalt:

@@ -47,6 +47,7 @@ its standard input. Its environment has
   LATER_ATTEMPT, LATER_MAX_ATTEMPTS    number of this attempt, starting at 1, and the maximum
   LATER_DUE                            when the message fell due, in RFC 3339 with milliseconds
   LATER_KEY                            the key of the message, if it has one
+  LATER_URGENCY                        high or low, if the message was sent with one of them
   LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 

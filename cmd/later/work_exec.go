@@ -155,7 +155,7 @@ const headerVariable = "LATER_HEADER_"
 // the worker's secret for its store. A command has the rights of its own configuration, not the worker's.
 func isWorkers(entry string) bool {
 	switch name, value, _ := strings.Cut(entry, "="); name {
-	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_KEY",
+	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_KEY", "LATER_URGENCY",
 		"LATER_TOKEN":
 		return true
 	case "LATER_STORE":
@@ -176,6 +176,9 @@ func variables(msg *later.Message) []string {
 	}
 	if msg.Key != "" {
 		vars = append(vars, "LATER_KEY="+msg.Key)
+	}
+	if msg.Urgency != later.UrgencyNormal {
+		vars = append(vars, "LATER_URGENCY="+string(msg.Urgency))
 	}
 	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
 		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // not allowed in an environment

@@ -46,6 +46,7 @@ type Explanation struct {
 	DiedAt           time.Time
 	Flow             store.FlowState
 	Key              *store.KeyState
+	Urgency          store.Urgency
 	Now              time.Time
 }
 
@@ -74,6 +75,9 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	if e.Reason == GivenBack {
 		f := &info.Failures[0]
 		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
+	}
+	if e.Reason == Waiting && stats.Flow.Urgency {
+		e.Flow, e.Urgency = stats.Flow, info.Urgency
 	}
 	if err := e.limit(ctx, d.Store, stats.Flow, info.Key); err != nil {
 		return nil, err
@@ -273,13 +277,37 @@ func (e Explanation) Text(in *time.Location) string {
 		return "all workers of queue " + e.Queue + " are paused or draining"
 	case e.Key != nil:
 		return fmt.Sprintf("it waits for a turn of its key %s: %d keys wait, and %s of this one", e.Key.Key,
-			e.Flow.Keys.Waiting, plural(e.Key.Waiting, "message"))
+			e.Flow.Keys.Waiting, plural(e.Key.Waiting, "message")) + e.urgencyText()
+	case e.Flow.Urgency && e.Before > 0:
+		return fmt.Sprintf("%s due before it", were(e.Before)) + e.urgencyText()
 	case e.Before == 1:
 		return "1 message is before it"
 	case e.Before > 1:
 		return fmt.Sprintf("%d messages are before it", e.Before)
 	}
 	return "it is due, and no worker has claimed it yet"
+}
+
+// urgencyText returns which messages of the queue start before the message.
+func (e *Explanation) urgencyText() string {
+	switch {
+	case !e.Flow.Urgency:
+	case e.Urgency == store.UrgencyHigh:
+		return ", and its urgency is high: it goes before the messages of lower urgency"
+	case e.Urgency == store.UrgencyNormal:
+		return ", and messages of high urgency go first"
+	case e.Urgency == store.UrgencyLow:
+		return ", and its urgency is low: the messages of higher urgency go first"
+	}
+	return ""
+}
+
+// were returns that there were so many messages.
+func were(n int64) string {
+	if n == 1 {
+		return "1 message was"
+	}
+	return fmt.Sprintf("%d messages were", n)
 }
 
 func plural(n int64, noun string) string {

@@ -65,7 +65,7 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 		HeldSince: wire.FormatTime(e.HeldSince), LeaseDeadline: wire.FormatTime(e.LeaseDeadline),
 		DeadReason: e.DeadReason,
 		DiedAt:     wire.FormatTime(e.DiedAt), GivenBackAt: wire.FormatTime(e.GivenBackAt), Error: e.Error,
-		Flow: wire.NewFlowState(e.Flow), Now: wire.FormatTime(e.Now),
+		Flow: wire.NewFlowState(e.Flow), Urgency: e.Urgency, Now: wire.FormatTime(e.Now),
 	}
 	if e.Key != nil {
 		key := wire.NewKey(e.Key)

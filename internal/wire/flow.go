@@ -10,7 +10,8 @@ import (
 type Flow struct {
 	Concurrency int      `json:"concurrency,omitempty" minimum:"0" maximum:"1000000" doc:"So many messages in flight at once. Default: no limit"`
 	Rate        *Rate    `json:"rate,omitempty" doc:"How many messages may start in a span of time. Default: no limit"`
-	Fair        bool     `json:"fair,omitempty" doc:"Keys take turns. Limits of keys imply it"`
+	Fair        bool     `json:"fair,omitempty" doc:"Keys take turns. Limits of keys and urgency imply it"`
+	Urgency     bool     `json:"urgency,omitempty" doc:"Messages may be urgent, or of low urgency"`
 	Key         *KeyFlow `json:"key,omitempty" doc:"The limits of each key. Default: no limits"`
 }
 
@@ -31,7 +32,7 @@ type Rate struct {
 
 // NewFlow returns the JSON of the limits of a queue.
 func NewFlow(f store.Flow) Flow {
-	w := Flow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Fair: f.Fair}
+	w := Flow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Fair: f.Fair, Urgency: f.Urgency}
 	if f.Key.Normal() != (store.KeyFlow{}).Normal() {
 		w.Key = newKeyFlow(f.Key)
 	}
@@ -55,7 +56,7 @@ func newRate(r store.Rate) *Rate {
 
 // Flow returns the limits.
 func (f Flow) Flow() store.Flow {
-	of := store.Flow{Concurrency: f.Concurrency, Rate: f.Rate.rate(), Fair: f.Fair}
+	of := store.Flow{Concurrency: f.Concurrency, Rate: f.Rate.rate(), Fair: f.Fair, Urgency: f.Urgency}
 	if f.Key != nil {
 		of.Key = store.KeyFlow{Concurrency: f.Key.Concurrency, Rate: f.Key.Rate.rate(), Weight: f.Key.Weight,
 			Order: f.Key.Order}
@@ -81,7 +82,7 @@ type FlowState struct {
 
 // KeyCounts counts the keys of a queue that wait.
 type KeyCounts struct {
-	Waiting int64 `json:"waiting" doc:"Keys with ready messages"`
+	Waiting int64 `json:"waiting" doc:"Keys with ready messages; one that may start messages of several urgencies counts for each"`
 	Full    int64 `json:"full" doc:"Of them, keys with as many messages in flight as they may have, and keys that wait for the message that holds them"`
 	Resting int64 `json:"resting" doc:"Of them, keys that wait until their rate allows a start"`
 	Halted  int64 `json:"halted,omitempty" doc:"Keys that a dead message halts, whether or not other messages wait"`

@@ -215,6 +215,7 @@ type Explanation struct {
 	DiedAt        string           `json:"died_at,omitempty"`
 	Flow          *FlowState       `json:"flow,omitempty"`
 	Key           *Key             `json:"key,omitempty"`
+	Urgency       store.Urgency    `json:"urgency,omitempty" enum:"high,low"`
 	Now           string           `json:"now"`
 }
 

@@ -22,11 +22,12 @@ const orders = {
 };
 
 // flowText returns the limits of a queue and their state.
-export function flowText({ concurrency, rate, leased, fair, key }) {
+export function flowText({ concurrency, rate, leased, fair, urgency, key }) {
   return [
     concurrency && `${number(leased)} of ${number(concurrency)} in flight`,
     rateText(rate),
-    fair && !key && 'keys take turns',
+    urgency && 'urgent messages first',
+    fair && !key && !urgency && 'keys take turns',
     key?.order ? orders[key.order] : key?.concurrency && `${number(key.concurrency)} of a key in flight`,
     key?.rate && `a key ${rateText(key.rate)}`,
   ].filter(Boolean).join(' · ');
@@ -57,7 +58,7 @@ export const setFlow = (q) => open(SetFlow, { q });
 function SetFlow({ q }) {
   const order = q.flow?.key?.order;
   const submit = async (fields) => {
-    const flow = { rate: rateOf(fields, ''), fair: fields.fair === 'true' };
+    const flow = { rate: rateOf(fields, ''), fair: fields.next !== 'due', urgency: fields.next === 'urgent' };
     if (Number(fields.concurrency)) flow.concurrency = Number(fields.concurrency);
     const key = { rate: rateOf(fields, 'key-'), weight: q.flow?.key?.weight };
     if (fields.order) key.order = fields.order;
@@ -72,9 +73,10 @@ function SetFlow({ q }) {
   return html`<${Form} title=${`Limits of ${q.queue}`} action="Save" submit=${submit}>
     <p class="faint">All workers together obey them from their next claim on. An empty field is no limit.</p>
     <${Limits} of=${q.flow} prefix="" noun="Messages" />
-    <${Field} label="Next is" hint="Limits of keys hold only while keys take turns."><select name="fair">
-      <option value="false">the message that was due first</option>
-      <option value="true" selected=${q.flow?.fair}>a message of the next key: keys take turns</option>
+    <${Field} label="Next is" hint="Limits of keys hold only while keys take turns."><select name="next">
+      <option value="due">the message that was due first</option>
+      <option value="turn" selected=${q.flow?.fair}>a message of the next key: keys take turns</option>
+      <option value="urgent" selected=${q.flow?.urgency}>an urgent message; among equals keys take turns</option>
     </select><//>
     <${Field} label="Messages of a key start" hint="In order: one at a time, and retries first.">
       <select name="order">

@@ -68,6 +68,7 @@ function Message({ m, why, gone, reload }) {
       ['Group', m.group && html`<${Link}
         to=${{ q: `group:${m.group}`, queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
       ['Key', m.key],
+      ['Urgency', m.urgency],
       ['Follows', m.follows && 'an earlier message, which a worker holds'],
     ]} />
     ${m.failures?.length > 0 && html`<section aria-labelledby="failures-title">

@@ -138,8 +138,8 @@ const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'],
 // fieldsOf returns what a server takes for a schedule, without what it adds.
 function fieldsOf(s) {
   const names = ['queue', 'set', 'payload', 'payload_text', 'payload_base64', 'headers', 'max_attempts', 'timeout',
-    'expire_after', 'group', 'key', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished', 'cron',
-    'every', 'rrule', 'times', 'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap',
+    'expire_after', 'group', 'key', 'urgency', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished',
+    'cron', 'every', 'rrule', 'times', 'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap',
     'overlap'];
   return Object.fromEntries(names.filter((n) => s[n] !== undefined).map((n) => [n, s[n]]));
 }
