@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 )
 
@@ -118,4 +119,26 @@ func TestOrderedKeysAreHaltedAndResumed(t *testing.T) {
 	}
 	a.do(http.MethodPost, keys+"/a/resume", nil).fails(http.StatusNotFound, "not_found", "")
 	a.do(http.MethodGet, keys+"?halted=true&overridden=true", nil).fails(http.StatusBadRequest, "invalid", "halted")
+}
+
+func TestUrgentMessagesAreReceivedFirst(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"id": "a", "urgency": "high"}`).fails(http.StatusBadRequest, "invalid", "urgency")
+	a.do(http.MethodPost, mail, `{"id": "a", "urgency": "urgent"}`).fails(http.StatusBadRequest, "invalid", "urgency")
+	flow := a.do(http.MethodPut, "/v1/queues/mail/flow", `{"urgency": true}`).is(http.StatusOK)
+	if flow["urgency"] != true || flow["fair"] != true {
+		t.Errorf("flow is %v", flow)
+	}
+	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"id": "low", "urgency": "low"}, {"id": "normal"},
+		{"id": "high", "urgency": "high"}]}`).is(http.StatusOK)
+	var ids, urgencies []any
+	for _, m := range list(a.do(http.MethodPost, receivePath, `{"max": 3}`).is(http.StatusOK), "messages") {
+		ids, urgencies = append(ids, m["id"]), append(urgencies, m["urgency"])
+	}
+	if !slices.Equal(ids, []any{"high", "normal", "low"}) || !slices.Equal(urgencies, []any{"high", nil, "low"}) {
+		t.Errorf("received %v with urgencies %v", ids, urgencies)
+	}
+	if m := a.do(http.MethodGet, mail+"/high", nil).is(http.StatusOK); m["urgency"] != "high" {
+		t.Errorf("the message is %v", m)
+	}
 }

@@ -52,6 +52,32 @@ func TestFlowLimitsAQueue(t *testing.T) {
 	}
 }
 
+func TestFlowLetsMessagesBeUrgent(t *testing.T) {
+	c := newCLI(t)
+	contains(t, c.fails(2, "send", "q", "x", "--urgency", "high"),
+		`urgency is "high", and messages of queue "q" have none`)
+	want := "keys of q take turns by urgency (0 waiting, 0 full, 0 resting)\n"
+	if got := c.ok("flow", "q", "--urgency"); got != want {
+		t.Errorf("got %q", got)
+	}
+	c.ok("send", "q", "x", "--urgency", "high", "--id", "a")
+	if got := object(t, c.ok("get", "q", "a", "--json"))["urgency"]; got != "high" {
+		t.Errorf("the urgency is %v", got)
+	}
+	contains(t, c.fails(2, "send", "q", "x", "--urgency", "urgent"), `urgency is "urgent": must be "high", "low" or empty for normal`)
+	c.ok("flow", "q", "--concurrency", "2", "--urgency=false")
+	state, err := c.client().Queue("q").Flow(t.Context())
+	if want := (later.Flow{Concurrency: 2, Fair: true}); err != nil || state.Flow != want.Normal() {
+		t.Errorf("flow is %+v, %v", state.Flow, err)
+	}
+	c.ok("flow", "q", "--urgency")
+	c.ok("flow", "q", "--fair=false")
+	state, err = c.client().Queue("q").Flow(t.Context())
+	if want := (later.Flow{Concurrency: 2}); err != nil || state.Flow != want {
+		t.Errorf("flow is %+v, %v", state.Flow, err)
+	}
+}
+
 func TestFlowRefusesBadLimits(t *testing.T) {
 	c := newCLI(t)
 	for _, test := range []struct {

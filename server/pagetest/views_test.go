@@ -78,7 +78,7 @@ func TestKeysThatWaitAreSeenAndLimited(t *testing.T) {
 	b.gone(".queues button", "Keys…")
 	b.click(".queues button", "Limits… orders")
 	b.write("1", "dialog input[name=key-concurrency]")
-	b.choose("true", "dialog select[name=fair]")
+	b.choose("turn", "dialog select[name=next]")
 	b.click("dialog button.primary", "Save")
 	b.see(".queues li", "limited: 1 of a key in flight")
 	want := later.Flow{Key: later.KeyFlow{Concurrency: 1}}.Normal()
@@ -106,9 +106,28 @@ func TestKeysThatWaitAreSeenAndLimited(t *testing.T) {
 	b.click("dialog button.primary", "Save")
 	b.see(".notices", "customer-1 has the limits of each key")
 	b.click(".queues button", "Limits… orders")
-	b.choose("false", "dialog select[name=fair]")
+	b.choose("due", "dialog select[name=next]")
 	b.click("dialog button.primary", "Save")
 	b.gone(".queues", "limited")
+}
+
+func TestUrgencyIsSetAndSeen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("mail", "x")
+	b := s.open("/")
+	b.click(".queues button", "Limits… mail")
+	b.choose("urgent", "dialog select[name=next]")
+	b.click("dialog button.primary", "Save")
+	b.see(".queues li", "limited: urgent messages first")
+	want := later.Flow{Urgency: true}.Normal()
+	q := s.client.Queue("mail")
+	if state, err := q.Flow(t.Context()); err != nil || state.Flow != want {
+		t.Errorf("flow %+v, %v, want %+v", state.Flow, err, want)
+	}
+	s.send("mail", "x", later.WithID("reset-1"), later.Urgent())
+	b.openMessage("mail", "reset-1")
+	b.see("main", "Urgency", "high")
 }
 
 func TestHaltedKeysAreSeenAndGoOn(t *testing.T) {
@@ -120,7 +139,7 @@ func TestHaltedKeysAreSeenAndGoOn(t *testing.T) {
 	b := s.open("/")
 	b.click(".queues button", "Limits… orders")
 	b.choose("halt", "dialog select[name=order]")
-	b.choose("true", "dialog select[name=fair]")
+	b.choose("turn", "dialog select[name=next]")
 	b.click("dialog button.primary", "Save")
 	b.see(".queues li", "a key in order, until a message of it is dead")
 	q := s.client.Queue("orders")

@@ -1,0 +1,138 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// An urgent message starts before bulk that has waited longer, and bulk still gets its share.
+func TestUrgentMessagesStartFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("mail")
+		if err := q.SetFlow(t.Context(), Flow{Urgency: true}); err != nil {
+			t.Fatal(err)
+		}
+		var started log[Urgency]
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("mail", func(_ context.Context, m *Message) error {
+			started.add(m.Urgency)
+			return nil
+		})
+		var out []Outgoing
+		for range 70 {
+			out = append(out, Outgoing{Urgency: UrgencyLow}, Outgoing{}, Outgoing{Urgency: UrgencyHigh})
+		}
+		if _, err := q.SendBatch(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		go w.Run(t.Context())
+		synctest.Wait()
+		all := started.list()
+		if len(all) != len(out) || all[0] != UrgencyHigh {
+			t.Fatalf("started %d messages, the first %q", len(all), all[0])
+		}
+		for from := range 63 { // while all three wait
+			if next := all[from : from+8]; !slices.Contains(next, UrgencyNormal) {
+				t.Errorf("no normal message in the eight from %d: %q", from, next)
+			}
+		}
+		if next := all[:64]; !slices.Contains(next, UrgencyLow) {
+			t.Errorf("no message of low urgency in the first 64: %q", next)
+		}
+		high := 0
+		for _, u := range all[:64] {
+			if u == UrgencyHigh {
+				high++
+			}
+		}
+		if high < 54 {
+			t.Errorf("%d of the first 64 messages are urgent, want at least 54", high)
+		}
+	})
+}
+
+// A queue without urgency refuses urgent messages before it writes anything, and so does a default of a queue.
+func TestUrgencyIsRefusedWithoutAFlow(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	want := `urgency is "high", and messages of queue "q" have none`
+	if _, err := q.Send(t.Context(), nil, Urgent()); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("send: %v", err)
+	}
+	if stats, err := q.Stats(t.Context()); err != nil || stats.Exists {
+		t.Errorf("the queue exists: %+v, %v", stats, err)
+	}
+	urgent, err := q.With(Urgent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.SetFlow(t.Context(), Flow{Urgency: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := urgent.Send(t.Context(), nil, WithID("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := urgent.Send(t.Context(), nil, WithID("b"), Background()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]Urgency{"a": UrgencyHigh, "b": UrgencyLow} {
+		if info, err := q.Get(t.Context(), id); err != nil || info.Urgency != want {
+			t.Errorf("%s has the urgency %q, %v; want %q", id, info.Urgency, err, want)
+		}
+	}
+	if _, err := q.Send(t.Context(), nil, Urgent(), Background()); !errors.Is(err, ErrInvalid) {
+		t.Errorf("two urgencies: %v", err)
+	}
+}
+
+func TestExplainTellsTheUrgency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("q")
+		if err := q.SetFlow(t.Context(), Flow{Urgency: true}); err != nil {
+			t.Fatal(err)
+		}
+		hold := make(chan struct{})
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
+		go w.Run(t.Context())
+		defer close(hold)
+		if _, err := q.Send(t.Context(), nil); err != nil { // keeps the handler busy
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		options := [][]SendOption{{}, {Urgent()}, {Background()}, {Background(), Key("k")}, {Key("other")}}
+		for i, o := range options {
+			time.Sleep(time.Millisecond)
+			if _, err := q.Send(t.Context(), nil, append(o, WithID(fmt.Sprint("m", i)))...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Second} // sorts
+		if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[string]string{
+			"m1": "1 message was due before it, and its urgency is high: it goes before the messages of lower urgency",
+			"m2": "2 messages were due before it, and its urgency is low: the messages of higher urgency go first",
+			"m3": "it waits for a turn of its key k: 5 keys wait, and 1 message of this one, and its urgency is low: the " +
+				"messages of higher urgency go first",
+			"m4": "it waits for a turn of its key other: 5 keys wait, and 1 message of this one, and messages of high " +
+				"urgency go first",
+		} {
+			e, err := q.Explain(t.Context(), id)
+			if got := e.Text(time.UTC); err != nil || e.Reason != WhyWaiting || got != want {
+				t.Errorf("%s: %v, %q, %v; want %q", id, e.Reason, got, err, want)
+			}
+		}
+	})
+}
