@@ -17,7 +17,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -122,7 +121,6 @@ type receivedMessagesOutput struct {
 // Received is a message that a request received.
 type Received struct {
 	wire.Delivery
-	message.Handled
 	Token string `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
@@ -245,7 +243,7 @@ func workerID(ctx context.Context, name string) string {
 var errNothingDue = errors.New("no message fell due in time")
 
 func received(d *later.Delivery) Received {
-	return Received{view.Delivery(d.Message), message.OptionsOf(d.Message).Handled, d.Receipt()}
+	return Received{view.Delivery(d.Message), d.Receipt()}
 }
 
 // actions are the actions on a held message: their summaries, and the fields of Settlement that they take.

@@ -52,13 +52,14 @@ type Delivery struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
 	message.Payload
-	Headers     map[string]string `json:"headers,omitempty"`
-	Due         string            `json:"due"`
-	Lateness    Duration          `json:"lateness"`
-	Attempt     int               `json:"attempt"`
-	MaxAttempts int               `json:"max_attempts"`
-	SentAt      string            `json:"sent_at,omitempty"`
-	Fence       int64             `json:"fence,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	message.Handled
+	Due         string   `json:"due"`
+	Lateness    Duration `json:"lateness"`
+	Attempt     int      `json:"attempt"`
+	MaxAttempts int      `json:"max_attempts"`
+	SentAt      string   `json:"sent_at,omitempty"`
+	Fence       int64    `json:"fence,omitempty"`
 }
 
 // Sent is a message that was sent.
