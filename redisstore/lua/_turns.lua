@@ -1,4 +1,7 @@
 --@include lanes
+--@include turn_list
+--@include lane_reader
+--@include urgency
 --@include sort
 --@include key_of
 --@include inspect
@@ -56,332 +59,270 @@ local function forget_keys(limits, places, now)
   places.write()
 end
 
--- digits_of returns a name as numbers of six bytes, which compare like the bytes.
-local function digits_of(k)
-  if not k.digits then
-    k.digits = {}
-    for i = 1, #k.name, 6 do
-      local a, b, c, d, e, f = string.byte(k.name, i, i + 5)
-      k.digits[#k.digits + 1] = ((((a * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (d or 0)) * 256 + (e or 0)) * 256
-        + (f or 0)
+-- open_turns returns the turns of a claim, which is as find_turns takes it: at first none.
+local function open_turns(limits, claim)
+  local turns = { picked = {}, died = {}, expired = {}, lists = {}, visited = {} } -- visited: keys
+  turns.want, turns.looks = limits.allowed, limits.asked -- messages that may start; to look at
+  turns.bound, turns.texts = claim.bound, {} -- bytes; due times by their digits
+  turns.stale, turns.cut = {}, false -- entries; whether nothing more is picked
+  turns.rounds, turns.lost = 0, false -- lost: some turns of a round were not used
+  turns.passed = limits.passed
+  local keys = {} -- by name
+
+  -- make_lines returns the lines of keys in a class.
+  local function make_lines(class, names, passes)
+    local lines, unknown = {}, {}
+    for _, name in ipairs(names) do
+      if not keys[name] then unknown[#unknown + 1] = name end
     end
-  end
-  return k.digits
-end
-
--- goes_before reports whether a turn goes before another one: by the pass, then by the bytes of the name.
-local function goes_before(pass, k, other_pass, other)
-  if pass ~= other_pass then return pass < other_pass end
-  if k == other then return false end
-  local a, b = digits_of(k), digits_of(other)
-  for i = 1, #a do
-    if a[i] ~= b[i] then return a[i] < (b[i] or -1) end
-  end
-  return #a < #b
-end
-
--- sink moves the key at a position of a heap of n keys behind those that go before it.
-local function sink(heap, i, n)
-  local k = heap[i]
-  while 2 * i <= n do
-    local child = 2 * i
-    if child < n and goes_before(heap[child + 1].next, heap[child + 1], heap[child].next, heap[child]) then
-      child = child + 1
-    end
-    if not goes_before(heap[child].next, heap[child], k.next, k) then break end
-    heap[i] = heap[child]
-    i = child
-  end
-  heap[i] = k
-end
-
--- lift moves the key at a position of a heap before those that it goes before.
-local function lift(heap, i)
-  local k = heap[i]
-  while i > 1 do
-    local above = math.floor(i / 2)
-    if not goes_before(k.next, k, heap[above].next, heap[above]) then break end
-    heap[i] = heap[above]
-    i = above
-  end
-  heap[i] = k
-end
-
--- new_turns returns the turns of a claim: at first none. The claim is as find_turns takes it.
-local function new_turns(limits, places, claim)
-  local turns = { picked = {}, died = {}, expired = {} }
-  local visited, seen, at_end, last = {}, 0, false, nil -- keys; last: the last one that was read
-  local stale, cut = {}, false
-  local want, looks, bound = limits.allowed, limits.asked, claim.bound -- messages that may start; to look at; bytes
-  local rounds, lost = 0, false -- lost: some turns of a round were not used
-  local texts = {} -- due times by their digits
-
-  -- read_turns reads the next keys.
-  local function read_turns(n)
-    local read = redis.call('ZRANGE', TURNS, seen, seen + n - 1, 'WITHSCORES')
-    local names = {}
-    for i = 1, #read, 2 do names[#names + 1] = read[i] end
-    at_end = #names < n
-    seen = seen + #names
-    local keys = read_keys(limits, names, TURNS)
-    for i, k in ipairs(keys) do
-      k.pass = tonumber(read[2 * i])
-      k.passes = { k.pass }
-      k.next, k.count, k.last = k.pass, 0, nil
+    for _, k in ipairs(read_keys(limits, unknown, TURNS)) do
+      keys[k.name], turns.visited[#turns.visited + 1] = k, k
+      k.passes, k.lines, k.count, k.planned, k.started = {}, {}, 0, 0, 0
       k.ids = limits.order and {} -- that were read: one may have two entries; see _lanes.lua
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
-      k.may = starts_allowed(k, want)
-      visited[#visited + 1], last = k, k
+      k.may = starts_allowed(k, turns.want)
     end
-    return keys
+    for i, name in ipairs(names) do
+      local k = keys[name]
+      lines[i] = { key = k, class = class, pass = passes[i], next = passes[i], count = 0, planned = 0,
+        messages = {}, taken = 0 }
+      k.lines[#k.lines + 1] = lines[i]
+    end
+    return lines
   end
 
-  -- unhold ends the hold of a message on its key, because it is gone. The lane of the key is next.
-  local function unhold(k)
-    places.unhold(k)
-    if limits.forwards and k.free > 0 then k.free = math.huge end
-    k.may, k.changed = starts_allowed(k, want), true
+  local usual = tonumber(limits.each_key[5] or '') or 1
+  for class, key in ipairs(limits.urgent and turn_sets() or { TURNS }) do
+    turns.lists[class] = new_turn_list(key, usual, function(names, passes)
+      return make_lines(class, names, passes)
+    end)
   end
+  return turns
+end
 
-  -- see_holder takes a holder with a score in DUE, or nil, as the message of its key, or finds that it is not ready.
-  local function see_holder(m, score)
-    local k = m.key
-    if not score then
-      unhold(k)
-    elseif tonumber(score) < SORTED then
-      places.hold(k, 'w', m.id)
-      k.may, k.changed = 0, true
+-- plan_turns returns the lines that start next, in order, up to n, as if all lanes were long.
+local function plan_turns(limits, turns, n)
+  local slots, lists, passed = {}, turns.lists, { unpack(turns.passed) }
+  for _, list in ipairs(lists) do list.begin() end
+  for count = 1, n do
+    local left, class, l = n - count + 1, 1, nil
+    if not limits.urgent then
+      l = lists[1].first(left)
     else
-      m.due = due_text_in(score)
-      k.messages[#k.messages + 1] = m
+      local high = lists[2].first(left)
+      local normal = lists[1].first(high and 1 + math.floor(left / NORMAL_EVERY) or left)
+      local low = lists[3].first((high or normal) and 1 + math.floor(left / LOW_EVERY) or left)
+      local may = { normal, high, low }
+      class = not (lists[1].cut or lists[2].cut or lists[3].cut) and choose_class(passed, may)
+      l = class and may[class]
+      if l then count_start(passed, may, class) end
     end
+    if not l then break end
+    lists[class].take(l)
+    slots[count] = l
   end
+  return slots
+end
 
-  -- plan returns the keys that start next, in order, up to n, as if all lanes were long. Keys come from three lists:
-  -- the ones that were just read, which are in order; the ones of the usual weight that have started, which stay in
-  -- order; and a heap of all others.
-  local function plan(n)
-    local slots, count = {}, 0
-    local heap, fresh, again = {}, {}, {}
-    local first_fresh, first_again, last_again = 1, 1, 0
-    local usual = tonumber(limits.each_key[5] or '') or 1
-    for _, k in ipairs(visited) do
-      k.planned = 0
-      if k.may > k.count and not k.ended then heap[#heap + 1] = k end
-    end
-    local size = #heap
-    for i = math.floor(size / 2), 1, -1 do sink(heap, i, size) end
-    while count < n do
-      local k, from = heap[1], heap
-      local f, a = fresh[first_fresh], again[first_again]
-      if f and (not k or goes_before(f.next, f, k.next, k)) then k, from = f, fresh end
-      if a and (not k or goes_before(a.next, a, k.next, k)) then k, from = a, again end
-      if not at_end and (not k or goes_before(last.pass, last, k.next, k)) then
-        local more = math.min(math.max(n - count, seen), MAX_PLACED - seen)
-        if more <= 0 then break end
-        fresh, first_fresh = {}, 1
-        for _, new in ipairs(read_turns(more)) do
-          new.planned = 0
-          if new.may > 0 then fresh[#fresh + 1] = new end
-        end
-      elseif not k then
-        break
-      else
-        count = count + 1
-        slots[count] = k
-        k.planned = k.planned + 1
-        k.next = k.next + 1 / k.weight
-        local goes_on = k.count + k.planned < k.may
-        if from == fresh then
-          first_fresh = first_fresh + 1
-        elseif from == again then
-          first_again = first_again + 1
-        elseif not goes_on or k.weight == usual then
-          local bottom = heap[size]
-          heap[size] = nil
-          size = size - 1
-          if size > 0 then
-            heap[1] = bottom
-            sink(heap, 1, size)
-          end
-        end
-        if goes_on and k.weight == usual then
-          last_again = last_again + 1
-          again[last_again] = k
-        elseif goes_on and from == heap then
-          sink(heap, 1, size)
-        elseif goes_on then
-          size = size + 1
-          heap[size] = k
-          lift(heap, size)
-        end
-      end
-    end
-    return slots
+-- look reads the values and records of messages and picks them. Messages that die use no turn.
+local function look(limits, places, turns, claim, found)
+  local ids, dues, stale = {}, {}, turns.stale
+  for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
+  local values, fitting = claim.read_values(ids, claim.max_bytes, turns.bound)
+  for i = #ids, fitting + 1, -1 do ids[i], turns.cut = nil, true end
+  for _, value in ipairs(values) do turns.bound = turns.bound - #(value or '') end
+  local records = read_first_records(ids, values)
+  turns.cut = turns.cut or #ids < #found or turns.bound <= 0
+  local lines, dead = ids, {}
+  if records or claim.inspect then
+    lines, dead = inspect_all(ids, claim.inspect and values, records, claim.now, dues)
   end
+  local dies = {}
+  for _, d in ipairs(dead) do dies[d[1] ] = true end
+  for i = 1, #found do
+    local m = found[i]
+    local k = m.key
+    if i > #ids then
+      m.line.ended = false
+    elseif dies[i] and m.holds then
+      unhold_gone(limits, places, turns, k)
+    elseif dies[i] then
+      stale[#stale + 1] = m.entry
+    elseif values[i] and not m.holds and is_elsewhere(limits, turns, m, values[i]) then
+      stale[#stale + 1] = m.entry
+      turns.looks = turns.looks + 1 -- the message is in another lane too
+    else
+      m.value, m.record, m.text = values[i], records and records[i], lines[i]
+      turns.picked[#turns.picked + 1] = m
+      k.count, m.line.count = k.count + 1, m.line.count + 1
+    end
+  end
+  if dead[1] then
+    local died, expired = claim.kill(dead, claim.now, ids, nil, nil, records)
+    for _, id in ipairs(died) do turns.died[#turns.died + 1] = id end
+    for _, id in ipairs(expired) do turns.expired[#turns.expired + 1] = id end
+  end
+  turns.looks = turns.looks - #found
+end
 
-  -- read_lanes reads the first valid messages of the lanes of the planned keys, as many as are planned.
-  local function read_lanes(slots)
-    local keys, known = {}, {}
-    for _, k in ipairs(slots) do
-      if not known[k] then
-        known[k], k.messages, k.taken = true, {}, 0
-        keys[#keys + 1] = k
-      end
-    end
-    repeat
-      local ids, read = {}, {}
-      for _, k in ipairs(keys) do
-        local missing = k.planned - #k.messages
-        if missing > 0 and k.letter == 'r' then
-          ids[#ids + 1], k.looked = k.holder, true
-          read[#ids] = { id = k.holder, key = k, holds = true }
-        elseif missing > 0 and k.may > 0 and not k.ended then
-          local from, to = lane_range(k.name, 1)
-          if k.last then from = '(' .. k.last end
-          local entries = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, missing + 1)
-          k.ended = #entries <= missing
-          for i = 1, math.min(#entries, missing) do
-            k.last = entries[i]
-            local digits = string.sub(k.last, #k.name + 2, #k.name + 15)
-            texts[digits] = texts[digits] or string.match(digits, '^0*(%d+)$')
-            ids[#ids + 1] = string.sub(k.last, #k.name + 19)
-            read[#ids] = { id = ids[#ids], due = texts[digits], entry = k.last, key = k,
-              us = string.sub(k.last, #k.name + 2, #k.name + 18) }
-          end
-        end
-      end
-      local any_stale = false
-      for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
-        local m = read[i]
-        if m.holds then
-          see_holder(m, score)
-          any_stale = any_stale or not score
-        elseif m.key.ids and m.key.ids[m.id] then
-          stale[#stale + 1] = m.entry
-        elseif score and tonumber(score) == tonumber(m.due) + SORTED then
-          m.key.messages[#m.key.messages + 1] = m
-          if m.key.ids then m.key.ids[m.id] = true end
-        else
-          stale[#stale + 1], any_stale = m.entry, true
-        end
-      end
-      if #stale > MAX_STALE then cut = true end
-    until not any_stale or cut
+-- pass_all sets the pass of each start, and puts the messages in order if they were picked in several rounds.
+local function pass_all(limits, turns)
+  for _, list in ipairs(turns.lists) do
+    for _, l in ipairs(list.lines) do l.next = l.pass end
   end
+  for i, m in ipairs(turns.picked) do
+    m.pass, m.at = m.line.next, i
+    m.line.next = m.line.next + 1 / m.key.weight
+  end
+  if turns.rounds > 1 or turns.lost then
+    table.sort(turns.picked, function(m, other)
+      if m.line == other.line then return m.at < other.at end
+      if m.line.class ~= other.line.class then return m.line.class < other.line.class end
+      return goes_before(m.pass, m.line, other.pass, other.line)
+    end)
+  end
+  if limits.urgent then
+    merge_classes(limits, turns)
+  elseif turns.picked[1] then
+    turns.clocks = { math.max(limits.clocks[1], turns.picked[#turns.picked].pass) }
+  end
+  turns.changed = false
+end
 
-  -- look reads the values and records of messages and picks them. Messages that die use no turn.
-  local function look(found)
-    local ids, dues = {}, {}
-    for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
-    local values, fitting = claim.read_values(ids, claim.max_bytes, bound)
-    for i = #ids, fitting + 1, -1 do ids[i], cut = nil, true end
-    for _, value in ipairs(values) do bound = bound - #(value or '') end
-    local records = read_first_records(ids, values)
-    cut = cut or #ids < #found or bound <= 0
-    local lines, dead = ids, {}
-    if records or claim.inspect then
-      lines, dead = inspect_all(ids, claim.inspect and values, records, claim.now, dues)
+-- take_found returns the messages of planned lines. With urgency it stops at a line that has no more: which class goes
+-- next depends on it.
+local function take_found(limits, slots)
+  local found = {}
+  for _, l in ipairs(slots) do
+    local m = l.messages[l.taken + 1]
+    if m then
+      l.taken, found[#found + 1] = l.taken + 1, m
+    elseif limits.urgent then
+      break
     end
-    local dies = {}
-    for _, d in ipairs(dead) do dies[d[1] ] = true end
-    for i = 1, #found do
-      local m = found[i]
-      local k = m.key
-      if i > #ids then
-        k.ended = false
-      elseif dies[i] and m.holds then
-        unhold(k)
-      elseif dies[i] then
-        stale[#stale + 1] = m.entry
-      elseif values[i] and not m.holds and key_of(values[i]) ~= k.name then
-        stale[#stale + 1] = m.entry
-        looks = looks + 1 -- the message is in the lane of its new key too
-      else
-        m.value, m.record, m.line = values[i], records and records[i], lines[i]
-        turns.picked[#turns.picked + 1] = m
-        k.count = k.count + 1
+  end
+  return found
+end
+
+-- pick_turns picks the messages that start.
+local function pick_turns(limits, places, turns, claim)
+  while not turns.cut and math.min(turns.want - #turns.picked, turns.looks) > 0 do
+    local slots = plan_turns(limits, turns, math.min(turns.want - #turns.picked, turns.looks))
+    if #slots == 0 then break end
+    turns.rounds = turns.rounds + 1
+    read_lanes(limits, places, turns, slots)
+    local found = take_found(limits, slots)
+    local before = #turns.picked
+    if found[1] then look(limits, places, turns, claim, found) end
+    turns.lost = turns.lost or #turns.picked < before + #slots
+    pass_all(limits, turns)
+  end
+end
+
+-- charge_clocks records how far the turns have gone.
+local function charge_clocks(limits, turns)
+  if not turns.picked[1] then return end
+  limits.clocks = turns.clocks
+  local values = { 'flow_pass', string.format('%.17g', limits.clocks[1]) }
+  if limits.urgent then
+    for i, field in ipairs({ 'flow_pass_high', 'flow_pass_low' }) do
+      values[#values + 1], values[#values + 2] = field, string.format('%.17g', limits.clocks[i + 1])
+    end
+    for class, field in pairs({ [1] = 'flow_passed_normal', [3] = 'flow_passed_low' }) do
+      values[#values + 1], values[#values + 2] = field, turns.passed[class]
+    end
+  end
+  redis.call('HSET', META, unpack(values))
+end
+
+-- place_lines puts a key where it belongs after a claim, with the passes of its lines. ended tells that the lane of
+-- its only class is empty.
+local function place_lines(limits, places, k, ended)
+  local asks = limits.urgent and (k.ordered or limits.reordering) -- its lanes say in which classes it waits
+  if limits.urgent and not asks then
+    k.seats = {}
+    for class in pairs(k.passes) do k.seats[class] = true end
+  end
+  for _, l in ipairs(k.lines) do
+    if limits.urgent then ended = not (has_more(l, 0) or asks) end
+    if k.seats then k.seats[l.class] = true end
+    k.passes[l.class] = (not ended or k.former_letter == 'r') and l.next or nil
+  end
+  if asks then wait_in_lanes(limits, k) end
+  if next(k.passes) then places.set(k) else places.leave(k) end
+end
+
+-- read_other_passes reads the passes of keys without an order in the classes in which the claim has not read them.
+local function read_other_passes(keys)
+  for class, key in ipairs(turn_sets()) do
+    local names, unread = {}, {}
+    for _, k in ipairs(keys) do
+      local read = k.ordered
+      for _, l in ipairs(k.lines) do read = read or l.class == class end
+      if not read then names[#names + 1], unread[#unread + 1] = k.name, k end
+    end
+    if names[1] and redis.call('ZCARD', key) > 0 then
+      for i, score in ipairs(redis.call('ZMSCORE', key, unpack(names))) do
+        if score then unread[i].passes[class] = tonumber(score) end
       end
     end
-    if dead[1] then
-      local died, expired = claim.kill(dead, claim.now, ids, nil, nil, records)
-      for _, id in ipairs(died) do turns.died[#turns.died + 1] = id end
-      for _, id in ipairs(expired) do turns.expired[#turns.expired + 1] = id end
-    end
-    looks = looks - #found
   end
+end
 
-  -- pass_all sets the pass of each start, and puts the messages in order if they were picked in several rounds.
-  local function pass_all()
-    for _, k in ipairs(visited) do k.next = k.pass end
-    for i, m in ipairs(turns.picked) do
-      m.pass, m.at = m.key.next, i
-      m.key.next = m.key.next + 1 / m.key.weight
-    end
-    if rounds > 1 or lost then
-      table.sort(turns.picked, function(m, other)
-        if m.key == other.key then return m.at < other.at end
-        return goes_before(m.pass, m.key, other.pass, other.key)
-      end)
+-- finish_turns charges the keys for the messages that were picked and writes where the keys are now.
+local function finish_turns(limits, places, turns)
+  for _, m in ipairs(turns.picked) do turns.stale[#turns.stale + 1] = m.entry end
+  write('ZREM', LANES, turns.stale)
+  if turns.changed then pass_all(limits, turns) end
+  charge_clocks(limits, turns)
+  local moved = {}
+  for _, k in ipairs(turns.visited) do
+    if k.count > 0 and k.letter then places.unhold(k) end
+    if k.count > 0 then start_key(k, k.count, not limits.forwards) end
+    if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
+    local any_ended = false
+    for _, l in ipairs(k.lines) do any_ended = any_ended or not has_more(l, 0) end
+    if k.looked and not limits.urgent then any_ended = k.letter ~= 'r' and not has_entry(k.name) end
+    if k.count > 0 or k.may <= 0 or any_ended or k.changed then
+      k.ended, moved[#moved + 1] = any_ended, k
     end
   end
+  if limits.urgent and moved[1] then read_other_passes(moved) end
+  for _, k in ipairs(moved) do place_lines(limits, places, k, k.ended) end
+  places.write()
+end
+
+-- new_turns returns the turns of a claim with the functions of its caller.
+local function new_turns(limits, places, claim)
+  local turns = open_turns(limits, claim)
 
   -- pick picks the messages that start.
   function turns.pick()
-    while not cut and math.min(want - #turns.picked, looks) > 0 do
-      local slots = plan(math.min(want - #turns.picked, looks))
-      if #slots == 0 then break end
-      rounds = rounds + 1
-      read_lanes(slots)
-      local found = {}
-      for _, k in ipairs(slots) do
-        k.taken = k.taken + 1
-        found[#found + 1] = k.messages[k.taken]
-      end
-      local before = #turns.picked
-      if found[1] then look(found) end
-      lost = lost or #turns.picked < before + #slots
-      pass_all()
-    end
+    pick_turns(limits, places, turns, claim)
   end
 
   -- leave leaves the messages from a position on in their lanes.
   function turns.leave(from)
     for _ = from, #turns.picked do
       local m = table.remove(turns.picked)
-      m.key.count, m.key.ended = m.key.count - 1, false
+      m.key.count, m.line.count, m.line.ended, turns.changed = m.key.count - 1, m.line.count - 1, false, true
     end
   end
 
   -- drop takes the message at a position, which died, out of its lane. It uses no turn.
   function turns.drop(i)
     local m = table.remove(turns.picked, i)
-    m.key.count = m.key.count - 1
-    if m.holds then unhold(m.key) else stale[#stale + 1] = m.entry end
+    m.key.count, m.line.count, turns.changed = m.key.count - 1, m.line.count - 1, true
+    if m.holds then
+      unhold_gone(limits, places, turns, m.key)
+    else
+      turns.stale[#turns.stale + 1] = m.entry
+    end
   end
 
-  -- finish charges the keys for the messages that were picked and writes where the keys are now.
+  -- finish charges the keys for the messages that start, and puts the keys where they belong.
   function turns.finish()
-    for _, m in ipairs(turns.picked) do stale[#stale + 1] = m.entry end
-    write('ZREM', LANES, stale)
-    local last = turns.picked[#turns.picked]
-    if last then
-      limits.clocks[1] = math.max(limits.clocks[1], last.pass)
-      redis.call('HSET', META, 'flow_pass', string.format('%.17g', limits.clocks[1]))
-    end
-    for _, k in ipairs(visited) do
-      if k.count > 0 and k.letter then places.unhold(k) end
-      if k.count > 0 then start_key(k, k.count, not limits.forwards) end
-      if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
-      if k.looked then
-        k.ended = k.letter ~= 'r' and not has_entry(k.name)
-      end
-      if k.count > 0 or k.may <= 0 or k.ended or k.changed then
-        k.passes[1] = k.next
-        if k.ended then places.leave(k) else places.set(k) end
-      end
-    end
-    places.write()
+    finish_turns(limits, places, turns)
   end
 
   return turns

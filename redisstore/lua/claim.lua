@@ -74,7 +74,7 @@ end
 local function lease_of_turns(limits, picked)
   local ids, lines, dues, keys, values, records = {}, {}, {}, {}, {}, {}
   for i, m in ipairs(picked) do
-    ids[i], lines[i], dues[i], keys[i], values[i] = m.id, m.line, m.due, m.key.name, m.value
+    ids[i], lines[i], dues[i], keys[i], values[i] = m.id, m.text, m.due, m.key.name, m.value
     if m.record then
       records[#records + 1] = i
       records[#records + 1] = string.sub(m.record, 1, RECORD_HEAD)
