@@ -12,7 +12,7 @@ import (
 // urgencyRules are the rules of the urgency of messages.
 var urgencyRules = slices.Concat(keptUrgencyRules, refusedUrgencyRules, acceptedUrgencyRules, urgencyTurnRules,
 	urgencyShareRules, urgencyHistoryRules, urgencyLimitRules, urgencyOrderRules, urgencyHoldRules, urgencyFlowRules,
-	urgencyChangeRules, urgencyCountRules, urgencyForwardRules, urgencyWaitRules)
+	urgencyChangeRules, urgencyCountRules, urgencyForwardRules, urgencyWaitRules, manyUrgencyRules)
 
 // urgent is a flow with urgencies and without limits.
 var urgent = store.Flow{Urgency: true}

@@ -112,20 +112,23 @@ func (s *starting) sendsOf(n int, u store.Urgency, name string, keys ...string) 
 // waits returns the urgencies of messages that may start, and of the ones that may have expired. Of an ordered key only
 // the first message may start, unless one has been taken.
 func (s *starting) waits(now time.Time, ordered bool, taken map[string]bool) (waits, may map[store.Urgency]bool) {
-	first := map[string]waitingOne{}
 	waits, may = map[store.Urgency]bool{}, map[store.Urgency]bool{}
-	for id, one := range s.live {
-		key := one.key
-		if !ordered || key == "" {
-			key = "/" + id
-		}
-		if other, ok := first[key]; !taken[key] && (!ok || one.place < other.place) {
-			first[key] = one
+	add := func(one waitingOne) {
+		may[one.urgency] = true
+		waits[one.urgency] = waits[one.urgency] || one.expires.IsZero() || one.expires.After(now)
+	}
+	first := map[string]waitingOne{}
+	for _, one := range s.live {
+		other, ok := first[one.key]
+		switch {
+		case !ordered || one.key == "":
+			add(one)
+		case !taken[one.key] && (!ok || one.place < other.place):
+			first[one.key] = one
 		}
 	}
 	for _, one := range first {
-		may[one.urgency] = true
-		waits[one.urgency] = waits[one.urgency] || one.expires.IsZero() || one.expires.After(now)
+		add(one)
 	}
 	return waits, may
 }
@@ -231,6 +234,13 @@ var urgencyTurnRules = []rule{
 			s.sendsOf(50, store.UrgencyLow, "low", "")
 			s.takesAll(3, 20)
 			s.equal("urgencies", s.order, strings.Repeat("H", 50)+strings.Repeat("L", 50))
+			s = e.other().starting()
+			s.sendsOf(80, store.UrgencyHigh, "high", "")
+			s.sendsOf(2, store.UrgencyLow, "low", "k")
+			s.takesSome(55)
+			s.sendsOf(2, store.UrgencyNormal, "normal", "")
+			s.takesAll(20)
+			s.equal("urgencies when two are owed", s.order[55:65], "HHHHHHHNLH")
 		}},
 	{"an urgency has no credit for the time in which it was idle", func(e *env) {
 		s := e.starting()

@@ -343,7 +343,11 @@ func (m *machine) Settle(r *rapid.T) {
 		s.If = drawCondition(r)
 		settlements = append(settlements, s)
 	}
-	got, err := m.store(r).Settle(m.ctx, m.queue, settlements)
+	m.settle(r, m.store(r), settlements)
+}
+
+func (m *machine) settle(r *rapid.T, s store.Store, settlements []store.Settlement) {
+	got, err := s.Settle(m.ctx, m.queue, settlements)
 	m.ok(r, err)
 	m.same(r, "number of results", len(got), len(settlements))
 	for i, s := range settlements {

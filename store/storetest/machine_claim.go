@@ -21,7 +21,12 @@ func (m *machine) Claim(r *rapid.T) {
 	if rapid.Bool().Draw(r, "ahead") {
 		req.Ahead = rapid.IntRange(0, req.Max).Draw(r, "messages ahead")
 	}
-	c, err := m.store(r).Claim(m.ctx, m.queue, req)
+	m.claim(r, m.store(r), req)
+}
+
+// claim claims messages, and returns them.
+func (m *machine) claim(r *rapid.T, s store.Store, req store.ClaimRequest) []store.Claimed {
+	c, err := s.Claim(m.ctx, m.queue, req)
 	m.ok(r, err)
 	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
 	m.same(r, "limited", c.Limited, m.model.flow.Limited())
@@ -55,7 +60,7 @@ func (m *machine) Claim(r *rapid.T) {
 	}
 	if len(c.Messages) == 0 {
 		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
-		return
+		return nil
 	}
 	lease := c.Messages[0].Receipt.Lease
 	if slices.Contains(m.leases, lease) || lease == "" {
@@ -69,6 +74,7 @@ func (m *machine) Claim(r *rapid.T) {
 	if m.model.flow.Fair {
 		m.model.leases[lease].keyed = m.model.keys.number
 	}
+	return c.Messages
 }
 
 // takeInOrder checks a claim, or another call that does its housekeeping and took messages with ids, against the ready

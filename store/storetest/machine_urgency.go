@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/laterq/later/store"
@@ -40,5 +42,17 @@ func (m *machine) checkUrgencies(r *rapid.T, ready []*modelMessage, ids []string
 		if wrong := starts.start(id); wrong != "" {
 			r.Fatalf("message %s starts %s: %v", id, wrong, ids)
 		}
+	}
+}
+
+// ClaimAgainAndAgain starts one message after the other, so that urgencies are passed over often. Each is released.
+func (m *machine) ClaimAgainAndAgain(r *rapid.T) {
+	s, req := m.store(r), store.ClaimRequest{Max: 1, Lease: 50 * time.Millisecond}
+	for range rapid.IntRange(1, 20).Draw(r, "times") {
+		claimed := m.claim(r, s, req)
+		if len(claimed) == 0 {
+			return
+		}
+		m.settle(r, s, []store.Settlement{{Receipt: claimed[0].Receipt, Action: store.Release}})
 	}
 }

@@ -22,6 +22,9 @@ func (m *model) arrive(x *modelMessage, due store.Due) {
 	if m.ordered() && x.Key != "" && due.At.IsZero() && due.Delay <= 0 {
 		m.arrival = max(m.now*1000, m.arrival+1)
 		x.place = m.arrival
+		if !x.sorted { // an engine may sort it at once
+			x.modelSorted = modelSorted{urgency: m.flow.UrgencyOf(&x.Message), sorted: true, again: true}
+		}
 	}
 }
 

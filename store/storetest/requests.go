@@ -34,6 +34,14 @@ func RunRequests(
 		s, again := open(t)
 		requestEnv{t, s}.repeatOrder(again)
 	})
+	t.Run("claim of a queue with urgencies", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatUrgentClaim(again)
+	})
+	t.Run("send of an urgent message", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatUrgentSend(again)
+	})
 	t.Run("resume key", func(t *testing.T) {
 		s, again := open(t)
 		requestEnv{t, s}.repeatResume(again)
