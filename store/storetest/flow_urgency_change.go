@@ -102,7 +102,9 @@ var urgencyFlowRules = []rule{
 						e.ack(m)
 					}
 				}
-				leased = e.claim(i % 3)
+				if leased = nil; i%3 > 0 {
+					leased = e.claim(i % 3)
+				}
 			}
 		}
 		e.ack(leased...)
