@@ -181,7 +181,8 @@ func (w *orderWorld) follow() {
 			continue
 		}
 		w.places[id] = m.due * 1000
-		if w.holds[was.leasedKey] == "" && (m.deadReason == "" || w.order == store.OrderHalt) {
+		holds := w.order == store.OrderHalt || w.order == store.OrderContinue && m.deadReason == ""
+		if w.holds[was.leasedKey] == "" && holds {
 			w.holds[was.leasedKey] = id
 		}
 	}

@@ -37,7 +37,7 @@ var limitSets = [][]later.Flow{
 		{},
 	},
 	{
-		{Rate: later.Rate{N: 150, Per: time.Second}}, // not a whole number of µs for each message
+		{Rate: later.Rate{N: 150, Per: time.Second}, Urgency: true}, // not a whole number of µs for each message
 		{Rate: later.Rate{N: 70, Per: time.Second, Burst: 4}, Urgency: true},
 		{Rate: later.Rate{N: 20, Per: 50 * time.Millisecond, Burst: 10}, Key: later.KeyFlow{
 			Concurrency: 2, Rate: later.Rate{N: 20, Per: time.Second, Burst: 5},
@@ -48,8 +48,8 @@ var limitSets = [][]later.Flow{
 		{},
 	},
 	{
-		{Key: later.KeyFlow{Order: store.OrderContinue}, Urgency: true},
-		{Concurrency: 4, Key: later.KeyFlow{Order: store.OrderHalt}},
+		{Key: later.KeyFlow{Order: store.OrderContinue}},
+		{Concurrency: 4, Key: later.KeyFlow{Order: store.OrderHalt}, Urgency: true},
 		{Rate: later.Rate{N: 150, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
 			Rate: later.Rate{N: 40, Per: time.Second, Burst: 3}, Order: store.OrderContinue,
 		}},

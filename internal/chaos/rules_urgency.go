@@ -274,13 +274,14 @@ func (ck *checker) checkShares(q *queueFlow, g *flowGroup, c *classed, since int
 	for o := range q.sortedBetween(since, c.in.lo) {
 		o.waits[c.class] = true
 		if c.class != classHigh && !row.add(o, c.class) {
-			q.violateShare(g, c, since, result, "share", "more than %d others started in a row until %d", row.most, o.hi)
+			q.violateShare(g, c, since, result, "share", "more than %d others started in a row until %d", row.most,
+				o.hi)
 			return
 		}
 		for less := c.class + 1; less < classUnknown; less++ {
 			if !before[less].add(o, less) {
-				q.violateShare(g, c, since, result, "urgent", "%s claimed another of %s urgency under lease %s at %d, less "+
-					"than %d starts after the one before", o.actor, classNames[less], o.lease, o.hi, owed[less])
+				q.violateShare(g, c, since, result, "urgent", "%s claimed another of %s urgency under lease %s at %d, "+
+					"less than %d starts after the one before", o.actor, classNames[less], o.lease, o.hi, owed[less])
 				return
 			}
 		}

@@ -42,8 +42,8 @@ func (j urgencyJournal) repeated(from, ms float64, text string) string {
 func (j urgencyJournal) start(ms float64, id, key, urgency string) string {
 	lease := fmt.Sprint("t", ms)
 	return fmt.Sprintf("c %d %s %d %d %d %s q 9000 1 10 %s 0 %s\nx %d %s %s ack 0\nX %d %s %s ok\n", j.at(ms)+100, id,
-		j.at(ms)-100, j.at(ms), (j.at(ms)+1_000_000)/1000, lease, key, urgency, j.at(ms)+200, id, lease, j.at(ms)+300, id,
-		lease)
+		j.at(ms)-100, j.at(ms), (j.at(ms)+1_000_000)/1000, lease, key, urgency, j.at(ms)+200, id, lease, j.at(ms)+300,
+		id, lease)
 }
 
 // row is a claim of a message each ms. The first three sort.
@@ -156,9 +156,11 @@ func TestCheckerKnowsTheUrgencyOfOrderedKeys(t *testing.T) {
 	}
 	removed := j.send(-1000, "x", "k", "", "ok") + fmt.Sprintf("k %d x\nK %d x scheduled\n", j.at(8), j.at(8.1))
 	for name, c := range map[string]struct{ journal, want string }{
-		"it waits behind one":    {begin + j.row(0, "hhhhnn") + fenced(6, "", 1) + fenced(7, "high", 2), ""},
-		"it is next":             {begin + fenced(0, "", 1) + j.row(1, "hhhnnnnnn") + fenced(10, "high", 2), "urgent"},
-		"it is next, perhaps":    {begin + removed + fenced(0, "", 1) + j.row(1, "hhhnnnnnn") + fenced(10, "high", 2), ""},
+		"it waits behind one": {begin + j.row(0, "hhhhnn") + fenced(6, "", 1) + fenced(7, "high", 2), ""},
+		"it is next":          {begin + fenced(0, "", 1) + j.row(1, "hhhnnnnnn") + fenced(10, "high", 2), "urgent"},
+		"it is next, perhaps": {
+			begin + removed + fenced(0, "", 1) + j.row(1, "hhhnnnnnn") + fenced(10, "high", 2), "",
+		},
 		"turns of one urgency":   {begin + fenced(0, "", 1) + j.turns(1, "n") + fenced(10, "", 2), "turn"},
 		"turns of another":       {begin + fenced(0, "", 1) + j.turns(1, "h") + fenced(10, "", 2), ""},
 		"turns of one, with two": {begin + fenced(0, "", 1) + j.turns(5, "n") + fenced(10, "", 2), ""},
@@ -199,10 +201,12 @@ func TestCheckerFindsWrongRefusals(t *testing.T) {
 		"refused and delivered":    {without + mixed("invalid") + both, broken, nil},
 		"refused and left":         {without + mixed("invalid"), broken, scheduled},
 		"perhaps refused": {
-			without + strings.ReplaceAll(mixed("invalid"), "S 10000100", "S 10009000") + j.start(10, "b", "", "high"), "",
-			nil,
+			without + strings.ReplaceAll(mixed("invalid"), "S 10000100", "S 10009000") + j.start(10, "b", "", "high"),
+			"", nil,
 		},
-		"another urgency than sent": {with + j.send(0, "a", "", "low", "ok") + j.start(1, "a", "", "high"), broken, nil},
+		"another urgency than sent": {
+			with + j.send(0, "a", "", "low", "ok") + j.start(1, "a", "", "high"), broken, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) { wantViolations(t, history{"actor": c.journal}, c.left, c.want) })
 	}

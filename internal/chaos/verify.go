@@ -52,8 +52,8 @@ func (c *call) refused() bool { return c.known(outcomeInvalid) && !c.repeated() 
 
 // unknown reports whether the call may or may not have taken effect.
 func (c *call) unknown() bool {
-	return !c.refused() && !c.known(outcomeOK, outcomeDuplicate, outcomeLost, outcomeNotFound, string(later.StateScheduled),
-		string(later.StateReady), string(later.StateLeased), string(later.StateDead))
+	return !c.refused() && !c.known(outcomeOK, outcomeDuplicate, outcomeLost, outcomeNotFound,
+		string(later.StateScheduled), string(later.StateReady), string(later.StateLeased), string(later.StateDead))
 }
 
 type send struct {

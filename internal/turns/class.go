@@ -2,8 +2,8 @@ package turns
 
 import "github.com/laterq/later/store"
 
-// class is a set of messages that take turns by themselves: the messages of one urgency. The rule of choose says which
-// class starts next.
+// class is a set of messages that take turns by themselves: the messages of one urgency. The next class follows from
+// the rule of choose.
 type class int
 
 // The classes, in the order in which they start while none has waited for long.
@@ -29,8 +29,8 @@ func classOf(u store.Urgency) class {
 // Passed counts the starts of other classes that have passed a class over while it had a message that could start.
 type Passed struct{ Normal, Low int }
 
-// choose returns the class that starts next, of those that may start: high before normal before low, unless one has
-// been passed over too often. At its last place among store.LowEvery starts, a start of normal may be owed too, so low
+// choose returns the next of the classes that may start: high before normal before low, unless one has been passed over
+// too often. At its last place among store.LowEvery starts, a start of normal may be owed too, so low
 // goes one start earlier.
 func (p Passed) choose(may [classes]bool) (next class, ok bool) {
 	switch {

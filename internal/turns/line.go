@@ -181,7 +181,7 @@ func (k *key) move(to *scores, score float64) {
 	k.seat().move(to, score)
 }
 
-// seat is where a key is that takes no turns: the seat of its normal line, which is free then.
+// seat returns the seat of a key that takes no turns. It is the seat of the normal line, which is free then.
 func (k *key) seat() *seat { return &k.normal.seat }
 
 // seat is the place of a key in a set.
