@@ -55,12 +55,15 @@ var manyUrgencyRules = []rule{
 					f.send(message("one "+string(other), withUrgency(other)))
 				}
 				died, started := 0, 0
-				for more := true; more; {
+				for range 100 {
 					c := f.claimWith(5, held)
 					if len(c.Died) > store.MaxBatch {
 						f.Fatalf("%d messages died in one claim", len(c.Died))
 					}
-					died, started, more = died+len(c.Died), started+len(c.Messages), c.More
+					died, started = died+len(c.Died), started+len(c.Messages)
+					if !c.More {
+						break
+					}
 				}
 				f.equal("died and started", [2]int{died, started}, [2]int{700, 3})
 				f.count(0, 0, 3, 700)
