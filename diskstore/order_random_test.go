@@ -22,6 +22,10 @@ type both struct {
 	clock *manualClock
 	disk  *Store
 	mem   *memstore.Store
+	names []string     // of keys
+	flows []store.Flow // one is set now and then
+	exact bool         // claims take up to three messages, and their order is compared
+	most  int          // how many messages the next claim takes
 	log   []string
 	held  [2]map[string]store.Claimed // claimed messages by id
 }
@@ -37,39 +41,60 @@ func (b *both) do(what string, call func(s store.Store, i int) string) bool {
 	return true
 }
 
-// claim claims all that starts now, and returns its ids.
+// claim claims all that starts now, or up to b.most messages, and returns their ids.
 func (b *both) claim(s store.Store, i int) string {
 	var ids []string
 	for more := true; more; {
-		c, err := s.Claim(b.t.Context(), "q", store.ClaimRequest{Max: 10, Lease: 10 * time.Second})
+		c, err := s.Claim(b.t.Context(), "q", store.ClaimRequest{Max: b.most, Lease: 10 * time.Second})
 		if err != nil {
 			return err.Error()
 		}
-		more = c.More
+		more = c.More && !b.exact
 		for _, m := range c.Messages {
 			ids = append(ids, m.ID)
 			b.held[i][m.ID] = m
 		}
 	}
-	slices.Sort(ids)
+	if !b.exact {
+		slices.Sort(ids)
+	}
 	return fmt.Sprint(ids)
 }
 
 // TestOrderIsThatOfTheMemory compares random histories of an ordered queue, in which this engine is opened again, with
-// those of the engine in memory.
+// those of the engine in memory. Keys forget their turns then, so it compares the starts without their order.
 func TestOrderIsThatOfTheMemory(t *testing.T) {
+	withUrgency := halting
+	withUrgency.Urgency = true
+	b := both{names: []string{"a", "b", ""}, flows: []store.Flow{withUrgency, withUrgency, halting}}
+	b.compare(t)
+}
+
+// TestUrgencyIsThatOfTheMemory compares the order of starts where all messages have the same key, or none.
+func TestUrgencyIsThatOfTheMemory(t *testing.T) {
+	for _, flows := range [][]store.Flow{
+		{{Urgency: true}, {Fair: true}, {Urgency: true, Concurrency: 3}, {}},
+		{{Urgency: true, Key: halting.Key}, halting, {Urgency: true, Key: halting.Key}, {}},
+	} {
+		for _, key := range []string{"", "a"} {
+			b := both{names: []string{key}, exact: true, flows: flows}
+			b.compare(t)
+		}
+	}
+}
+
+func (as both) compare(t *testing.T) {
 	seeds := uint64(100)
 	if os.Getenv("LATER_LONG") != "" {
 		seeds = 5000
 	}
 	for seed := range seeds {
 		clock := newManualClock()
-		b := &both{t: t, r: rand.New(rand.NewPCG(seed, 1)), fs: vfs.NewMem(), clock: clock,
-			held: [2]map[string]store.Claimed{{}, {}}}
+		b := as
+		b.t, b.r, b.fs, b.clock = t, rand.New(rand.NewPCG(seed, 1)), vfs.NewMem(), clock
+		b.held, b.most = [2]map[string]store.Claimed{{}, {}}, 10
 		b.disk, b.mem = openOn(t, b.fs, clock), memstore.New(memstore.WithClock(clock))
-		ok := b.do("flow", func(s store.Store, _ int) string {
-			return fmt.Sprint(s.SetFlow(t.Context(), "q", halting, nil))
-		})
+		ok := b.setFlow(as.flows[0])
 		for n := 0; ok && n < 80; n++ {
 			if ok = b.step(); n%9 == 0 {
 				wantSound(t, b.disk)
@@ -86,12 +111,15 @@ func TestOrderIsThatOfTheMemory(t *testing.T) {
 
 // step makes a random call, and reports whether both engines had the same result.
 func (b *both) step() bool {
-	id, key := fmt.Sprint("m", b.r.IntN(9)), []string{"a", "b", ""}[b.r.IntN(3)]
+	id, key := fmt.Sprint("m", b.r.IntN(9)), b.names[b.r.IntN(len(b.names))]
+	if b.exact {
+		b.most = 1 + b.r.IntN(3)
+	}
 	seconds := func(n int) time.Duration { return time.Duration(b.r.IntN(n)) * time.Second }
 	now := b.clock.Now().Truncate(time.Millisecond)
 	dues := []store.Due{{}, {}, {}, {Delay: seconds(3)}, {At: now.Add(-time.Second)}, {At: now.Add(seconds(5))}}
 	due := dues[b.r.IntN(len(dues))]
-	switch op := b.r.IntN(20); {
+	switch op := b.r.IntN(21); {
 	case op < 5:
 		return b.send(id, key, due)
 	case op < 9:
@@ -108,21 +136,31 @@ func (b *both) step() bool {
 		b.log = append(b.log, "reopen")
 		b.disk.Close()
 		b.disk = openOn(b.t, b.fs, b.clock)
+		return b.do("claim", b.claim) // sorts messages again
+	case op < 20:
+		return b.setFlow(b.flows[b.r.IntN(len(b.flows))])
 	default:
 		return b.do("keys", b.keys)
 	}
 	return true
 }
 
+func (b *both) setFlow(f store.Flow) bool {
+	return b.do(fmt.Sprintf("flow %+v", f), func(s store.Store, _ int) string {
+		return fmt.Sprint(s.SetFlow(b.t.Context(), "q", f, nil))
+	})
+}
+
 func (b *both) send(id, key string, due store.Due) bool {
-	out := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 2}, Due: due}
+	u := urgencies[b.r.IntN(len(urgencies))]
+	out := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 2, Urgency: u}, Due: due}
 	switch b.r.IntN(6) {
 	case 0:
 		out.OnDuplicate.Mode = store.DuplicateFollow
 	case 1:
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: b.r.IntN(2) == 0}
 	}
-	return b.do(fmt.Sprintf("send %s %q %+v %+v", id, key, due, out.OnDuplicate), func(s store.Store, _ int) string {
+	return b.do(fmt.Sprintf("send %s %q %q %+v %+v", id, key, u, due, out.OnDuplicate), func(s store.Store, _ int) string {
 		r, err := s.Send(b.t.Context(), "q", []store.Outgoing{out})
 		return fmt.Sprint(r, err)
 	})
@@ -174,10 +212,16 @@ func (b *both) change(id, key string, due store.Due) bool {
 // keys returns the states of keys, after a claim that sorts messages after a restart.
 func (b *both) keys(s store.Store, i int) string {
 	text := b.claim(s, i)
-	for _, key := range []string{"a", "b"} {
+	for _, key := range b.names {
+		if key == "" {
+			continue
+		}
 		keys, err := s.Keys(b.t.Context(), "q", store.KeysRequest{Key: key, Limit: 1})
 		if err != nil {
 			return err.Error()
+		}
+		if len(keys) == 0 {
+			continue // the queue is plain
 		}
 		k := keys[0]
 		text += fmt.Sprint(" ", k.Waiting, k.Leased, k.Holder, k.Held, k.Halted)

@@ -35,13 +35,11 @@ func (t *tx) add(q *queue, m *store.Outgoing) (due int64) {
 
 // addAs adds a message that was accepted, or takes the place of another one, with its record.
 func (t *tx) addAs(q *queue, m *store.Message, r *record) {
-	t.value = appendMessage(t.value[:0], r.due, m)
-	t.addMessage(q, m.ID, t.value)
+	t.putMessage(q, m, r.due)
 	if r.stored {
 		t.keep(q, m.ID, r)
 	}
 	t.addSent(q, m, r)
-	t.joinGroup(q, m.ID, groupNumber(m.Group))
 }
 
 // addThen adds a message that follows an acked one. If it is that message, forwarded, it keeps its rank.
@@ -90,6 +88,13 @@ func (t *tx) accept(name, freed string, n int, id func(i int) string) (*queue, [
 	}
 	q, err := t.create(name)
 	return q, results, err
+}
+
+// putMessage stores a message with its due time, and puts it into its group.
+func (t *tx) putMessage(q *queue, m *store.Message, due int64) {
+	t.value = appendMessage(t.value[:0], due, m)
+	t.addMessage(q, m.ID, t.value)
+	t.joinGroup(q, m.ID, groupNumber(m.Group))
 }
 
 // addMessage stores a message that is put into an index next.
@@ -280,17 +285,20 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.Send
 		return store.SendResult{Follows: true, Replaced: !first}, p.held.record.due, nil
 	}
 	r, before := &p.record, entry{p.record.due, out.ID}
-	switch keepsDue := out.OnDuplicate.KeepDue && out.OnDuplicate.Mode != store.DuplicateDebounce; {
-	case !keepsDue:
+	switch {
+	case !out.OnDuplicate.KeepDue:
 		sent := t.sentRecord(q, m.Key, out.Due)
 		r.due, r.rank = sent.due, sent.rank
-	case old.Key == m.Key && (m.Key != "" || q.lanes != nil):
+	case old.Key == m.Key && old.Urgency == m.Urgency: // it stays in its lane
+		t.leaveGroup(q, out.ID, groupIn(text))
+		t.putMessage(q, &m, r.due)
+		t.touch(q)
+		return store.SendResult{Replaced: true}, r.due, nil
+	case old.Key == m.Key:
 		if r.rank, err = t.rankOf(q, before); err != nil {
 			return result, 0, err
 		}
-		if old.Urgency != m.Urgency {
-			r.rank.class = q.classAgain(out.ID, m.Urgency, r.rank.class)
-		}
+		r.rank.class = q.classAgain(out.ID, m.Urgency, r.rank.class)
 	}
 	if out.OnDuplicate.Mode == store.DuplicateDebounce {
 		limit := min(m.SentAt.UnixMilli(), t.now) + store.Millis(out.OnDuplicate.MaxWait)
@@ -317,10 +325,8 @@ func (t *tx) follow(q *queue, out *store.Outgoing, m *store.Message, held *membe
 		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, m.ID))
 	}
 	t.leaveGroup(q, m.ID, held.group)
-	t.value = appendMessage(t.value[:0], due, m)
-	t.addMessage(q, m.ID, t.value)
+	t.putMessage(q, m, due)
 	held.record, held.group, held.follows = record{due: due}, groupNumber(m.Group), true
-	t.joinGroup(q, m.ID, held.group)
 	held.lease.rewrite = true
 	t.touchLease(q, held.lease)
 }

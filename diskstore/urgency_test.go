@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
 
@@ -85,6 +86,45 @@ func TestSortedMessagesKeepTheirUrgency(t *testing.T) {
 				wantSound(t, s)
 			})
 		}
+	}
+}
+
+// The starts that a class has to wait for are counted over a reopen, so messages of low urgency start nevertheless.
+func TestTurnsOfUrgenciesGoOnAfterAReopen(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s, mem := openOn(t, fs, clock), memstore.New(memstore.WithClock(clock))
+	defer func() { s.Close() }()
+	defer mem.Close()
+	for _, s := range []store.Store{s, mem} {
+		try(t, s.SetFlow(t.Context(), "q", withUrgency, nil))
+		for _, u := range urgencies {
+			var ids []string
+			for i := range 200 {
+				ids = append(ids, fmt.Sprintf("%s%03d", u, i))
+			}
+			sendUrgency(t, s, u, "", ids...)
+		}
+	}
+	low := 0
+	for i := range 150 {
+		if i%13 == 12 {
+			wantSound(t, s)
+			s.Close()
+			s = openOn(t, fs, clock)
+			wantSound(t, s)
+		}
+		got, want := claimUpTo(t, s, 1)[0], store.Claimed{}
+		c, err := mem.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
+		try(t, err)
+		if want = c.Messages[0]; got.ID != want.ID {
+			t.Fatalf("start %d is %s, want %s", i, got.ID, want.ID)
+		}
+		if got.Urgency == store.UrgencyLow {
+			low++
+		}
+	}
+	if low != 2 {
+		t.Errorf("%d of 150 starts are of low urgency, want 2", low)
 	}
 }
 

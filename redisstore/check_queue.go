@@ -29,7 +29,8 @@ var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "b
 	"leases", "lease_deadlines", "groups", "messages"}
 
 // checkedLanes are the subjects of check_lanes.lua.
-var checkedLanes = []string{"due", "lanes", "turns", "rests", "key_states", "key_flows", "holders", "halted"}
+var checkedLanes = []string{"due", "lanes", "turns", "turns_high", "turns_low", "rests", "key_states", "key_flows",
+	"holders", "halted"}
 
 // issueKind is a kind of issue that the scripts report.
 type issueKind struct {
@@ -223,6 +224,7 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 		"old_sessions": "hash", "buckets": "hash", "bucket_starts": "zset", "bucket_counts": "hash", "wake": "zset",
 		"groups": "zset", "lanes": "zset", "key_states": "hash", "turns": "zset", "rests": "zset",
 		"old_rests": "zset", "forget": "zset", "key_flows": "hash", "holders": "hash", "halted": "zset",
+		"turns_high": "zset", "turns_low": "zset",
 		"properties": "hash", "activity": "hash", "once": "hash", "old_once": "hash"}
 	sound = true
 	for _, name := range allKeyNames {

@@ -12,6 +12,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// behindLanes follows a key in a text behind all entries of its lanes; see lua/_lane_entries.lua.
+const behindLanes = "\x03"
+
 // Keys implements store.Store. It takes several calls only if many keys have no messages any more, none of a page, or
 // if messages hold keys. Then each page reads all of HOLDERS or, of halted keys, all of HALTED.
 func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
@@ -31,7 +34,7 @@ func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) (
 	}
 	at := "-"
 	if req.After != "" {
-		at = "[" + req.After + "\x01" // entries of a key have a zero byte behind it
+		at = "[" + req.After + behindLanes
 	}
 	var page []store.KeyState
 	for {
@@ -59,7 +62,7 @@ func (s *Store) addHolders(
 ) ([]store.KeyState, error) {
 	through := next // the keys up to there have been read in the lanes
 	if next != "" {
-		through = strings.TrimSuffix(next[1:], "\x01")
+		through = strings.TrimSuffix(next[1:], behindLanes)
 	}
 	names, err := s.firstNames(ctx, queue, "holders", req)
 	names = slices.DeleteFunc(names, func(name string) bool {

@@ -23,23 +23,31 @@ end
 -- the names of the keys that are halted no more.
 local function change_holds(limits, names, change, left)
   local places, resumed, any = new_places(limits), {}, false
+
+  -- wait_again sets in which classes a key waits, after the letter of its hold has changed from a former one, or some
+  -- of its messages have left their lanes. It reports whether the key waits.
+  local function wait_again(k, former, has_left)
+    local class = k.former_letter == 'r' and (next(k.passes) or 1)
+    local pass = class and k.passes[class]
+    local changed = class or former == 'r' or has_left or limits.urgent and k.letter ~= former
+    if k.letter == 'r' or k.place and changed then wait_in_lanes(limits, k) end
+    if class then -- the former holder enters its lane
+      k.former_class = class
+      k.passes[class] = k.passes[class] or pass
+      if not pass then join(limits, k, class) end
+    end
+    return next(k.passes) ~= nil
+  end
+
   for _, k in ipairs(read_waiting(limits, names)) do
-    local letter = change(k)
-    local ready = letter == 'r' or k.former_letter == 'r'
-    local waits, changed = ready or k.place, k.letter == 'r' or left and left[k.name]
-    local waited = k.place and not k.full
-    if k.letter == 'd' and letter ~= 'd' then resumed[#resumed + 1] = k.name end
+    local former, letter, waited = k.letter, change(k), k.place and not k.full
+    if former == 'd' and letter ~= 'd' then resumed[#resumed + 1] = k.name end
     if k.holder and not letter then
       places.unhold(k)
-    elseif letter ~= k.letter then
+    elseif letter ~= former then
       places.hold(k, letter, k.holder)
     end
-    if waits and not ready and changed then
-      waits = wait_in_lanes(limits, k)
-    elseif waits and not next(k.passes) then
-      join(limits, k, 1)
-    end
-    if waits then
+    if wait_again(k, former, left and left[k.name]) then
       places.set(k)
       any = any or not waited and rests_until(k) ~= FULL
     elseif k.place then

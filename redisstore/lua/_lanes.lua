@@ -54,7 +54,7 @@
 --   flow_unholding        "1" while holders are left that do not count any more
 --@include limits
 --@include write
---@include byte_order
+--@include lane_entries
 
 -- read_sets reads the keys that are written while keys take turns, before the first write of a script. urgent is
 -- flow_urgency.
@@ -81,56 +81,6 @@ end
 -- sorted_as returns the class in which a message of a class is sorted now.
 local function sorted_as(class, urgent)
   return urgent == '1' and class or 1
-end
-
-local lane_marks = { '\0', '\1', '\2' } -- by class
-
--- lane_entry returns the entry of a message in a lane of a key, given its place.
-local function lane_entry(name, class, us, id)
-  return name .. lane_marks[class] .. string.format('%017.0f', us) .. id
-end
-
--- lane_range returns between which members of LANES the entries of a key are, of all its lanes if there is no class.
-local function lane_range(name, class)
-  return '[' .. name .. (class and lane_marks[class] or '\0'), '(' .. name .. string.char(class or 3)
-end
-
--- has_entry reports whether a key has an entry in any lane.
-local function has_entry(name)
-  local from, to = lane_range(name)
-  return redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
-end
-
--- find_entries returns a function that returns the entry of a sorted message in a lane of a key, given the class in
--- which it would be sorted now, and its due time. It may return nil in a queue with an order or urgency. With an order,
--- at most about a thousand messages of a ms have another place; with urgency, the message may be in another lane.
-local function find_entries(order, urgent)
-  local read = {} -- entries by id, by lane and due time
-
-  local function find(name, class, due, id)
-    local usual = lane_entry(name, class, due * 1000, id)
-    if not (order or urgent) or redis.call('ZSCORE', LANES, usual) then return usual end
-    if not order then return nil end
-    local begin = string.sub(usual, 1, #name + 15)
-    local entries = read[begin]
-    if not entries then
-      entries = {}
-      for _, entry in ipairs(redis.call('ZRANGE', LANES, '[' .. begin .. '001', '(' .. begin .. ':', 'BYLEX')) do
-        entries[string.sub(entry, #begin + 4)] = entry
-      end
-      read[begin] = entries
-    end
-    return entries[id]
-  end
-
-  if not urgent then return find end
-  return function(name, class, due, id)
-    local entry = find(name, class, due, id)
-    for other = 1, 3 do
-      if not entry and other ~= class then entry = find(name, other, due, id) end
-    end
-    return entry
-  end
 end
 
 -- set_free sets how many slots of a key are free: none while it is held by a message that is not ready.
@@ -209,22 +159,6 @@ end
 -- knows them.
 local function join(limits, k, class)
   k.passes[class] = (k.clocks or limits.clocks)[class] + JOIN / k.weight
-end
-
--- next_class returns the class of the first entry of a key in its lanes; nil for none.
-local function next_class(name)
-  local class, place, id
-  for other = 1, 3 do
-    local from, to = lane_range(name, other)
-    local entry = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
-    if entry then
-      local at, its_id = tonumber(string.sub(entry, #name + 2, #name + 18)) or 0, string.sub(entry, #name + 19)
-      if not class or at < place or at == place and not not_after(id, its_id) then
-        class, place, id = other, at, its_id
-      end
-    end
-  end
-  return class
 end
 
 -- wait_in_lanes sets in which classes a key waits, after its messages have changed: it goes on in the ones in which it
@@ -316,7 +250,8 @@ local function new_places(limits)
       local score = k.former_letter == 'r' and tonumber(redis.call('ZSCORE', DUE, k.former) or '')
       if score and score >= SORTED and k.place then -- it is in no lane
         holders.sorted[#holders.sorted + 1] = '0'
-        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, next(k.passes) or 1, 1000 * (score - SORTED), k.former)
+        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, k.former_class or next(k.passes) or 1,
+          1000 * (score - SORTED), k.former)
       elseif score and score >= SORTED then -- claims sort it again
         holders.unsorted[#holders.unsorted + 1] = string.format('%.0f', score - SORTED)
         holders.unsorted[#holders.unsorted + 1] = k.former
@@ -354,8 +289,8 @@ local function new_places(limits)
 
   -- set puts a key that waits where it belongs, and keeps its state. It returns the set.
   function places.set(k)
+    if not next(k.passes) and not wait_in_lanes(limits, k) then join(limits, k, 1) end -- its state was lost
     local rests_at = rests_until(k)
-    if not next(k.passes) then k.passes[1] = 0 end -- its state is damaged
     if rests_at then
       rests[#rests + 1] = string.format('%.3f', rests_at)
       rests[#rests + 1] = k.name

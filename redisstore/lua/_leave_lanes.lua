@@ -1,3 +1,4 @@
+--@include find_entries
 --@include holds
 --@include key_of
 -- Scripts that change one sorted message after another take them out of their lanes; see _lanes.lua. Claims would drop

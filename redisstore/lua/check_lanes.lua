@@ -3,7 +3,7 @@
 --- the issues if asked to.
 -- ARGV   1 subject: "due", "lanes", "turns", "rests", "key_states", "key_flows"; 2 cursor; 3 "1" to repair
 --@flow
---        Two more subjects: "holders", "halted".
+--        More subjects: "turns_high", "turns_low", "holders", "halted".
 --@end
 -- Reply  {next cursor, issues: name and id or key alternating}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
@@ -13,6 +13,7 @@
 --@flow
 --@include clock
 --@include buckets
+--@include find_entries
 --@include holds
 --@include key_of
 --@end
@@ -28,8 +29,8 @@ local format, paused, unsorting, max_envelope_bytes, packed, unholding = unpack(
 if not reads(format) then return NEWER end
 local now, now_us = read_clock()
 local repair, cursor, found = ARGV[3] == '1', '0', {}
-local limits, sets = read_limits(now_us), { TURNS, RESTS, OLD_RESTS }
-read_sets()
+local limits = read_limits(now_us)
+read_sets(true)
 read_slots()
 
 local function add_issue(what, id)
@@ -39,10 +40,7 @@ end
 
 -- waits reports whether a key is in one of the sets of keys that wait.
 local function waits(name)
-  for _, key in ipairs(sets) do
-    if redis.call('ZSCORE', key, name) then return true end
-  end
-  return false
+  return places_of({ name }, limits.urgent)[name] ~= nil
 end
 
 -- wake lets a process claim, because a repair has changed when a message may start.
@@ -83,48 +81,68 @@ local function due_page(step)
   wake(due[1])
 end
 
--- lanes_page checks that each key with a sorted message waits. Entries of other messages may be left in any number.
+-- give_turns lets keys wait in classes in which they have messages. lacks has a key and a class for each.
+local function give_turns(lacks)
+  local places = new_places(limits)
+  for _, lack in ipairs(lacks) do
+    local k, class = unpack(lack)
+    if not k.passes[class] then join(limits, k, class) end
+    places.set(k)
+  end
+  places.write()
+  wake(lacks[1])
+end
+
+-- lanes_page checks that each key with a sorted message waits, in the class of the message unless the key has an order.
+-- Entries of other messages may be left in any number. A key that rests without a state gets its turns when it has
+-- rested.
 local function lanes_page(step)
-  local deleted, turns, known = {}, {}, {}
+  local deleted, names, classes, lacks = {}, {}, {}, {} -- classes: those with a message, by key
   for i = 1, #step, 2 do
-    local key, due, id = string.match(step[i], '^([^%z]*)%z(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%d%d%d(.+)$')
-    if not key then
+    local key, mark, due, id = string.match(step[i], '^(%C*)([%z\1\2])(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)%d%d%d(.+)$')
+    local class = key and string.byte(mark) + 1
+    if not key or class > 1 and not limits.urgent then
       add_issue('lane unreadable', '')
       deleted[#deleted + 1] = step[i]
-    elseif not known[key] and tonumber(redis.call('ZSCORE', DUE, id) or '') == due + SORTED
+    elseif not (classes[key] and classes[key][class]) and tonumber(redis.call('ZSCORE', DUE, id) or '') == due + SORTED
       and key_of(redis.call('HGET', MESSAGES, id)) == key then
-      known[key] = true
-      if not waits(key) then
-        add_issue('key without turn', key)
-        turns[#turns + 1] = string.format('%.17g', limits.clocks[1])
-        turns[#turns + 1] = key
+      if not classes[key] then names[#names + 1] = key end
+      classes[key] = classes[key] or {}
+      classes[key][class] = true
+    end
+  end
+  for _, k in ipairs(read_waiting(limits, names)) do
+    for class in pairs(classes[k.name]) do
+      if not k.place or not k.ordered and next(k.passes) and not k.passes[class] then
+        add_issue('key without turn', k.name)
+        lacks[#lacks + 1] = { k, class }
+        if k.ordered then break end -- it waits in one class
       end
     end
   end
   if not repair then return end
   write('ZREM', LANES, deleted)
-  write('ZADD', TURNS, turns)
-  wake(turns[1])
+  give_turns(lacks)
 end
 
--- waiting_page checks a set of keys that wait: they are in none of the sets behind it, and do not wait for a free slot.
-local function waiting_page(position, step)
-  local set, twice, stuck = sets[position], {}, {}
+-- waiting_page checks a set of keys that wait: they are in none of some other sets, and do not wait for a free slot.
+local function waiting_page(set, others, step)
+  local twice, names = {}, {}
   for i = 1, #step, 2 do
     local name = step[i]
-    for later = position + 1, #sets do
-      local key = sets[later]
+    for _, key in ipairs(others) do
       if redis.call('ZSCORE', key, name) then
         add_issue('key waits twice', name)
         twice[#twice + 1] = { key, name }
       end
     end
-    if set == RESTS and tonumber(step[i + 1]) >= FULL then
-      local k = read_keys(limits, { name }, RESTS)[1]
-      if rests_until(k) ~= FULL then
-        add_issue('key waits for a free slot', name)
-        stuck[#stuck + 1] = k
-      end
+    if set == RESTS and tonumber(step[i + 1]) >= FULL then names[#names + 1] = name end
+  end
+  local stuck = {}
+  for _, k in ipairs(read_keys(limits, names, RESTS)) do
+    if rests_until(k) ~= FULL then
+      add_issue('key waits for a free slot', k.name)
+      stuck[#stuck + 1] = k
     end
   end
   if not repair then return end
@@ -149,9 +167,9 @@ end
 -- states_page checks that each state can be read, and is forgotten at some time; that a holder is what it says, and in
 -- the indexes of holders and halted keys.
 local function states_page(step)
-  local deleted, forget, holders, halted, turns, wrong, letters = {}, {}, {}, {}, {}, {}, {}
+  local deleted, forget, holders, halted, lacks, wrong, letters = {}, {}, {}, {}, {}, {}, {}
   for i = 1, #step, 2 do
-    local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+-]+\t')
+    local key, leased = step[i], string.match(step[i + 1], '^(%d+)\t%d+\t%d+\t%d+\t[%d.e+;-]+\t')
     local letter, id = holder_of(step[i + 1])
     if not leased then
       add_issue('state of key unreadable', key)
@@ -171,7 +189,7 @@ local function states_page(step)
       end
       if right == 'r' and not waits(key) then
         add_issue('key without turn', key)
-        turns[#turns + 1], turns[#turns + 2] = string.format('%.17g', limits.clocks[1]), key
+        lacks[#lacks + 1] = { read_waiting(limits, { key })[1], 1 }
       end
     elseif leased == '0' and not letter and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
       add_issue('state of key kept', key)
@@ -184,12 +202,12 @@ local function states_page(step)
   write('ZADD', FORGET, forget)
   write('HSET', HOLDERS, holders)
   write('ZADD', HALTED, halted)
-  write('ZADD', TURNS, turns)
   if holders[1] and not limits.order then redis.call('HSET', META, 'flow_unholding', 1) end -- claims do the rest
   if wrong[1] then
     change_holds(limits, wrong, function(k) return letters[k.name] ~= '' and letters[k.name] or nil end)
   end
-  wake(wrong[1] or turns[1])
+  wake(wrong[1])
+  give_turns(lacks)
 end
 
 -- indexed_page checks that each key in the index of holders, or of halted keys, has such a holder.
@@ -226,20 +244,24 @@ local function scan(command, key, count)
   return step[2]
 end
 
-if not limits.keyed then -- none of the keys is in use
-  if ARGV[1] ~= 'due' then return { '0', {} } end
-  local left = redis.call('EXISTS', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
-  if left > 0 then add_issue('turns in a queue without', '') end
-  if left > 0 and repair then
-    redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
+if ARGV[1] == 'due' and not limits.urgent then -- some of the keys are not in use, or all of them
+  local unused = { TURNS_HIGH, TURNS_LOW }
+  if not limits.keyed then
+    unused = { LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED, TURNS_HIGH, TURNS_LOW }
   end
+  local left = redis.call('EXISTS', unpack(unused))
+  if left > 0 then add_issue('turns in a queue without', '') end
+  if left > 0 and repair then redis.call('UNLINK', unpack(unused)) end
 end
+if not limits.keyed and ARGV[1] ~= 'due' then return { '0', {} } end
 local long = math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
 local pages = {
   due = function() due_page(scan('ZSCAN', DUE, long)) end,
   lanes = function() lanes_page(scan('ZSCAN', LANES, long)) end,
-  turns = function() waiting_page(1, scan('ZSCAN', TURNS, 200)) end,
-  rests = function() waiting_page(2, scan('ZSCAN', RESTS, 200)) end,
+  turns = function() waiting_page(TURNS, { RESTS, OLD_RESTS }, scan('ZSCAN', TURNS, 200)) end,
+  turns_high = function() waiting_page(TURNS_HIGH, { RESTS, OLD_RESTS }, scan('ZSCAN', TURNS_HIGH, 200)) end,
+  turns_low = function() waiting_page(TURNS_LOW, { RESTS, OLD_RESTS }, scan('ZSCAN', TURNS_LOW, 200)) end,
+  rests = function() waiting_page(RESTS, { OLD_RESTS }, scan('ZSCAN', RESTS, 200)) end,
   key_states = function() states_page(scan('HSCAN', KEY_STATES, 200)) end,
   key_flows = function() overrides_page(scan('HSCAN', KEY_FLOWS, 200)) end,
   holders = function() indexed_page(HOLDERS, scan('HSCAN', HOLDERS, 200)) end,

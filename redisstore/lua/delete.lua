@@ -9,7 +9,8 @@ local PROPERTIES, ACTIVITY, ONCE, OLD_ONCE = unpack(KEYS, QUEUE_KEYS + 1)
 local format = redis.pcall('HGET', META, 'format') -- a key of a wrong type is deleted too
 if type(format) == 'string' and not reads(format) then return NEWER end
 --@flow
-redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED)
+redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED, TURNS_HIGH,
+  TURNS_LOW)
 --@end
 return redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS,
   OLD_SESSIONS, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS, GROUPS, PROPERTIES, ACTIVITY, ONCE, OLD_ONCE)

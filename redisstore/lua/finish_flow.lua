@@ -6,7 +6,7 @@
 --@include any_format
 --@include clock
 --@include slots
---@include flow_change
+--@include go_on
 local format, paused, packed, keyed, urgent = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages',
   'flow_keyed', 'flow_urgency'))
 if format ~= FLOW_FORMAT then return writes(format) and 0 or NEWER end

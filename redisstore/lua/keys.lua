@@ -21,7 +21,7 @@
 --@include format
 --@flow
 --@include clock
---@include sorted
+--@include lane_entries
 --@end
 local format = redis.call('HGET', META, 'format')
 if not reads(format) then return NEWER end
@@ -31,7 +31,7 @@ return {}
 --@flow
 local _, now_us = read_clock()
 local meta = redis.call('HMGET', META, 'flow_keyed', 'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us',
-  'flow_key_burst', 'flow_key_weight', 'flow_key_order')
+  'flow_key_burst', 'flow_key_weight', 'flow_key_order', 'flow_urgency')
 if not meta[1] then return {} end
 local limits = {}
 for i = 1, 6 do limits[i] = meta[i + 1] or '' end
@@ -49,13 +49,15 @@ if ARGV[1] == 'halted' or ARGV[1] == 'holders' then
   end
   return { now_us, limits, step[1] ~= '0' and step[1] or '', names }
 end
-local looked, rows = 0, {}
+local looked, rows, classes = 0, {}, meta[8] and 3 or 1
 
--- add_key adds a row for a key. It looks whether the first entries of its lane are valid, up to a maximum, and counts
--- all entries behind them, also ones that are not valid any more. It does not read keys of messages, so an entry of a
--- message that was replaced by one with another key and the same due time counts until it is first in its lane.
-local function add_key(key, most, only_waiting)
-  local entries = redis.call('ZRANGE', LANES, '[' .. key .. '\0', '(' .. key .. '\1', 'BYLEX', 'LIMIT', 0, most)
+-- look_at looks whether the first entries of a lane of a key are valid, up to a maximum, and counts all entries behind
+-- them, also ones that are not valid any more. It returns the count and the due time of the first one. It does not read
+-- keys of messages, so an entry of a message that was replaced by one with another key and the same due time counts
+-- until it is first in its lane. seen are the ids of the valid entries of the key: each counts once.
+local function look_at(key, class, most, seen)
+  local from, to = lane_range(key, class)
+  local entries = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, most)
   looked = looked + #entries
   local ids, dues, count, first = {}, {}, 0, nil
   for i, entry in ipairs(entries) do
@@ -64,20 +66,31 @@ local function add_key(key, most, only_waiting)
   end
   for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
     local due = tonumber(dues[i] or '')
-    if score and due and tonumber(score) == due + SORTED then
-      count, first = count + 1, first or due
+    if score and due and tonumber(score) == due + SORTED and not seen[ids[i] ] then
+      count, first, seen[ids[i] ] = count + 1, first or due, true
     end
   end
   if #entries == most then
-    count = count + redis.call('ZLEXCOUNT', LANES, '(' .. entries[most], '(' .. key .. '\1')
+    count = count + redis.call('ZLEXCOUNT', LANES, '(' .. entries[most], to)
     if count > 0 then first = first or tonumber(dues[most]) end
+  end
+  return count, first
+end
+
+-- add_key adds a row for a key, unless only_waiting is true and it has no entries. most is how many entries it looks
+-- at.
+local function add_key(key, most, only_waiting)
+  local count, first, seen = 0, nil, {}
+  for class = 1, classes do
+    local n, due = look_at(key, class, math.ceil(most / classes), seen)
+    count, first = count + n, math.min(first or due or math.huge, due or math.huge)
   end
   if count == 0 and only_waiting then return end
   local state = redis.call('HGET', KEY_STATES, key)
   local holder = limits[7] ~= '' and string.match(state or '', '\tr([^\t]*)$')
   local score = holder and tonumber(redis.call('ZSCORE', DUE, holder) or '')
-  if score and score >= SORTED then count, first = count + 1, math.min(first or math.huge, score - SORTED) end
-  rows[#rows + 1] = { key, count, first or -1, state, redis.call('HGET', KEY_FLOWS, key) }
+  if score and score >= SORTED then count, first = count + 1, math.min(first, score - SORTED) end
+  rows[#rows + 1] = { key, count, count > 0 and first or -1, state, redis.call('HGET', KEY_FLOWS, key) }
 end
 
 if ARGV[1] == 'given' then
@@ -90,9 +103,9 @@ local at, most, keys = ARGV[2], tonumber(ARGV[3]), 0
 while #rows < most + (rows[1] and rows[1][1] == '' and 1 or 0) and looked < MAX_KEYS_LOOKED and keys < MAX_KEYS_READ do
   local entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
   if not entry then return { now_us, limits, '', rows } end
-  local key = string.match(entry, '^[^%z]*')
+  local key = string.match(entry, '^%C*')
   add_key(key, MAX_LANE_LOOKED, true)
-  at, keys = '[' .. key .. '\1', keys + 1
+  at, keys = '[' .. key .. '\3', keys + 1 -- behind its lanes
 end
 return { now_us, limits, at, rows }
 --@end

@@ -98,7 +98,7 @@ end
 
 -- read_waiting_keys returns the keys that wait, or nil if they are too many.
 local function read_waiting_keys()
-  local keys, all = { TURNS, RESTS, OLD_RESTS }, {}
+  local keys, all = { TURNS, RESTS, OLD_RESTS, TURNS_HIGH, TURNS_LOW }, {}
   redis.call('ZCARD', FORGET)
   local count = 0
   for _, key in ipairs(keys) do count = count + redis.call('ZCARD', key) end
@@ -134,7 +134,7 @@ local function forget_keys(waiting, states, held)
   end
 
   if states then
-    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES)
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, FORGET, KEY_STATES, TURNS_HIGH, TURNS_LOW)
     for i = 1, #states, 2 do add(states[i], states[i + 1], '0') end
   else
     for i, name in ipairs(held.names) do add(name, held.states[i]) end
@@ -145,7 +145,7 @@ local function forget_keys(waiting, states, held)
       z[#z + 1] = now
       z[#z + 1] = name
     end
-    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS)
+    redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, TURNS_HIGH, TURNS_LOW)
   elseif not states then
     local resting, old = {}, {}
     for i, name in ipairs(held.names) do

@@ -16,7 +16,7 @@
 --@include session
 --@include condition
 --@include slots
---@include flow_change
+--@include go_on
 local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
   'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order', 'flow_urgency' }
 local format, paused, packed, unsorting, ending, unholding = unpack(redis.call('HMGET', META, 'format', 'paused',

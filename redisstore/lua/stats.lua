@@ -8,8 +8,8 @@
 --        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
 --        that count, time of the next allowed start in us; 1 if keys take turns; the limits of each key: concurrency,
 --        starts in a period, the period in us, burst, weight; how many keys wait, for a slot or their holder, and for
---        their rate; the order of each key or "", how many keys are halted}; no limits if the last ones are being
---        removed
+--        their rate; the order of each key or "", how many keys are halted, 1 if messages have an urgency}; no limits if
+--        the last ones are being removed
 --@end
 --@include keys
 --@include format
@@ -75,8 +75,7 @@ if limits.keyed then
     resting = resting + redis.call('ZCOUNT', key, string.format('(%.3f', now_us / 1000), string.format('(%.0f', FULL))
   end
   local halted = limits.order == 'halt' and redis.call('ZCARD', HALTED) or 0
-  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting, limits.order or '', halted,
-    limits.urgent == '1' and 1 or 0 }
+  of_keys = { 1, 0, 0, 0, 0, 0, waiting, full, resting, limits.order or '', halted, limits.urgent == '1' and 1 or 0 }
   for i = 1, 5 do of_keys[i + 1] = tonumber(limits.each_key[i] or '') or 0 end
 end
 return { now_us, 1, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),

@@ -1,0 +1,36 @@
+--@include byte_order
+-- The entries of LANES; see _lanes.lua.
+
+local lane_marks = { '\0', '\1', '\2' } -- by class
+
+-- lane_entry returns the entry of a message in a lane of a key, given its place.
+local function lane_entry(name, class, us, id)
+  return name .. lane_marks[class] .. string.format('%017.0f', us) .. id
+end
+
+-- lane_range returns between which members of LANES the entries of a key are, of all its lanes if there is no class.
+local function lane_range(name, class)
+  return '[' .. name .. lane_marks[class or 1], '(' .. name .. string.char(class or 3)
+end
+
+-- has_entry reports whether a key has an entry in any lane.
+local function has_entry(name)
+  local from, to = lane_range(name)
+  return redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
+end
+
+-- next_class returns the class of the first entry of a key in its lanes; nil for none.
+local function next_class(name)
+  local class, place, id
+  for other = 1, 3 do
+    local from, to = lane_range(name, other)
+    local entry = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+    if entry then
+      local at, its_id = tonumber(string.sub(entry, #name + 2, #name + 18)) or 0, string.sub(entry, #name + 19)
+      if not class or at < place or at == place and not not_after(id, its_id) then
+        class, place, id = other, at, its_id
+      end
+    end
+  end
+  return class
+end
