@@ -122,7 +122,7 @@ var acceptedUrgencyRules = []rule{
 			f.hasUrgency("dead", store.UrgencyHigh)
 			f.ok(f.tryReschedule("later", store.Due{At: f.now().Add(-time.Hour)}))
 			f.hasUrgency("later", store.UrgencyLow)
-			m := f.claimOne("later", held)
+			m := f.starts("later")
 			f.equal("urgency", m.Urgency, store.UrgencyLow)
 			f.settle(nack(m, 0), store.StateReady)
 			f.limit(urgent)

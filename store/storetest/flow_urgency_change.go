@@ -206,7 +206,7 @@ var urgencyChangeRules = []rule{
 				}
 				f.equal("results", f.trySend(m), wasReplaced)
 				for _, id := range c.want {
-					f.ack(f.claimOne(key+id, held))
+					f.ack(f.starts(key + id))
 				}
 				f.empty()
 			}

@@ -191,9 +191,9 @@ var urgencyHoldRules = []rule{
 				want := strings.Fields(c[2])
 				i := 0
 				for ; want[i] != c[0]; i++ {
-					f.ack(f.claimOne(want[i], held))
+					f.ack(f.starts(want[i]))
 				}
-				f.ack(f.claimOne(c[0], held))
+				f.ack(f.starts(c[0]))
 				f.cancel("early", store.StateReady)
 				f.inThisOrder(want[i+1:]...)
 				f.empty()

@@ -29,6 +29,9 @@ func drawFlow(r *rapid.T, label string) store.Flow {
 		if f.Key.Order != store.OrderNone {
 			f.Key.Concurrency = min(1, f.Key.Concurrency)
 		}
+		if f.Urgency && rapid.Bool().Draw(r, label+" has no limits") { // so that many messages start in a row
+			f = store.Flow{Urgency: true, Key: store.KeyFlow{Order: f.Key.Order}}
+		}
 	}
 	return f
 }
