@@ -86,7 +86,7 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 			p.sendGenerated(trying, q, random, key())
 		case 1, 2:
 			size := 2 + random.IntN(30)
-			if p.Keyed && random.IntN(12) == 0 {
+			if p.Keyed && random.IntN(25) == 0 {
 				size = floodSize
 			}
 			keys := make([]string, size)

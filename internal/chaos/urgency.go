@@ -23,7 +23,7 @@ const refusedFor = 300 * time.Millisecond
 
 // floodSize is the number of messages that one call sends now and then, most of them of high urgency, so that others
 // get only their share of the starts for a while.
-const floodSize = 130
+const floodSize = 260
 
 // refusedBy reports whether a queue refused a message because of its urgency.
 func (p *producer) refusedBy(q *later.Queue, err error) bool {
