@@ -115,10 +115,47 @@ func TestRemovedMessagesTakeTheirKeysOutOfTheTurnsOfTheirUrgency(t *testing.T) {
 	}
 }
 
+// A key with an order waits with the urgency of its next message, whichever call changes which one that is.
+func TestAKeyWithAnOrderWaitsWithTheUrgencyOfItsNextMessage(t *testing.T) {
+	q := newLimitedQueue(t, "order of urgencies", store.Flow{Urgency: true, Key: store.KeyFlow{Order: store.OrderHalt}})
+	k := []string{"k"}
+	cancel := func(id string) {
+		t.Helper()
+		_, err := q.s.Cancel(t.Context(), q.queue, store.CancelRequest{IDs: []string{id}})
+		q.ok(err)
+	}
+	q.sendAs(store.UrgencyNormal, "k", "a")
+	q.sendAs(store.UrgencyLow, "k", "b")
+	q.sendAs(store.UrgencyHigh, "k", "c", "d")
+	q.sendAs(store.UrgencyNormal, "k", "e", "f")
+	q.turns(k, nil, nil)
+	cancel("a")
+	q.turns(nil, nil, k)
+	cancel("b")
+	q.turns(nil, k, nil)
+	q.ok(q.settle(q.claimOne("c").Receipt, store.Bury))
+	q.turns(nil, nil, nil) // halted
+	cancel("d")
+	q.ok(q.s.ResumeKey(t.Context(), q.queue, "k"))
+	q.turns(k, nil, nil)
+	q.ok(q.settle(q.claimOne("e").Receipt, store.Bury))
+	_, err := q.s.Replay(t.Context(), q.queue, store.Selection{State: store.StateDead, IDs: []string{"e"}}, store.Due{})
+	q.ok(err)
+	q.sortReady()
+	if q.turns(k, nil, nil); q.holders() != 1 {
+		t.Errorf("%d messages hold keys", q.holders())
+	}
+	cancel("e") // the ready holder
+	q.turns(k, nil, nil)
+	_, err = q.s.Purge(t.Context(), q.queue, store.Selection{State: store.StateReady})
+	q.ok(err)
+	q.turns(nil, nil, nil)
+}
+
 // A purge of everything leaves no turns, also of many keys.
 func TestPurgeTakesKeysOfAllUrgenciesOutOfTheirTurns(t *testing.T) {
 	q := newLimitedQueue(t, "purge of urgencies", urgent)
-	for _, u := range []store.Urgency{store.UrgencyNormal, store.UrgencyHigh, store.UrgencyLow} {
+	for _, u := range urgencies {
 		q.sendAs(u, "k", "k"+string(u))
 	}
 	q.sortReady()

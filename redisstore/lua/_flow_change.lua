@@ -1,19 +1,14 @@
 --@include holds
 -- A change of a queue's limits may concern any number of messages and keys. Then it leaves a mark, and finish_flow.lua
--- does the rest in bounded steps. Claims go on with the first three, in case the process that made the change has died.
+-- does the rest in bounded steps. Claims go on with the first four, in case the process that made the change has died.
 --   flow_unsorting of META    the queue has no turns any more, but sorted messages
 --   OLD_RESTS                 keys that rested under the former limits
 --   flow_unholding of META    the keys have no order any more, but messages that hold them; or are not halted any more,
 --                             but HALTED has some
+--   flow_reordering of META   keys wait in one class or several, as it was before an order began or ended
 --   flow_end_rates of META    the keys have no rate any more, but times of their next starts, which a later rate must
 --                             not obey: the cursor of an HSCAN of KEY_STATES. They matter to no claim; the
 --                             next change of the limits goes on.
-
--- read_flow_change reads the keys that the functions below use.
-local function read_flow_change()
-  redis.call('ZCARD', DUE)
-  read_sets(true)
-end
 
 -- unsort makes up to MAX_UNSORTED sorted messages plain ready ones again, and reports whether more are left. At the end
 -- it removes the mark, and makes the format plain if the queue has no limits left.
@@ -49,4 +44,26 @@ local function unhold(limits)
   if #names == MAX_UNHELD then return true end
   redis.call('HDEL', META, 'flow_unholding')
   return false
+end
+
+-- reorder lets up to MAX_PLACED keys wait in the classes in which they have to, and reports whether more are left.
+local function reorder(limits)
+  local names, at, entry = {}, limits.reordering, nil
+  repeat
+    entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
+    local name = entry and string.match(entry, '^%C*')
+    if entry then names[#names + 1], at = name, '[' .. name .. '\3' end
+  until not entry or #names == MAX_PLACED
+  local places = new_places(limits)
+  for _, k in ipairs(read_waiting(limits, names)) do
+    if k.place and wait_in_lanes(limits, k) then places.set(k) end
+  end
+  places.write()
+  limits.reordering = entry and at
+  if entry then
+    redis.call('HSET', META, 'flow_reordering', at)
+  else
+    redis.call('HDEL', META, 'flow_reordering')
+  end
+  return entry ~= nil
 end

@@ -1,6 +1,12 @@
 --@include flow_change
 -- The steps of a change of a queue's limits; see _flow_change.lua.
 
+-- read_flow_change reads the keys that the functions of _flow_change.lua and below use.
+local function read_flow_change()
+  redis.call('ZCARD', DUE)
+  read_sets(true)
+end
+
 -- place_rests looks at up to MAX_PLACED keys that rested under the former limits, and reports whether more are left.
 local function place_rests(now_us)
   local names = redis.call('ZRANGE', OLD_RESTS, 0, MAX_PLACED - 1)
@@ -41,6 +47,8 @@ local function go_on(now_us)
   if unsorting then return unsort() end
   local more = place_rests(now_us)
   if ending then more = end_rates(ending) or more end
-  if unholding then more = unhold(read_limits(now_us)) or more end
+  local limits = read_limits(now_us)
+  if unholding then more = unhold(limits) or more end
+  if limits.reordering then more = reorder(limits) or more end
   return more
 end

@@ -1,4 +1,4 @@
---@include byte_order
+--@include not_after
 -- The entries of LANES; see _lanes.lua.
 
 local lane_marks = { '\0', '\1', '\2' } -- by class

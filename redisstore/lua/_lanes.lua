@@ -52,6 +52,8 @@
 --                         back
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --   flow_unholding        "1" while holders are left that do not count any more
+--   flow_reordering       while keys are left that may wait in other classes than they should, because an order began or
+--                         ended: where the lanes of the next key begin, as ZRANGE takes it
 --@include limits
 --@include write
 --@include lane_entries
@@ -194,14 +196,6 @@ local function start_key(k, n, held)
   if k.n then k.us, k.rem = after(k, k.us, k.rem, n) end
 end
 
--- passes_text returns the passes of a key as its state has them.
-local function passes_text(passes)
-  if passes[1] and not (passes[2] or passes[3]) then return string.format('%.17g', passes[1]) end
-  local texts = {}
-  for class = 1, 3 do texts[class] = passes[class] and string.format('%.17g', passes[class]) or '' end
-  return table.concat(texts, ';')
-end
-
 -- new_places returns the changes to the places and states of keys, which a script writes at its end.
 local function new_places(limits)
   local sets, classes = turn_sets(), limits.urgent and 3 or 1
@@ -216,6 +210,14 @@ local function new_places(limits)
     for class = 1, classes do left[sets[class] ] = {} end
   end
   clear()
+
+  -- passes_text returns the passes of a key as its state has them.
+  local function passes_text(passes)
+    if passes[1] and not (passes[2] or passes[3]) then return string.format('%.17g', passes[1]) end
+    local texts = {}
+    for class = 1, 3 do texts[class] = passes[class] and string.format('%.17g', passes[class]) or '' end
+    return table.concat(texts, ';')
+  end
 
   -- unhold ends the hold of a message on a key. keep, set or leave has to follow, as behind hold.
   local function unhold(k)

@@ -216,6 +216,7 @@ local function find_ready(meta, now, max, bound)
   local unsorted_more = unsorting and unsort()
   if limits.keyed then
     if unholding then unhold(limits) end
+    if limits.reordering then reorder(limits) end
     if not paused then
       limits.turns = find_turns(limits, { latest = next_bucket and math.min(now, next_bucket - 1) or now, now = now,
         next_bucket = next_bucket, bound = bound, inspect = inspect_envelopes, max_bytes = max_envelope_bytes,

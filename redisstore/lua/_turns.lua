@@ -1,19 +1,25 @@
 --@include lanes
---@include turn_list
---@include lane_reader
---@include urgency
 --@include sort
 --@include key_of
 --@include inspect
 --@include read_records
 -- The steps of a claim in a queue in which keys take turns; see _lanes.lua.
 
+-- A script has at most 200 local names, so the functions that no other file uses are in a block.
+local find_turns, see_turns
+do
+--@include turn_list
+--@include lane_reader
+--@include urgency
+
 -- sort_ready moves ready messages into the lanes of their keys.
 local function sort_ready(limits, places, ids, dues, values)
   local keys, classes, us = {}, {}, {}
   for i = 1, #ids do
     if values[i] then
-      keys[i], classes[i] = key_of(values[i])
+      local class
+      keys[i], class = key_of(values[i])
+      classes[i] = sorted_as(class, limits.urgent)
     else
       keys[i], classes[i] = false, 1
     end
@@ -332,7 +338,7 @@ end
 -- rested, and picks the messages that start. The claim has the latest due time of messages to sort, how many bytes the
 -- values may have, the needs of the queue's messages, and functions of _ready.lua. Where keys have an order, nothing
 -- starts while ready messages are not sorted: one of them might be the next of its key.
-local function find_turns(limits, claim)
+function find_turns(limits, claim)
   local places = new_places(limits)
   local range = redis.call('ZRANGE', DUE, '-inf', claim.latest, 'BYSCORE', 'LIMIT', 0, MAX_SORTED, 'WITHSCORES')
   local ids, dues = {}, {}
@@ -356,9 +362,11 @@ local function find_turns(limits, claim)
 end
 
 -- see_turns says when a message may start of those that have been sorted.
-local function see_turns(limits)
+function see_turns(limits)
   limits.unsorted = limits.waiting
   limits.waiting = limits.waiting or any_turn(limits.urgent)
   local at = tonumber(redis.call('ZRANGE', RESTS, 0, 0, 'WITHSCORES')[2] or '')
   if at and at < FULL then limits.event = math.min(limits.event or at, at) end
+end
+
 end

@@ -113,10 +113,11 @@ local function lanes_page(step)
   end
   for _, k in ipairs(read_waiting(limits, names)) do
     for class in pairs(classes[k.name]) do
-      if not k.place or not k.ordered and next(k.passes) and not k.passes[class] then
+      local in_one = k.ordered or limits.reordering
+      if not k.place or not in_one and next(k.passes) and not k.passes[class] then
         add_issue('key without turn', k.name)
         lacks[#lacks + 1] = { k, class }
-        if k.ordered then break end -- it waits in one class
+        if in_one then break end
       end
     end
   end

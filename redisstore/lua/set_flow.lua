@@ -19,13 +19,13 @@
 --@include go_on
 local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
   'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order', 'flow_urgency' }
-local format, paused, packed, unsorting, ending, unholding = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding'))
+local format, paused, packed, unsorting, ending, unholding, reordering = unpack(redis.call('HMGET', META, 'format',
+  'paused', 'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding', 'flow_reordering'))
 if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous == UNMET then return CONFLICT end
-local resting = redis.call('ZCARD', OLD_RESTS) > 0
-if previous then return (unsorting or resting or ending or unholding) and 2 or 1 end
+local unfinished = redis.call('ZCARD', OLD_RESTS) > 0 or ending or unholding or reordering
+if previous then return (unsorting or unfinished) and 2 or 1 end
 local now, now_us = read_clock()
 local former, limited, changed, keys_changed = redis.call('HMGET', META, unpack(fields)), false, {}, false
 local urgent = former[#fields] and '0' -- flow_urgency from now on
@@ -41,7 +41,7 @@ for i = 1, ARGV[16] and #fields or 0 do
 end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local fair, was_fair = ARGV[8] == '1', former[5] == '1'
-if fair and (unsorting or (resting or ending or unholding) and keys_changed) then return BUSY end
+if fair and (unsorting or unfinished and keys_changed) then return BUSY end
 read_slots()
 read_flow_change()
 local any_rest, any_sorted = redis.call('ZCARD', RESTS) > 0, redis.call('ZCOUNT', DUE, SORTED, '+inf') > 0
@@ -81,7 +81,7 @@ elseif not limits_left then
 end
 if not fair then
   for _, field in ipairs({ 'flow_pass', 'flow_claimed_us', 'flow_unsorting', 'flow_end_rates', 'flow_unholding',
-    'flow_urgency', 'flow_pass_high', 'flow_pass_low', 'flow_passed_normal', 'flow_passed_low' }) do
+    'flow_reordering', 'flow_urgency', 'flow_pass_high', 'flow_pass_low', 'flow_passed_normal', 'flow_passed_low' }) do
     unset[#unset + 1] = field
   end
   redis.call('UNLINK', LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED, TURNS_HIGH,
@@ -98,6 +98,10 @@ local order = ARGV[14]
 if fair and (order == '0' and any_held or order == 'continue' and any_halted) then
   redis.call('HSET', META, 'flow_unholding', 1)
   more = unhold(read_limits(now_us)) or more
+end
+if fair and was_fair and urgent and (former[11] == '0') ~= (order == '0') then
+  redis.call('HSET', META, 'flow_reordering', '-')
+  more = reorder(read_limits(now_us)) or more
 end
 if not fair and any_sorted then
   redis.call('HSET', META, 'format', FLOW_FORMAT, 'flow_unsorting', 1) -- until the last message is ready

@@ -10,7 +10,7 @@
 --@include clock
 --@include session
 --@include slots
---@include flow_change
+--@include go_on
 local key, text = ARGV[3], ARGV[4]
 local format, paused, packed, keyed, key_n, key_per, key_burst, order = unpack(redis.call('HMGET', META, 'format',
   'paused', 'packed_messages', 'flow_keyed', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_order'))
