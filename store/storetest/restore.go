@@ -42,6 +42,7 @@ var (
 func everyKind() []store.Info {
 	headers := func(i *store.Info) {
 		i.Headers = map[string]string{"trace": "a=1;b=\x00\n", "größe": "", "tab": "\t"}
+		i.Key, i.Group, i.Urgency = "k", "g", store.UrgencyHigh
 	}
 	all := []store.Info{
 		newInfo("ready", store.StateReady, longAgo),
@@ -67,7 +68,7 @@ func everyKind() []store.Info {
 		newInfo("delivered in time", store.StateReady, longAgo, func(i *store.Info) {
 			i.ExpireAfter, i.Delivered = time.Second, true
 		}),
-		newInfo("empty", store.StateReady, longAgo, func(i *store.Info) { i.Payload = nil }),
+		newInfo("empty", store.StateReady, longAgo, func(i *store.Info) { i.Payload, i.Urgency = nil, "low" }),
 		newInfo("bytes", store.StateReady, longAgo, func(i *store.Info) { i.Payload = []byte("\x00\xff\t\n") }),
 		newInfo("unreadable", store.StateReady, longAgo, unreadable("\xffof a later version")),
 		newInfo("unreadable and empty", store.StateScheduled, farFuture, unreadable("")),
