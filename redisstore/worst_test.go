@@ -110,6 +110,16 @@ var mostWork = map[string][2]int64{
 
 	// The place of a sorted message is looked up in its lane.
 	"cancel/messages of one ms": {1200, 600},
+
+	// The first entry of each lane of a key says in which class it waits, and a message is looked up in its lanes.
+	"claim/500 keys with an order, of all urgencies":   {1700, 5000},
+	"forward/500 keys with an order, of all urgencies": {1700, 3500},
+	"cancel/messages of all urgencies":                 {2000, 1500},
+	"cancel/messages of all urgencies with an order":   {2200, 1500},
+	"reschedule/messages of all urgencies":             {3800, 1500},
+	"remove/messages of all urgencies":                 {2000, 900},
+	"purge/ready messages of all urgencies":            {1700, 1800},
+	"keys/500 in three classes":                        {4800, 1900},
 }
 
 // wideFlow is a flow with limits that no worst case reaches.
@@ -124,7 +134,7 @@ func TestWorstCasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder)
+	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder, worstUrgency)
 	for i := range 2 * len(all) {
 		c, flow := all[i%len(all)], i >= len(all)
 		t.Run(fmt.Sprintf("%s/%s, flow %v", c.script, c.name, flow), func(t *testing.T) {
@@ -205,7 +215,8 @@ func BenchmarkWorstCases(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder) {
+	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder,
+		worstUrgency) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least, leastCPU := time.Hour, math.Inf(1)
 			for i := range b.N {
