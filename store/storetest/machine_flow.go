@@ -24,7 +24,7 @@ func drawFlow(r *rapid.T, label string) store.Flow {
 	}
 	if f.Fair = rapid.IntRange(0, 2).Draw(r, label+" is not fair if 0") > 0; f.Fair {
 		f.Key = drawKeyFlow(r, label+" of keys")
-		f.Urgency = rapid.Bool().Draw(r, label+" urgency")
+		f.Urgency = rapid.IntRange(0, 3).Draw(r, label+" has no urgencies if 0") > 0
 		f.Key.Order = rapid.SampledFrom(someOrders).Draw(r, label+" order of keys")
 		if f.Key.Order != store.OrderNone {
 			f.Key.Concurrency = min(1, f.Key.Concurrency)
