@@ -6,9 +6,9 @@ TIMEOUT ?= 10m
 # Packages, and tests within one, that run at a time: most tests wait for servers, processes and time.
 AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
-# Systems that nothing is run on here: what users build is vetted for them. Before a release also for
-# SYSTEMS="darwin/arm64 linux/arm", which differ from these in nothing but the processor.
-SYSTEMS ?= windows/amd64 linux/386
+# A system that nothing is run on here: what users build is vetted for it, which finds faults of Windows and of 32 bits.
+# make long vets for more.
+SYSTEMS ?= windows/386
 # Other modules in this repository, such as bench. The tools module holds no code.
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
@@ -16,12 +16,15 @@ MODULES = $(filter-out ./internal/tools, \
 # Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
 # CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it, Pebble
 # checks its invariants too. The other tests run the same code with it, and make long runs these as well.
-PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
-	ConformanceOfAShared|ConformanceOverTLS|DamageIsFound|ForgettingWalks|ForwarderKilled|FullTmpfs|$\
-	Histogram(After|Equals|Reads)|InspectOf|NoHistory|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|$\
-	Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeOfManyHe|$\
-	PurgeMakesRoom|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
-	ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|WrongCounts
+PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|$\
+	CompactionsLeave|ConformanceOfAShared|ConformanceOver|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
+	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
+	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|NoHistory|$\
+	NoScriptFails|NothingAcknowledgedIsLostInACrash|Open(AfterACrash|Notices|RefusesADamaged)|$\
+	Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeMakesRoom|PurgeOfManyHe|$\
+	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|$\
+	SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|$\
+	WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$
@@ -70,7 +73,8 @@ modules: extras ## build, vet and test the other modules of this repository; ins
 		$(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
 		$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...'
 
-long: setup ## the tests with more and longer random histories
+long: setup ## the tests with more and longer random histories, and go vet for more systems
+	@$(MAKE) --no-print-directory check SYSTEMS="windows/amd64 linux/386 darwin/arm64 linux/arm"
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...
 
 chaos: setup ## the attack at length; CHAOS='-runs 200 -duration 20s', see docs/reliability.md
