@@ -92,7 +92,12 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		c.addOnce(msgs[i].Once)
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
-	reply, err := s.runRegistered(ctx, queue, c, create)
+	c.needUrgency(queue, create, len(msgs), func(i int) store.Urgency { return msgs[i].Urgency })
+	run := s.runRegistered
+	if c.urgency != store.UrgencyNormal {
+		run = s.runCreating // a refused call must not list the queue
+	}
+	reply, err := run(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
 	}

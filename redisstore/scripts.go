@@ -116,6 +116,7 @@ var luaConstants = map[string]string{
 	"CLAIM_TIME_US":       "1000000",          // after which a claim records its time
 	"MAX_SORTED":          "250",              // messages that a claim sorts
 	"MAX_PLACED":          "250",              // keys that a claim looks at, once for each reason
+	"MAX_ROUNDS":          "20",               // in which a claim of a queue with urgency picks messages
 	"MAX_STALE":           "500",              // entries of lanes that a claim drops, about
 	"MAX_FORGOTTEN":       "300",              // keys that a claim looks at to forget them: more than it adds
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
@@ -208,6 +209,7 @@ type call struct {
 	repeated int // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
 
 	confirmed *confirmation // only for a durable send
+	urgency   store.Urgency // of a message that is sent; see needUrgency
 }
 
 const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
@@ -296,8 +298,11 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
-	if code, ok := reply.(int64); ok && code == replyNewer {
-		return nil, s.formatError(ctx, queue)
+	switch reply {
+	case any(int64(replyNewer)):
+		return nil, s.newerError(ctx, queue, c)
+	case any(int64(replyNotUrgent)):
+		return nil, store.NoUrgency(queue, c.urgency)
 	}
 	return reply, nil
 }

@@ -129,12 +129,15 @@ func (s *Store) send(
 			c.add(i + 1)
 		}
 	}
-	if len(indexes) == 1 && !durable.Asked() && !inspect && first.Group == "" && condition == nil {
+	c.needUrgency(queue, create, len(indexes), func(i int) store.Urgency { return msgs[indexes[i]].Urgency })
+	if len(indexes) == 1 && !durable.Asked() && !inspect && first.Group == "" && condition == nil && c.urgency == "" {
 		s.addCommon(c, queue, sendOne, maxBytes, &texts[0], &first.ID, &texts[1])
 	}
-	run := s.runRegistered
 	if condition != nil {
 		c.addCondition(condition)
+	}
+	run := s.runRegistered
+	if condition != nil || c.urgency != store.UrgencyNormal {
 		run = s.runCreating // a refused call must not list the queue
 	}
 	reply, err := run(ctx, queue, c, create)

@@ -62,7 +62,7 @@ local function sort_messages(limits, places, ids, keys, classes, us)
     end
     if k.holder and left[k.name] == k.holder then places.unhold(k) end
     local waits = true
-    if left[k.name] or k.ordered and limits.urgent then
+    if left[k.name] or limits.urgent and (k.ordered or limits.reordering) then
       waits = wait_in_lanes(limits, k, holder and holder.class)
     else
       for class in pairs(added[k.name]) do
@@ -75,7 +75,7 @@ local function sort_messages(limits, places, ids, keys, classes, us)
     end
     if not waits then
       places.leave(k)
-    elseif moves or k.ordered then
+    elseif moves or k.ordered or limits.reordering then
       places.set(k)
       local at = rests_until(k) or math.floor(limits.now_us / 1000)
       if at < FULL then first = math.min(first or at, at) end

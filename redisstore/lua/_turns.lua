@@ -69,6 +69,7 @@ end
 local function open_turns(limits, claim)
   local turns = { picked = {}, died = {}, expired = {}, lists = {}, visited = {} } -- visited: keys
   turns.want, turns.looks = limits.allowed, limits.asked -- messages that may start; to look at
+  if limits.urgent then turns.looks = math.max(limits.asked, MAX_HELD_BACK) end
   turns.bound, turns.texts = claim.bound, {} -- bytes; due times by their digits
   turns.stale, turns.cut = {}, false -- entries; whether nothing more is picked
   turns.rounds, turns.lost = 0, false -- lost: some turns of a round were not used
@@ -130,7 +131,16 @@ local function plan_turns(limits, turns, n)
   return slots
 end
 
--- look reads the values and records of messages and picks them. Messages that die use no turn.
+-- put_back leaves the messages from a position on for the next round, and in dead the ones before it.
+local function put_back(found, dead, from)
+  for i = from, #found do found[i].line.taken = found[i].line.taken - 1 end
+  for k = #dead, 1, -1 do
+    if dead[k][1] >= from then table.remove(dead, k) end
+  end
+end
+
+-- look reads the values and records of messages and picks them. Messages that die use no turn. With urgency, the next
+-- message of another class depends on it, so that one is left for the next round.
 local function look(limits, places, turns, claim, found)
   local ids, dues, stale = {}, {}, turns.stale
   for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
@@ -143,19 +153,25 @@ local function look(limits, places, turns, claim, found)
   if records or claim.inspect then
     lines, dead = inspect_all(ids, claim.inspect and values, records, claim.now, dues)
   end
-  local dies = {}
+  local dies, class, seen = {}, nil, #found -- class: that of the last message that was not picked
   for _, d in ipairs(dead) do dies[d[1] ] = true end
   for i = 1, #found do
     local m = found[i]
     local k = m.key
     if i > #ids then
       m.line.ended = false
+    elseif limits.urgent and class and class ~= m.line.class then
+      put_back(found, dead, i)
+      seen = i - 1
+      break
     elseif dies[i] and m.holds then
+      class = m.line.class
       unhold_gone(limits, places, turns, k)
     elseif dies[i] then
+      class = m.line.class
       stale[#stale + 1] = m.entry
     elseif values[i] and not m.holds and is_elsewhere(limits, turns, m, values[i]) then
-      stale[#stale + 1] = m.entry
+      class, stale[#stale + 1] = m.line.class, m.entry
       turns.looks = turns.looks + 1 -- the message is in another lane too
     else
       m.value, m.record, m.text = values[i], records and records[i], lines[i]
@@ -168,7 +184,7 @@ local function look(limits, places, turns, claim, found)
     for _, id in ipairs(died) do turns.died[#turns.died + 1] = id end
     for _, id in ipairs(expired) do turns.expired[#turns.expired + 1] = id end
   end
-  turns.looks = turns.looks - #found
+  turns.looks = turns.looks - seen
 end
 
 -- pass_all sets the pass of each start, and puts the messages in order if they were picked in several rounds.
@@ -222,6 +238,7 @@ local function pick_turns(limits, places, turns, claim)
     if found[1] then look(limits, places, turns, claim, found) end
     turns.lost = turns.lost or #turns.picked < before + #slots
     pass_all(limits, turns)
+    turns.cut = turns.cut or limits.urgent and turns.rounds == MAX_ROUNDS
   end
 end
 

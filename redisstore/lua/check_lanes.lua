@@ -250,9 +250,12 @@ if ARGV[1] == 'due' and not limits.urgent then -- some of the keys are not in us
   if not limits.keyed then
     unused = { LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS, HOLDERS, HALTED, TURNS_HIGH, TURNS_LOW }
   end
-  local left = redis.call('EXISTS', unpack(unused))
+  local left = 0
+  for _, key in ipairs(unused) do
+    left = left + redis.call('EXISTS', key)
+    if repair then redis.call('UNLINK', key) end
+  end
   if left > 0 then add_issue('turns in a queue without', '') end
-  if left > 0 and repair then redis.call('UNLINK', unpack(unused)) end
 end
 if not limits.keyed and ARGV[1] ~= 'due' then return { '0', {} } end
 local long = math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))

@@ -4,6 +4,9 @@
 -- KEYS   the keys of every script, then the two of sends with a key if a message has one
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
+--@flow
+--          "2" if a message has an urgency
+--@end
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
@@ -16,6 +19,9 @@
 --        replace, at least one: s sent, r replaced, f follows, g follows in place of an earlier successor, x duplicate,
 --        l leased, d dead, c changed, n not found, o repetition, k key of another request; a list of these letters and
 --        of the sends that the keys stand for, if a message has one (see _once.lua); UNREGISTERED; NEWER
+--@flow
+--        NOT_URGENT if a message has an urgency, and the flow of the queue has none
+--@end
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
 --@include keys
@@ -51,6 +57,9 @@ if previous then
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end -- as in send.lua
   return once and once.reply(previous) or previous
 end
+--@flow
+if ARGV[3] == '2' and redis.call('HGET', META, 'flow_urgency') ~= '1' then return NOT_URGENT end
+--@end
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local records = redis.call('HMGET', RECORDS, unpack(ids))
@@ -103,6 +112,17 @@ end
 
 --@flow
 local lanes, arrivals = leave_lanes(), new_arrivals(now_us)
+
+-- place_of returns the place of a sorted message that leaves its lane for that of another class, nil if it stays there.
+local function place_of(id, name, former_class, class, at)
+  local urgent = arrivals.urgent
+  if not urgent or class == former_class then return nil end
+  local any_place = redis.call('HEXISTS', META, 'flow_arrival_us') == 1
+  local entry = find_entries(any_place, urgent)(name, sorted_as(former_class, urgent), at, id)
+  if not entry then return 1000 * at end -- it holds its key
+  if string.byte(entry, #name + 1) + 1 == sorted_as(class, urgent) then return nil end
+  return tonumber(string.sub(entry, #name + 2, #name + 18))
+end
 --@end
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
@@ -130,12 +150,18 @@ for i, id in ipairs(ids) do
     values[#values + 1] = id
     values[#values + 1] = envelope
 --@flow
-    local same_key = letter == 'r' and key_of(value) == key_of(envelope)
+    local key, class = key_of(envelope)
+    local former, former_class = key_of(value)
+    local same_key = letter == 'r' and former == key
     if letter == 'r' and not same_key then lanes.gone(id) end
-    local keeps_place = same_key and ARGV[a + 4] == 'keep' and arrivals.keyed and tonumber(due[i] or '') or 0
-    local arrives = keeps_place >= SORTED or has_no_delay(ARGV[a + 3]) and (letter == 's' or letter == 'r'
-      and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3])) and arrivals.add(id, envelope)
-    if keeps_place < SORTED then lanes.add(id, due[i], value) end
+    local stays = same_key and ARGV[a + 4] == 'keep' and arrivals.keyed and tonumber(due[i] or '') or 0
+    stays = stays >= SORTED
+    local place = stays and place_of(id, key, former_class, class, at)
+    stays = stays and not place
+    local arrives = stays or place and arrivals.add(id, envelope, place) or has_no_delay(ARGV[a + 3])
+      and (letter == 's' or letter == 'r' and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3]))
+      and arrivals.add(id, envelope)
+    if not stays then lanes.add(id, due[i], value) end
 --@end
     if b then
       buckets.remove_line(b, before, id)

@@ -3,6 +3,9 @@
 -- KEYS   the keys of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
+--@flow
+--          "2" if a message has an urgency
+--@end
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
@@ -10,6 +13,9 @@
 --        then the positions of messages in a group, then property and value of the condition, if there is one
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER; CONFLICT if the condition is not
 --        met
+--@flow
+--        NOT_URGENT if a message has an urgency, and the flow of the queue has none
+--@end
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
@@ -43,6 +49,9 @@ if previous then
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end
   return decode_positions(previous)
 end
+--@flow
+if ARGV[3] == '2' and redis.call('HGET', META, 'flow_urgency') ~= '1' then return NOT_URGENT end
+--@end
 local conditional = KEYS[QUEUE_KEYS + 1]
 if not is_met(conditional, ARGV[#ARGV - 1], ARGV[#ARGV]) then return refuse(ARGV[1], ARGV[2], now, format) end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end

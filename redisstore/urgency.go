@@ -1,0 +1,37 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+// needUrgency has a call that sends messages refused unless the flow of the queue has Urgency, if one of the messages
+// has an urgency. Then the call begins with the rendering for queues with a flow, which no other queue accepts. create
+// is the index in args of the permission to create the queue.
+func (c *call) needUrgency(queue string, create int, n int, urgency func(i int) store.Urgency) {
+	if c.plain.flow == nil || store.UrgencyKept(queue) {
+		return
+	}
+	for i := range n {
+		if u := urgency(i); u != store.UrgencyNormal {
+			c.urgency, c.plain, c.args[create] = u, c.plain.flow(), "2"
+			return
+		}
+	}
+}
+
+// newerError returns the error of a call that the format of the queue does not let happen.
+func (s *Store) newerError(ctx context.Context, queue string, c *call) error {
+	if c.urgency != store.UrgencyNormal {
+		cmd := redis.NewStringCmd(ctx, "hget", s.keys.key(queue, "meta"), "format")
+		err := s.process(ctx, cmd)
+		if errors.Is(err, redis.Nil) || err == nil && knownFormat(cmd.Val()) {
+			return store.NoUrgency(queue, c.urgency)
+		}
+	}
+	return s.formatError(ctx, queue)
+}
