@@ -186,8 +186,7 @@ var keptUrgencyRules = []rule{
 	}},
 }
 
-// refusesUrgency checks that sends of messages with an urgency, the first of which is u, return the error of NoUrgency,
-// and write nothing.
+// refusesUrgency checks that sends of the messages return the error of NoUrgency for u, and write nothing.
 func (e *env) refusesUrgency(u store.Urgency, msgs ...store.Outgoing) {
 	e.Helper()
 	want, before := store.NoUrgency(e.queue, u), e.everything(msgs)

@@ -126,7 +126,7 @@ var urgencyLimitRules = []rule{
 			s.takesAll(10)
 		}
 	}},
-	{"an urgency whose only key is full leaves its starts to the others", func(e *env) {
+	{"an urgency with one key, which is full, leaves its starts to the others", func(e *env) {
 		e.limit(urgentKeys(store.KeyFlow{Concurrency: 1}))
 		e.send(keyed("k", 3, high)...)
 		c := e.claimOne("k00000", held)

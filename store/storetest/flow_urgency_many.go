@@ -25,7 +25,7 @@ var manyUrgencyRules = []rule{
 			s.hasEvery(store.UrgencyLow, store.LowEvery)
 		}
 	}},
-	{"many full keys of one urgency keep those of another from nothing", func(e *env) {
+	{"many full keys of one urgency do not hold up messages of another", func(e *env) {
 		const n = 300
 		for _, u := range urgencies {
 			f := e.other()
@@ -43,7 +43,7 @@ var manyUrgencyRules = []rule{
 			f.keyCounts(n, n, 0)
 		}
 	}},
-	{"many expired messages of one urgency keep those of another from nothing", func(e *env) {
+	{"many expired messages of one urgency do not hold up messages of another", func(e *env) {
 		for _, limit := range []store.Flow{urgent, urgentContinuing} {
 			for _, u := range urgencies {
 				f := e.other()

@@ -37,7 +37,7 @@ func urgencyOfLetter(id string) store.Urgency {
 	panic("no urgency: " + id)
 }
 
-// urgencyOrderRules are about keys with an order, whose turn has the urgency of their next message.
+// urgencyOrderRules are about keys with an order, which take turns with the urgency of their next message.
 var urgencyOrderRules = []rule{
 	{"messages of an ordered key start in their order, whatever their urgency", func(e *env) {
 		e.limit(urgentContinuing)

@@ -28,8 +28,8 @@ func (p *passedOver) forget() {
 	}
 }
 
-// start counts the start of a message, while those of other urgencies surely wait, or may do so. It says what is wrong
-// with that.
+// start counts the start of a message while messages of the urgencies in waits may start too, and perhaps the ones in
+// may. It returns an objection if the message starts before its turn.
 func (p *passedOver) start(u store.Urgency, waits, may map[store.Urgency]bool) (wrong string) {
 	for _, other := range urgencies {
 		switch {
@@ -186,7 +186,7 @@ func (s *starting) hasEvery(u store.Urgency, every int) {
 }
 
 var urgencyTurnRules = []rule{
-	{"high messages start first and low ones last, and those of an urgency by due time, then id", func(e *env) {
+	{"high messages start first and low ones last, each by due time, then id", func(e *env) {
 		for i, max := range []int{1, 9, 2, 4} {
 			f := e.other()
 			f.limit(urgent)
@@ -268,7 +268,7 @@ var urgencyTurnRules = []rule{
 		s.takesSome(3)
 		s.equal("urgencies", s.order, strings.Repeat("H", 27)+"N")
 	}},
-	{"a start of a message that waits alone begins the count anew", func(e *env) {
+	{"a start of an urgency begins its count again, also when no other one waits", func(e *env) {
 		s := e.starting()
 		for _, keys := range []string{"", "k"} {
 			s.sendsOf(5, store.UrgencyHigh, "a"+keys, keys)

@@ -49,11 +49,7 @@ var keyRules = []rule{
 		}
 	}},
 	{"a key goes with a group and with every header", func(e *env) {
-		m := message("m", withKey("k"), group("g"), maxAttempts(3))
-		m.Headers = map[string]string{}
-		for i := range store.MaxHeaders {
-			m.Headers[fmt.Sprintf("!%d", i)] = "v"
-		}
+		m := message("m", withKey("k"), group("g"), maxAttempts(3), fullOfHeaders)
 		e.send(m, message("n", withKey("k"), group("g")), message("o", withKey("g")))
 		e.inGroup("g", "m", "n")
 		for _, c := range e.claim(3) {
@@ -112,11 +108,7 @@ var keyRules = []rule{
 	}},
 	{"forwarded messages keep their keys", func(e *env) {
 		f := e.forwardsTo()
-		m := message("m", withKey("k"), group("g"))
-		m.Headers = map[string]string{}
-		for i := range store.MaxHeaders {
-			m.Headers[fmt.Sprintf("!%d", i)] = "v"
-		}
+		m := message("m", withKey("k"), group("g"), fullOfHeaders)
 		e.send(m, message("n", withKey("l")))
 		was := e.live("m", store.StateReady)
 		e.equal("moved", e.forward(f, 10).Count, 2)

@@ -108,7 +108,7 @@ func (m *model) startsOf(ready []*modelMessage, forwards bool) *modelStarts {
 	return s
 }
 
-// start starts a message, and says what is wrong with its urgency.
+// start starts a message. It returns an objection if the message starts before the turn of its urgency.
 func (s *modelStarts) start(id string) (wrong string) {
 	waits, may := s.waits()
 	for i, x := range s.left {
