@@ -32,11 +32,17 @@ var fairFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Rate: f
 // orderedFlow is one whose keys have an order. Then each message has a key of its own.
 var orderedFlow = store.Flow{Concurrency: 7, Fair: true, Key: store.KeyFlow{Order: store.OrderHalt}}
 
-// send sends messages, with keys if the queue has an order.
+// urgentFlow is orderedFlow with urgencies.
+var urgentFlow = store.Flow{Concurrency: 7, Urgency: true, Key: store.KeyFlow{Order: store.OrderHalt}}
+
+// send sends messages, with keys if the queue has an order, and with an urgency if it has urgencies.
 func (x *populatedQueue) send(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 	for i := range msgs {
 		if x.ordered {
 			msgs[i].Key = msgs[i].ID
+		}
+		if x.urgent {
+			msgs[i].Urgency = urgencies[len(msgs[i].ID)%3]
 		}
 	}
 	return x.s.Send(ctx, x.queue, msgs)
@@ -46,7 +52,8 @@ func (x *populatedQueue) send(ctx context.Context, msgs []store.Outgoing) ([]sto
 func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow store.Flow) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
-	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue, ordered: flow.Key.Order != store.OrderNone}
+	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue, ordered: flow.Key.Order != store.OrderNone,
+		urgent: flow.Urgency}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -122,7 +129,7 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 	for _, info := range infos {
 		x.infos = append(x.infos, *info)
 	}
-	if flow.Fair {
+	if flow.Normal().Fair {
 		q := &limitedQueue{t, x.s, rdb, queue}
 		if !x.ordered { // otherwise the sends have sorted them
 			q.sort("", "ready", "expired")
@@ -163,6 +170,7 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 	t.Run("flow", func(t *testing.T) { noScriptFailsHalfway(t, fullFlow) })
 	t.Run("fair", func(t *testing.T) { noScriptFailsHalfway(t, fairFlow) })
 	t.Run("ordered", func(t *testing.T) { noScriptFailsHalfway(t, orderedFlow) })
+	t.Run("urgent", func(t *testing.T) { noScriptFailsHalfway(t, urgentFlow) })
 }
 
 // A forward to a queue with an order, each key of which has a wrong type, succeeds or changes neither queue.
@@ -170,9 +178,9 @@ func TestNoForwardToAnOrderedQueueFailsHalfway(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, name := range allKeyNames {
 		t.Run(name, func(t *testing.T) {
-			x := populateQueue(t, rdb, fmt.Sprint("halfway-target-", i), orderedFlow)
+			x := populateQueue(t, rdb, fmt.Sprint("halfway-target-", i), urgentFlow)
 			to := x.queue + " forwarded"
-			if err := errors.Join(x.s.SetFlow(t.Context(), to, orderedFlow, nil),
+			if err := errors.Join(x.s.SetFlow(t.Context(), to, urgentFlow, nil),
 				rdb.Set(t.Context(), DefaultPrefix+"{"+to+"}:"+name, "wrong", 0).Err()); err != nil {
 				t.Fatal(err)
 			}
@@ -195,11 +203,14 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	rdb := redistest.Shared(t).Client(t)
 	kind := flow.Version()
 	names := allKeyNames
-	if flow.Fair {
+	if flow.Normal().Fair {
 		names = append([]string{"due", "dead", "records", "messages"}, flowKeyNames[:]...)
 	}
 	if flow.Key.Order != store.OrderNone {
 		names = []string{"due", "lanes", "key_states", "turns", "rests", "holders", "halted"}
+	}
+	if flow.Urgency {
+		names = []string{"lanes", "turns", "turns_high", "turns_low"}
 	}
 	for i, c := range calls {
 		for _, name := range names {

@@ -73,6 +73,7 @@ type populatedQueue struct {
 	infos []store.Info // of a message in each state
 
 	ordered bool // keys have an order, and each message has a key
+	urgent  bool // each message has an urgency
 }
 
 // settleIf settles all held messages under a condition that is met unless a test removes the properties.

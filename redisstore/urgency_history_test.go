@@ -31,7 +31,7 @@ func (h *urgentHistory) id() string { return fmt.Sprintf("m%05d", h.rnd.IntN(h.s
 func (h *urgentHistory) send() {
 	h.Helper()
 	urgency := urgencies[h.rnd.IntN(3)]
-	if !h.flow.Urgency { // a send with one is refused, which the suite tests
+	if !h.flow.Urgency && h.rnd.IntN(5) > 0 {
 		urgency = store.UrgencyNormal
 	}
 	var msgs []store.Outgoing
