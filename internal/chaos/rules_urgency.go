@@ -110,7 +110,7 @@ func (ck *checker) mayHaveLost(key string, lo, hi int64) bool {
 
 // urgency returns whether the flow had Urgency at all times between two.
 func (g *flowGroup) urgency(lo, hi int64) likelihood {
-	first, last := g.inForce(lo, hi)
+	first, last := g.inForce(lo, max(lo, hi)) // a call may have no answer, and the engine's clock may be off
 	with, without := false, first < 0
 	for _, c := range g.changes[max(0, first) : last+1] {
 		with, without = with || c.flow.Urgency, without || !c.flow.Urgency

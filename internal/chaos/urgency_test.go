@@ -197,6 +197,7 @@ func TestCheckerFindsWrongRefusals(t *testing.T) {
 		"refused while it ends":    {with + j.set(-1, 1, store.Flow{}) + mixed("invalid"), "", nil},
 		"taken while it ends":      {with + j.set(-1, 1, store.Flow{}) + mixed("ok") + both, "", nil},
 		"refused without a reason": {without + j.send(0, "a", "", "", "invalid"), broken, nil},
+		"without an answer":        {with + strings.Split(mixed("ok"), "\n")[0] + "\n" + both, "", nil},
 		"normal":                   {without + j.send(0, "a", "", "", "ok") + j.start(1, "a", "", ""), "", nil},
 		"refused and delivered":    {without + mixed("invalid") + both, broken, nil},
 		"refused and left":         {without + mixed("invalid"), broken, scheduled},
