@@ -154,11 +154,11 @@ func (b *both) setFlow(f store.Flow) bool {
 func (b *both) send(id, key string, due store.Due) bool {
 	u := urgencies[b.r.IntN(len(urgencies))]
 	out := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 2, Urgency: u}, Due: due}
-	switch b.r.IntN(6) {
-	case 0:
+	switch n := b.r.IntN(6); {
+	case n == 0:
 		out.OnDuplicate.Mode = store.DuplicateFollow
-	case 1:
-		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: b.r.IntN(2) == 0}
+	case n == 1 || b.exact && n < 4:
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: b.exact || b.r.IntN(2) == 0}
 	}
 	return b.do(fmt.Sprintf("send %s %q %q %+v %+v", id, key, u, due, out.OnDuplicate), func(s store.Store, _ int) string {
 		r, err := s.Send(b.t.Context(), "q", []store.Outgoing{out})

@@ -30,7 +30,8 @@ func sendUrgency(t testing.TB, s store.Store, u store.Urgency, key string, ids .
 }
 
 // A message keeps the urgency for which it was sorted, also when the flow loses or gets Urgency and the store is opened
-// again, recovered or restored from a backup. Once the queue was not Fair in between, it does not.
+// again, recovered or restored from a backup; so does one that gets its urgency by an edit. Once the queue was not Fair
+// in between, it does not.
 func TestSortedMessagesKeepTheirUrgency(t *testing.T) {
 	for way, again := range map[string]func(t *testing.T, s *Store, fs vfs.FS, clock Clock) *Store{
 		"reopen": func(t *testing.T, s *Store, fs vfs.FS, clock Clock) *Store {
@@ -63,6 +64,10 @@ func TestSortedMessagesKeepTheirUrgency(t *testing.T) {
 				_, err := s.Send(t.Context(), "q", []store.Outgoing{later})
 				try(t, err)
 				wantIDs(t, claimedIDs(t, s, 1), "a")
+				edit := store.Outgoing{Message: store.Message{ID: "c", Urgency: store.UrgencyHigh},
+					OnDuplicate: store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}}
+				_, err = s.Send(t.Context(), "q", []store.Outgoing{edit})
+				try(t, err)
 				if plain {
 					limit(t, s, store.Flow{})
 				}
@@ -71,7 +76,7 @@ func TestSortedMessagesKeepTheirUrgency(t *testing.T) {
 				s = again(t, s, fs, clock)
 				wantSound(t, s)
 				clock.Advance(time.Second)
-				want := []string{"d", "a", "c", "e", "b"}
+				want := []string{"c", "d", "a", "e", "b"}
 				if plain {
 					want = []string{"a", "b", "c", "d", "e"}
 				}
