@@ -25,6 +25,10 @@ func TestCheckFindsAndRepairsBrokenUrgencies(t *testing.T) {
 		}},
 		"unknown class": {"entries of lanes cannot be read", func(q *limitedQueue) {
 			q.ok(q.rdb.ZAdd(q.Context(), q.key("lanes"), redis.Z{Member: "a\x0300000000000001000id"}).Err())
+			page, err := q.s.Keys(q.Context(), q.queue, store.KeysRequest{Limit: 10})
+			if q.ok(err); len(page) != 3 {
+				q.Errorf("a page with %d keys, want 3", len(page))
+			}
 		}},
 		"no turn": {"messages and no turn", func(q *limitedQueue) {
 			q.ok(q.rdb.ZRem(q.Context(), q.key("turns_low"), "a").Err())

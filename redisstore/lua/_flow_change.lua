@@ -49,11 +49,11 @@ end
 -- reorder lets up to MAX_PLACED keys wait in the classes in which they have to, and reports whether more are left.
 local function reorder(limits)
   local names, at, entry = {}, limits.reordering, nil
-  repeat
+  for _ = 1, MAX_PLACED do
     entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
-    local name = entry and string.match(entry, '^%C*')
-    if entry then names[#names + 1], at = name, '[' .. name .. '\3' end
-  until not entry or #names == MAX_PLACED
+    if not entry then break end
+    at, names[#names + 1] = next_lanes(entry)
+  end
   local places = new_places(limits)
   for _, k in ipairs(read_waiting(limits, names)) do
     if k.place and wait_in_lanes(limits, k) then places.set(k) end

@@ -103,9 +103,10 @@ local at, most, keys = ARGV[2], tonumber(ARGV[3]), 0
 while #rows < most + (rows[1] and rows[1][1] == '' and 1 or 0) and looked < MAX_KEYS_LOOKED and keys < MAX_KEYS_READ do
   local entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
   if not entry then return { now_us, limits, '', rows } end
-  local key = string.match(entry, '^%C*')
-  add_key(key, MAX_LANE_LOOKED, true)
-  at, keys = '[' .. key .. '\3', keys + 1 -- behind its lanes
+  local key
+  at, key = next_lanes(entry)
+  if key then add_key(key, MAX_LANE_LOOKED, true) end
+  keys = keys + 1
 end
 return { now_us, limits, at, rows }
 --@end
