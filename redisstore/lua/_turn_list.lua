@@ -58,9 +58,9 @@ local function lift(heap, i)
 end
 
 -- new_turn_list returns the turns of a class in a claim. key is the sorted set with the turns; make returns the lines
--- of keys with some names and passes. lines are the ones that were read, in order. Lines come from three lists: the ones
--- that were just read, which are in order; the ones of the usual weight that have started, which stay in order; and a
--- heap of all others.
+-- of keys with some names and passes. lines are the ones that were read, in order. Lines come from three lists: the
+-- ones that were just read, which are in order; the ones of the usual weight that have started, which stay in order;
+-- and a heap of all others.
 local function new_turn_list(key, usual, make)
   local list = { lines = {}, at_end = false, cut = false } -- cut: too many lines were read
   local seen, last = 0, nil -- last: the last line that was read
