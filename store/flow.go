@@ -47,8 +47,9 @@ type Flow struct {
 	// messages of all urgencies. The messages of a key with an Order start in their order, whatever their urgency: the
 	// key takes its turn with the urgency of its next message.
 	//
-	// A message has the urgency for which a Claim has sorted it, also after a change of the Flow. Messages sorted while
-	// the Flow had no Urgency are of UrgencyNormal.
+	// A message has the urgency with which it was sorted, by a Claim or by the Send that gave it its place in an Order,
+	// also after a change of the Flow. Messages sorted while the Flow had no Urgency are of UrgencyNormal. Which urgency
+	// goes next begins anew when a Flow becomes Fair.
 	Urgency bool
 	// Key limits the messages of each key.
 	Key KeyFlow
