@@ -197,10 +197,12 @@ func TestCheckerFindsWrongRefusals(t *testing.T) {
 		"refused while it ends":    {with + j.set(-1, 1, store.Flow{}) + mixed("invalid"), "", nil},
 		"taken while it ends":      {with + j.set(-1, 1, store.Flow{}) + mixed("ok") + both, "", nil},
 		"refused without a reason": {without + j.send(0, "a", "", "", "invalid"), broken, nil},
-		"without an answer":        {with + strings.Split(mixed("ok"), "\n")[0] + "\n" + both, "", nil},
-		"normal":                   {without + j.send(0, "a", "", "", "ok") + j.start(1, "a", "", ""), "", nil},
-		"refused and delivered":    {without + mixed("invalid") + both, broken, nil},
-		"refused and left":         {without + mixed("invalid"), broken, scheduled},
+		"without an answer": {
+			with + j.set(-9, -8, store.Flow{Urgency: true}) + strings.Split(mixed("ok"), "\n")[0] + "\n" + both, "", nil,
+		},
+		"normal":                {without + j.send(0, "a", "", "", "ok") + j.start(1, "a", "", ""), "", nil},
+		"refused and delivered": {without + mixed("invalid") + both, broken, nil},
+		"refused and left":      {without + mixed("invalid"), broken, scheduled},
 		"perhaps refused": {
 			without + strings.ReplaceAll(mixed("invalid"), "S 10000100", "S 10009000") + j.start(10, "b", "", "high"),
 			"", nil,
