@@ -90,7 +90,7 @@ func (h *urgentHistory) manage() {
 	h.Helper()
 	ctx, list := h.Context(), []string{h.id(), h.id(), h.id()}
 	var err error
-	switch h.rnd.IntN(8) {
+	switch h.rnd.IntN(10) {
 	case 0, 1:
 		_, err = h.s.Cancel(ctx, h.queue, store.CancelRequest{IDs: list})
 	case 2, 3:
@@ -109,6 +109,18 @@ func (h *urgentHistory) manage() {
 		infos, err = h.s.Get(ctx, h.queue, list[:1])
 		if h.ok(err); infos[0] != nil {
 			_, err = h.s.Remove(ctx, h.queue, []store.Info{*infos[0]})
+		}
+	case 8:
+		to := store.Target{Kind: store.TargetQueue, Name: h.queue + " forwarded"}
+		_, err = h.s.Forward(ctx, h.queue, store.ForwardRequest{To: to, Max: 1 + h.rnd.IntN(4)})
+	case 9:
+		weight := 1 + h.rnd.IntN(3)
+		o := store.KeyOverride{Weight: &weight, Rate: &store.Rate{N: h.rnd.IntN(3) * 5, Per: time.Second, Burst: 2}}
+		if o.Rate.N == 0 {
+			o.Rate = nil
+		}
+		if err = h.s.SetKeyFlow(ctx, h.queue, "b", o); !h.flow.Normal().Fair && errors.Is(err, store.ErrInvalid) {
+			err = nil
 		}
 	}
 	h.ok(err)
