@@ -52,7 +52,7 @@ func TestTopicSubscriptionStartsInThePast(t *testing.T) {
 		w, got := collect(c, "first", "late")
 		start(t, w)
 		settled()
-		publish(t, topic, "1", ExpireAfter(time.Minute))
+		publish(t, topic, "1", ExpireAfter(time.Minute), Urgent()) // the queues have no urgency
 		time.Sleep(time.Hour)
 		middle := time.Now()
 		publish(t, topic, "2")

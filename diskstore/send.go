@@ -8,7 +8,7 @@ import (
 // checkUrgencies refuses messages with an urgency that the queue does not take.
 func (q *queue) checkUrgencies(msgs []store.Outgoing) (err error) {
 	for i := 0; i < len(msgs) && err == nil; i++ {
-		err = store.CheckUrgency(q.name, &q.flow.Flow, &msgs[i].Message)
+		err = store.CheckUrgency(q.name, &q.flow.Flow, &msgs[i])
 	}
 	return err
 }

@@ -190,7 +190,7 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 	var refused error
 	sent, err := update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
 		for i := range msgs {
-			if refused = store.CheckUrgency(queueName, &q.flow.Flow, &msgs[i].Message); refused != nil {
+			if refused = store.CheckUrgency(queueName, &q.flow.Flow, &msgs[i]); refused != nil {
 				return nil
 			}
 		}

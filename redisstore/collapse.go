@@ -92,7 +92,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		c.addOnce(msgs[i].Once)
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
-	c.needUrgency(queue, create, len(msgs), func(i int) store.Urgency { return msgs[i].Urgency })
+	c.needUrgency(queue, create, len(msgs), func(i int) store.Urgency { return msgs[i].AsksUrgency() })
 	run := s.runRegistered
 	if c.urgency != store.UrgencyNormal {
 		run = s.runCreating // a refused call must not list the queue

@@ -30,7 +30,7 @@ type Message struct {
 	// Engines store it and do not act on it; an id made by IDs has its slot.
 	Key string
 	// Urgency says which messages go first. A Send, also one that replaces a message or has a Once, returns the error of
-	// CheckUrgency. In other calls any queue takes it, and it counts once the Flow of the queue has Urgency.
+	// CheckUrgency. In other calls any queue takes it. It counts when the Flow of the queue has Urgency.
 	Urgency Urgency
 	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
 	// chose the id itself; an id made by NewID carries its time.

@@ -306,6 +306,9 @@ type Outgoing struct {
 	If *Condition
 	// Once, unless it is nil, has repetitions of the send change nothing, for OnceWindow.
 	Once *Once
+	// Relayed is set if the message comes from another queue, a topic or a schedule. Its Urgency was chosen there, so
+	// any queue takes it.
+	Relayed bool
 }
 
 // Durability is how safe a message must be before its Send returns.

@@ -36,13 +36,21 @@ func (f *Flow) UrgencyOf(m *Message) Urgency {
 	return m.Urgency
 }
 
+// AsksUrgency returns the urgency that the queue of the message has to have: UrgencyNormal if any queue takes it.
+func (o *Outgoing) AsksUrgency() Urgency {
+	if o.Relayed {
+		return UrgencyNormal
+	}
+	return o.Urgency
+}
+
 // CheckUrgency returns an ErrInvalid unless the message may be sent to a queue with the flow: only a Flow with Urgency,
-// and the queues of Later's own, take another one than UrgencyNormal.
-func CheckUrgency(queue string, f *Flow, m *Message) error {
-	if m.Urgency == UrgencyNormal || f.Urgency || UrgencyKept(queue) {
+// and the queues of Later's own, take another urgency than UrgencyNormal of a message that is not Relayed.
+func CheckUrgency(queue string, f *Flow, o *Outgoing) error {
+	if o.AsksUrgency() == UrgencyNormal || f.Urgency || UrgencyKept(queue) {
 		return nil
 	}
-	return NoUrgency(queue, m.Urgency)
+	return NoUrgency(queue, o.Urgency)
 }
 
 // UrgencyKept reports whether a queue without a Flow takes messages of any urgency: one of Later's own does, because it

@@ -63,7 +63,7 @@ func sendSize(m store.Outgoing) int { return m.Size() }
 
 // Do sends a message, together with messages of other callers, and waits for its result, like Batcher.Do.
 func (s *Sends) Do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
-	if m.Urgency != store.UrgencyNormal {
+	if m.AsksUrgency() != store.UrgencyNormal {
 		urgent, err := s.ofUrgent()
 		if err != nil {
 			return store.SendResult{}, err

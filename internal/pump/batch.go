@@ -265,7 +265,7 @@ const Window = 24 * time.Hour
 func Send(ctx context.Context, to store.Store, queue string, msgs []store.Claimed, condition *store.Condition) error {
 	out := make([]store.Outgoing, len(msgs))
 	for i := range msgs {
-		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition}
+		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition, Relayed: true}
 		out[i].DedupWindow = max(out[i].DedupWindow, Window)
 	}
 	ctx, cancel := context.WithTimeout(ctx, calls.Timeout)

@@ -77,7 +77,7 @@ func (r *Record) Message(run Run) store.Outgoing {
 		headers[causeHeader] = string(run.Cause)
 	}
 	maps.Copy(headers, r.Schedule.Headers)
-	m := store.Outgoing{Message: r.Schedule.message(), Due: store.Due{At: run.Due}}
+	m := store.Outgoing{Message: r.Schedule.message(), Due: store.Due{At: run.Due}, Relayed: true}
 	m.ID, m.Headers = run.ID, headers
 	return m
 }

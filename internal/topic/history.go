@@ -86,7 +86,7 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 				r.Kept++
 				continue
 			}
-			o := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}, If: t.linked()}
+			o := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}, If: t.linked(), Relayed: true}
 			o.ExpireAfter, o.ExpireAt = 0, time.Time{}
 			out = append(out, o)
 		}

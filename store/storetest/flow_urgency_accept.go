@@ -41,6 +41,28 @@ var acceptedUrgencyRules = []rule{
 			f.ok(f.Peer.Delete(f.Context(), f.queue))
 		}
 	}},
+	{"relayed messages keep their urgency in every queue, and count as normal without urgencies", func(e *env) {
+		relayed := func(m *store.Outgoing) { m.Relayed = true }
+		for _, flow := range []store.Flow{{}, concurrency(5), fair, halting, urgent} {
+			f := e.other()
+			f.limit(flow)
+			f.send(message("a", relayed, low, withKey("k")))
+			f.pass(time.Millisecond)
+			f.send(message("b", relayed, high, withKey("l")))
+			f.equal("results", f.trySend(message("a", relayed, keepingDue, low, withKey("k"))), wasReplaced)
+			f.hasUrgency("a", store.UrgencyLow)
+			f.hasUrgency("b", store.UrgencyHigh)
+			if flow == urgent {
+				f.inThisOrder("b", "a")
+			} else {
+				f.inThisOrder("a", "b")
+			}
+			f.count(0, 0, 0, 0)
+		}
+		f := e.other() // does not exist
+		f.send(message("a", relayed, high))
+		f.hasUrgency("a", store.UrgencyHigh)
+	}},
 	{"restored messages keep their urgency in every queue, and count as normal without urgencies", func(e *env) {
 		for _, flow := range []store.Flow{{}, concurrency(5), fair, {Key: store.KeyFlow{Concurrency: 1}}, halting} {
 			f := e.other()
