@@ -65,8 +65,9 @@ func newInfo(queue string, i store.Info) *Info {
 	info := &Info{
 		ID: i.ID, Queue: queue, Payload: i.Payload, Headers: i.Headers, State: i.State, Due: i.Due, Attempts: i.Attempts,
 		Delivered: i.Delivered, Timeout: i.Timeout, ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt,
-		DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, Urgency: i.Urgency, LeaseDeadline: i.LeaseDeadline, Follows: i.Follows,
-		LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt, Raw: i.Raw,
+		DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, Urgency: i.Urgency, LeaseDeadline: i.LeaseDeadline,
+		Follows: i.Follows, LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt,
+		Raw: i.Raw,
 	}
 	info.MaxAttempts, info.SentAt = handle.Resolve(&i.Message)
 	return info
@@ -85,8 +86,8 @@ func (i *Info) stored() *store.Info {
 	return &store.Info{
 		Message: store.Message{
 			ID: i.ID, Payload: i.Payload, Headers: i.Headers, MaxAttempts: i.MaxAttempts, Timeout: i.Timeout,
-			ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt, DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key, Urgency: i.Urgency,
-			SentAt: i.SentAt,
+			ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt, DedupWindow: i.DedupWindow, Group: i.Group, Key: i.Key,
+			Urgency: i.Urgency, SentAt: i.SentAt,
 		},
 		State: i.State, Due: i.Due, Attempts: i.Attempts, Delivered: i.Delivered, LeaseDeadline: i.LeaseDeadline,
 		Follows: i.Follows, LastError: i.LastError, Failures: i.Failures, DeadReason: i.DeadReason, DiedAt: i.DiedAt,

@@ -203,6 +203,7 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 		return err
 	}
 	m.OnDuplicate.Unchanged = info
+	m.Relayed = m.Urgency == info.Urgency // the queue has taken it before
 	results, err := q.store(ctx, []store.Outgoing{m})
 	switch {
 	case err != nil:

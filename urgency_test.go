@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -65,7 +67,8 @@ func TestUrgencyIsRefusedWithoutAFlow(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
 	want := `urgency is "high", and messages of queue "q" have none`
-	if _, err := q.Send(t.Context(), nil, Urgent()); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+	_, err := q.Send(t.Context(), nil, Urgent())
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 		t.Errorf("send: %v", err)
 	}
 	if stats, err := q.Stats(t.Context()); err != nil || stats.Exists {
@@ -89,9 +92,60 @@ func TestUrgencyIsRefusedWithoutAFlow(t *testing.T) {
 			t.Errorf("%s has the urgency %q, %v; want %q", id, info.Urgency, err, want)
 		}
 	}
+	if err := q.SetFlow(t.Context(), Flow{}); err != nil {
+		t.Fatal(err)
+	}
+	change := func(u Urgency) func(o *Outgoing) error {
+		return func(o *Outgoing) error { o.Payload, o.Urgency = []byte("new"), u; return nil }
+	}
+	if err := q.Edit(t.Context(), "a", change(UrgencyHigh)); err != nil {
+		t.Errorf("edit that keeps the urgency: %v", err)
+	}
+	if err := q.Edit(t.Context(), "b", change(UrgencyHigh)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("edit that changes the urgency: %v", err)
+	}
 	if _, err := q.Send(t.Context(), nil, Urgent(), Background()); !errors.Is(err, ErrInvalid) {
 		t.Errorf("two urgencies: %v", err)
 	}
+}
+
+// Every type with options of a message has all of them.
+func TestTypesHaveTheOptionsOfMessages(t *testing.T) {
+	for _, test := range []struct{ of, has reflect.Type }{
+		{reflect.TypeFor[message.Options](), reflect.TypeFor[store.Message]()},
+		{reflect.TypeFor[message.Options](), reflect.TypeFor[Outgoing]()},
+		{reflect.TypeFor[message.Options](), reflect.TypeFor[Info]()},
+		{reflect.TypeFor[message.Common](), reflect.TypeFor[Schedule]()},
+		{reflect.TypeFor[message.Handled](), reflect.TypeFor[Message]()},
+	} {
+		for _, option := range reflect.VisibleFields(test.of) {
+			if _, ok := test.has.FieldByName(option.Name); !ok && !option.Anonymous {
+				t.Errorf("%v has no field %s, as %v has", test.has, option.Name, test.of)
+			}
+		}
+	}
+}
+
+// A schedule sends urgent messages to a queue without urgency, in which they are normal.
+func TestScheduledMessagesHaveAnUrgency(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		s := everyMinute("reset")
+		s.Urgency = UrgencyHigh
+		if _, err := c.Schedules().Put(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		var got log[Urgency]
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle(s.Queue, func(_ context.Context, m *Message) error {
+			got.add(m.Urgency)
+			return nil
+		})
+		go w.Run(t.Context())
+		time.Sleep(90 * time.Second)
+		if list := got.list(); !slices.Contains(list, UrgencyHigh) || slices.Contains(list, UrgencyNormal) {
+			t.Errorf("received urgencies %q", list)
+		}
+	})
 }
 
 func TestExplainTellsTheUrgency(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 // entry. The class is stored when a message arrives, or by the claim that sorts a message and does not start it. It
 // counts until the queue is not Fair any more: with the urgency, it has a part of flow.keyed.
 //
-// The class of a message of normal urgency is always the same, and stored as 0. Unsorted messages have the class 0, too.
+// The class of a message of normal urgency is always the same, and stored as 0. Unsorted messages have the class 0,
+// too.
 type class uint16
 
 // urgencies are in the lower bits of a class as their index here, and 1 more.

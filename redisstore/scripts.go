@@ -30,8 +30,8 @@ const (
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
 // Scripts raise previousFormat to it; see lua/_format.lua. A queue with a flow has flowFormat, so that programs that do
-// not know flows, or no order of keys or urgency, refuse it instead of ignoring its limits. No version was released that
-// wrote 12, 13 or 14.
+// not know flows, or no order of keys or urgency, refuse it instead of ignoring its limits. No version was released
+// that wrote 12, 13 or 14.
 const (
 	layoutFormat   = 11
 	previousFormat = 10

@@ -42,14 +42,14 @@ type Flow struct {
 	// key waits dies when it is next.
 	Fair bool
 	// Urgency lets messages have an Urgency, and implies Fair. Of the messages that may start, one of UrgencyHigh goes
-	// first, then one of UrgencyNormal, and one of UrgencyLow last; NormalEvery and LowEvery say how often the others go
-	// nevertheless. Keys take turns among the messages of each urgency by themselves. The limits of a key count its
+	// first, then one of UrgencyNormal, and one of UrgencyLow last; NormalEvery and LowEvery say how often the others
+	// go nevertheless. Keys take turns among the messages of each urgency by themselves. The limits of a key count its
 	// messages of all urgencies. The messages of a key with an Order start in their order, whatever their urgency: the
 	// key takes its turn with the urgency of its next message.
 	//
 	// A message has the urgency with which it was sorted, by a Claim or by the Send that gave it its place in an Order,
-	// also after a change of the Flow. Messages sorted while the Flow had no Urgency are of UrgencyNormal. Which urgency
-	// goes next begins anew when a Flow becomes Fair.
+	// also after a change of the Flow. Messages sorted while the Flow had no Urgency are of UrgencyNormal. Which
+	// urgency goes next begins anew when a Flow becomes Fair.
 	Urgency bool
 	// Key limits the messages of each key.
 	Key KeyFlow

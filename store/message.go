@@ -29,8 +29,8 @@ type Message struct {
 	// control characters and slashes, and not . or ..; "" means none. Messages of any queue can have the same key.
 	// Engines store it and do not act on it; an id made by IDs has its slot.
 	Key string
-	// Urgency says which messages go first. A Send, also one that replaces a message or has a Once, returns the error of
-	// CheckUrgency. In other calls any queue takes it. It counts when the Flow of the queue has Urgency.
+	// Urgency says which messages go first. A Send, also one that replaces a message or has a Once, returns the error
+	// of CheckUrgency. In other calls any queue takes it. It counts when the Flow of the queue has Urgency.
 	Urgency Urgency
 	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
 	// chose the id itself; an id made by NewID carries its time.
@@ -135,6 +135,6 @@ func (m *Message) same(o *Message) bool {
 	return m.ID == o.ID && bytes.Equal(m.Payload, o.Payload) && maps.Equal(m.Headers, o.Headers) &&
 		m.MaxAttempts == o.MaxAttempts && Millis(m.Timeout) == Millis(o.Timeout) &&
 		Millis(m.ExpireAfter) == Millis(o.ExpireAfter) && sameTime(m.ExpireAt, o.ExpireAt) &&
-		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && m.Key == o.Key && m.Urgency == o.Urgency &&
-		sameTime(m.SentAt, o.SentAt)
+		Millis(m.DedupWindow) == Millis(o.DedupWindow) && m.Group == o.Group && m.Key == o.Key &&
+		m.Urgency == o.Urgency && sameTime(m.SentAt, o.SentAt)
 }

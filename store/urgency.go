@@ -62,6 +62,6 @@ func UrgencyKept(queue string) bool {
 
 // NoUrgency returns the ErrInvalid of a message with an urgency in a queue whose Flow has none.
 func NoUrgency(queue string, u Urgency) error {
-	return Field("urgency", Invalid("urgency is %q, and messages of queue %q have none: leave it out, or set the flow of "+
-		"the queue first, with Urgency", string(u), queue))
+	return Field("urgency", Invalid("urgency is %q, and messages of queue %q have none: leave it out, or set the flow "+
+		"of the queue first, with Urgency", string(u), queue))
 }

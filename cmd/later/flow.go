@@ -20,7 +20,8 @@ import (
 )
 
 // limitFlags are the flags that change a limit.
-var limitFlags = []string{"concurrency", "rate", "burst", "fair", "urgency", "key-concurrency", "key-rate", "key-burst", "order"}
+var limitFlags = []string{"concurrency", "rate", "burst", "fair", "urgency", "key-concurrency", "key-rate", "key-burst",
+	"order"}
 
 // flowTries is how often limits are read again because another program has changed them meanwhile.
 const flowTries = 20

@@ -64,7 +64,8 @@ func TestFlowLetsMessagesBeUrgent(t *testing.T) {
 	if got := object(t, c.ok("get", "q", "a", "--json"))["urgency"]; got != "high" {
 		t.Errorf("the urgency is %v", got)
 	}
-	contains(t, c.fails(2, "send", "q", "x", "--urgency", "urgent"), `urgency is "urgent": must be "high", "low" or empty for normal`)
+	contains(t, c.fails(2, "send", "q", "x", "--urgency", "urgent"), 
+		`invalid argument "urgent" for "--urgency" flag: must be one of high, low`)
 	c.ok("flow", "q", "--concurrency", "2", "--urgency=false")
 	state, err := c.client().Queue("q").Flow(t.Context())
 	if want := (later.Flow{Concurrency: 2, Fair: true}); err != nil || state.Flow != want.Normal() {

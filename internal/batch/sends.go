@@ -22,8 +22,8 @@ type SendFunc func(ctx context.Context, msgs []store.Outgoing) ([]store.SendResu
 // Sends sends the messages of one queue. Its methods are safe for concurrent use.
 //
 // Messages that are sent one by one, because they may change a live message or repeat another send, do not share a call
-// with others. Neither do durable messages: no send waits for a confirmation that another one asked for. Nor do messages
-// with an urgency: a queue whose flow has none refuses the whole call.
+// with others. Neither do durable messages: no send waits for a confirmation that another one asked for. Nor do
+// messages with an urgency: a queue whose flow has none refuses the whole call.
 type Sends struct {
 	call       SendFunc
 	prompt     SendFunc

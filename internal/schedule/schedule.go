@@ -31,9 +31,9 @@ type Schedule struct {
 	// When says when the schedule runs.
 	When recurrence.Spec
 
-	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group and Key apply to each message, like the fields of an
-	// Outgoing. The defaults and middleware of sends apply too, from the client of the worker that sends the run. The
-	// whole schedule, with a list of times, has up to 1,008 KiB as JSON.
+	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group, Key and Urgency apply to each message, like the
+	// fields of an Outgoing; any queue takes the Urgency. The defaults and middleware of sends apply too, from the
+	// client of the worker that sends the run. The whole schedule, with a list of times, has up to 1,008 KiB as JSON.
 	Payload     []byte
 	Headers     map[string]string
 	MaxAttempts int
@@ -41,6 +41,7 @@ type Schedule struct {
 	ExpireAfter time.Duration
 	Group       string
 	Key         string
+	Urgency     store.Urgency
 	// DedupWindow is how long the id of a run is refused after its ack, so that a Backfill does not run it again.
 	// Default: 24 hours, and no less.
 	DedupWindow time.Duration

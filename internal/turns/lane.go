@@ -7,8 +7,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// lane holds the messages of a key and class that wait, in order of Message.Place, then id. The zero lane is empty. A lane of one
-// message has no tree, which saves two thirds of the memory where most keys have one.
+// lane holds the messages of a key and class that wait, in order of Message.Place, then id. The zero lane is empty. A
+// lane of one message has no tree, which saves two thirds of the memory where most keys have one.
 type lane struct {
 	only entry // the message of a lane without a tree; its id is "" while there is none
 	tree *btree.BTreeG[entry]

@@ -13,8 +13,9 @@
 // The messages of each urgency take turns by themselves: a key has a lane and a pass, and the turns have a clock, for
 // each of the three classes. See class.go for the class that starts next. The limits of a key count all its messages.
 //
-// The messages of a key with an order start one at a time, and the key waits in the class of its next message. A message that comes back from its lease holds its key: the
-// next start of the key is that message, and the key waits until it is sorted again. See holds.go.
+// The messages of a key with an order start one at a time, and the key waits in the class of its next message. A
+// message that comes back from its lease holds its key: the next start of the key is that message, and the key waits
+// until it is sorted again. See holds.go.
 package turns
 
 import (

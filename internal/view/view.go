@@ -51,8 +51,9 @@ func Event(e *later.WatchEvent) wire.Event {
 func Delivery(m *later.Message) wire.Delivery {
 	return wire.Delivery{
 		ID: m.ID, Queue: m.Queue, Payload: message.NewPayload(m.Payload, m.Headers), Headers: m.Headers,
-		Handled: message.OptionsOf(m).Handled, Due: wire.FormatTime(m.Due), Lateness: wire.Measured(m.Lateness), Attempt: m.Attempt,
-		MaxAttempts: m.MaxAttempts, SentAt: wire.FormatTime(m.SentAt), Fence: m.Fence,
+		Handled: message.OptionsOf(m).Handled, Due: wire.FormatTime(m.Due),
+		Lateness: wire.Measured(m.Lateness), Attempt: m.Attempt, MaxAttempts: m.MaxAttempts,
+		SentAt: wire.FormatTime(m.SentAt), Fence: m.Fence,
 	}
 }
 
