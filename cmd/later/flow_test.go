@@ -64,7 +64,7 @@ func TestFlowLetsMessagesBeUrgent(t *testing.T) {
 	if got := object(t, c.ok("get", "q", "a", "--json"))["urgency"]; got != "high" {
 		t.Errorf("the urgency is %v", got)
 	}
-	contains(t, c.fails(2, "send", "q", "x", "--urgency", "urgent"), 
+	contains(t, c.fails(2, "send", "q", "x", "--urgency", "urgent"),
 		`invalid argument "urgent" for "--urgency" flag: must be one of high, low`)
 	c.ok("flow", "q", "--concurrency", "2", "--urgency=false")
 	state, err := c.client().Queue("q").Flow(t.Context())
