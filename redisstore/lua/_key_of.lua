@@ -20,7 +20,7 @@ local function key_of(value)
     from = low < 128 and from + 2 + low or from + 3 + low - 128 + (high or 0) * 128
     length, low = string.byte(value, from, from + 1)
   end
-  if length ~= 1 or low < 1 or low > 3 then return '', 1 end
+  if length ~= 1 or not low or low < 1 or low > 3 then return '', 1 end
   local key = string.sub(value, from + 3, from + 2 + (string.byte(value, from + 2) or 0))
   return string.find(key, '%c') and '' or key, low
 end
