@@ -25,17 +25,12 @@ end
 
 -- is_elsewhere reports whether a message with a value does not count in the lane in which it was found: it has another
 -- key, or is in the lane of its class too.
-local function is_elsewhere(limits, turns, m, value)
+local function is_elsewhere(limits, m, value)
   local name, class = key_of(value)
   if name ~= m.key.name then return true end
   class = sorted_as(class, limits.urgent)
   if class == m.line.class then return false end
-  local entry = name .. lane_marks[class] .. m.us .. m.id
-  if not redis.call('ZSCORE', LANES, entry) then return false end
-  for i = #turns.stale, 1, -1 do
-    if turns.stale[i] == entry then table.remove(turns.stale, i) end -- it was read as a second one
-  end
-  return true
+  return redis.call('ZSCORE', LANES, name .. lane_marks[class] .. m.us .. m.id) and true or false
 end
 
 -- stop_at_others leaves the entries that the lanes of other classes of the key go before: the key has an order.
@@ -107,13 +102,14 @@ local function read_lanes(limits, places, turns, slots)
       if m.holds then
         see_holder(limits, places, turns, m, score)
         any_stale = any_stale or not score
-      elseif m.key.ids and m.key.ids[m.id] then
-        stale[#stale + 1] = m.entry
-      elseif score and tonumber(score) == tonumber(m.due) + SORTED then
-        m.line.messages[#m.line.messages + 1] = m
-        if m.key.ids then m.key.ids[m.id] = true end
-      else
+      elseif not score or tonumber(score) ~= tonumber(m.due) + SORTED then
         stale[#stale + 1], any_stale = m.entry, true
+      elseif m.key.ids and m.key.ids[m.id] then
+        m.first = m.key.ids[m.id]
+        turns.second[#turns.second + 1] = m
+      else
+        m.line.messages[#m.line.messages + 1] = m
+        if m.key.ids then m.key.ids[m.id] = m end
       end
     end
     if #stale > MAX_STALE then turns.cut = true end

@@ -72,6 +72,7 @@ local function open_turns(limits, claim)
   if limits.urgent then turns.looks = math.max(limits.asked, MAX_HELD_BACK) end
   turns.bound, turns.texts = claim.bound, {} -- bytes; due times by their digits
   turns.stale, turns.cut = {}, false -- entries; whether nothing more is picked
+  turns.second = {} -- further entries of messages; see _lanes.lua
   turns.rounds, turns.lost = 0, false -- lost: some turns of a round were not used
   turns.passed = limits.passed
   local keys = {} -- by name
@@ -85,7 +86,7 @@ local function open_turns(limits, claim)
     for _, k in ipairs(read_keys(limits, unknown, TURNS)) do
       keys[k.name], turns.visited[#turns.visited + 1] = k, k
       k.passes, k.lines, k.count, k.planned, k.started = {}, {}, 0, 0, 0
-      k.ids = limits.order and {} -- that were read: one may have two entries; see _lanes.lua
+      k.ids = (limits.order or limits.urgent) and {} -- messages that were read, by id: one may have two entries
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
       k.may = starts_allowed(k, turns.want)
     end
@@ -170,7 +171,7 @@ local function look(limits, places, turns, claim, found)
     elseif dies[i] then
       class = m.line.class
       stale[#stale + 1] = m.entry
-    elseif values[i] and not m.holds and is_elsewhere(limits, turns, m, values[i]) then
+    elseif values[i] and not m.holds and is_elsewhere(limits, m, values[i]) then
       class, stale[#stale + 1] = m.line.class, m.entry
       turns.looks = turns.looks + 1 -- the message is in another lane too
     else
@@ -292,11 +293,25 @@ local function read_other_passes(keys)
   end
 end
 
+-- end_second drops the further entries of the messages that start. The others stay: the first one may not count.
+local function end_second(turns)
+  local starts = {}
+  for _, m in ipairs(turns.picked) do starts[m] = true end
+  for _, m in ipairs(turns.second) do
+    if starts[m.first] then
+      turns.stale[#turns.stale + 1] = m.entry
+    else
+      m.line.ended = false
+    end
+  end
+end
+
 -- finish_turns charges the keys for the messages that were picked and writes where the keys are now.
 local function finish_turns(limits, places, turns)
-  for _, m in ipairs(turns.picked) do turns.stale[#turns.stale + 1] = m.entry end
-  write('ZREM', LANES, turns.stale)
   if turns.changed then pass_all(limits, turns) end
+  for _, m in ipairs(turns.picked) do turns.stale[#turns.stale + 1] = m.entry end
+  end_second(turns)
+  write('ZREM', LANES, turns.stale)
   charge_clocks(limits, turns)
   local moved = {}
   for _, k in ipairs(turns.visited) do

@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+// A message may have entries in several lanes of its key: one that was purged and sent again at the same due time has
+// the one of its former urgency too.
+func (q *limitedQueue) sortTwice(key string) {
+	q.Helper()
+	q.sendAs(store.UrgencyLow, key, "x")
+	q.sortReady()
+	entries, err := q.rdb.ZRange(q.Context(), q.key("lanes"), 0, -1).Result()
+	if q.ok(err); len(entries) != 1 {
+		q.Fatalf("entries %q", entries)
+	}
+	q.ok(q.rdb.ZAdd(q.Context(), q.key("lanes"), redis.Z{Member: key + "\x01" + entries[0][len(key)+1:]}).Err())
+	q.ok(q.rdb.ZAdd(q.Context(), q.key("turns_high"), redis.Z{Member: key}).Err())
+}
+
+func TestAMessageInTwoLanesOfItsKeyStartsOnce(t *testing.T) {
+	q := newLimitedQueue(t, "twice urgent", urgent)
+	q.sortTwice("k")
+	q.set(store.Flow{Fair: true}) // the message is of neither lane
+	msgs := claim(t, q.s, q.queue, 10, time.Minute).Messages
+	if len(msgs) != 1 {
+		t.Errorf("%d messages started", len(msgs))
+	}
+	q.leased(1)
+	q.turns(nil, nil, nil)
+	if n := q.entries("lanes"); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	q.ack(msgs)
+	q.empty()
+}
+
+// The lane of its urgency counts, also when a claim has read the other one first.
+func TestAMessageInTwoLanesOfItsKeyKeepsItsUrgency(t *testing.T) {
+	order := store.Flow{Urgency: true, Key: store.KeyFlow{Order: store.OrderContinue}}
+	for name, c := range map[string]struct {
+		flow store.Flow
+		key  string
+	}{
+		"no order": {urgent, "k"}, "no key": {urgent, ""}, "no key in an order": {order, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newLimitedQueue(t, "twice low, "+name, c.flow)
+			q.sortTwice(c.key)
+			msgs := claim(t, q.s, q.queue, 10, time.Minute).Messages
+			if len(msgs) == 0 {
+				q.turns(nil, nil, []string{c.key})
+				msgs = claim(t, q.s, q.queue, 10, time.Minute).Messages
+			}
+			if len(msgs) != 1 {
+				t.Errorf("%d messages started", len(msgs))
+			}
+			if at := q.meta("flow_pass_low"); at == "0" || at == "" {
+				t.Errorf("clock of low urgency is %q", at)
+			}
+			q.leased(1)
+			q.ack(msgs)
+			q.empty()
+		})
+	}
+}
