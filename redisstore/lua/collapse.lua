@@ -43,7 +43,13 @@
 --@end
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+--@plain
 if not writes(format) then return NEWER end
+--@end
+--@flow
+local plain = ARGV[3] == '2' and format == PLAIN_FORMAT -- by now, as in send.lua
+if not writes(format) and not plain then return NEWER end
+--@end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local ids, keys = {}, {}
@@ -54,10 +60,16 @@ end
 local once = KEYS[QUEUE_KEYS + 1] and open_once(KEYS[QUEUE_KEYS + 1], KEYS[QUEUE_KEYS + 2], keys, now)
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then
+--@plain
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end -- as in send.lua
+--@end
+--@flow
+  if ARGV[6] == '1' then redis.call('HSET', META, 'format', format) end -- as in send.lua
+--@end
   return once and once.reply(previous) or previous
 end
 --@flow
+if plain then return NEWER end
 if ARGV[3] == '2' and redis.call('HGET', META, 'flow_urgency') ~= '1' then return NOT_URGENT end
 --@end
 local due = redis.call('ZMSCORE', DUE, unpack(ids))

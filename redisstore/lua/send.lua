@@ -39,17 +39,30 @@
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+--@plain
 if not writes(format) then return NEWER end
+--@end
+--@flow
+-- The queue may be plain by now, and this a repetition of a send with an urgency.
+local plain = ARGV[3] == '2' and format == PLAIN_FORMAT
+if not writes(format) and not plain then return NEWER end
+--@end
 local now, now_us = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous == UNMET then return CONFLICT end
 if previous then
   -- WAIT and WAITAOF cover everything the server wrote up to the connection's own last write, so a durable send needs a
   -- write: it sets a field to the value it already has.
+--@plain
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end
+--@end
+--@flow
+  if ARGV[6] == '1' then redis.call('HSET', META, 'format', format) end
+--@end
   return decode_positions(previous)
 end
 --@flow
+if plain then return NEWER end
 if ARGV[3] == '2' and redis.call('HGET', META, 'flow_urgency') ~= '1' then return NOT_URGENT end
 --@end
 local conditional = KEYS[QUEUE_KEYS + 1]

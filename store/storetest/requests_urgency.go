@@ -48,21 +48,37 @@ func (e requestEnv) repeatUrgentClaim(again func() []store.Store) {
 	}
 }
 
-// repeatUrgentSend repeats a send of an urgent message after the flow has lost its urgencies.
+// repeatUrgentSend repeats sends of urgent messages after the flow has lost its urgencies, and then all its limits.
 func (e requestEnv) repeatUrgentSend(again func() []store.Store) {
 	e.t.Helper()
 	e.must(e.s.SetFlow(e.t.Context(), "q", urgent, nil))
-	m := plainMessage("m")
-	m.Urgency = store.UrgencyHigh
-	send := func(s store.Store, number int64) ([]store.SendResult, error) {
-		return s.Send(e.request(number), "q", []store.Outgoing{m})
+	sends := map[string]store.Outgoing{}
+	for _, id := range []string{"alone", "once"} {
+		m := plainMessage(id)
+		m.Urgency = store.UrgencyHigh
+		sends[id] = m
 	}
-	first, err := send(e.s, 7)
-	e.must(err)
-	e.must(e.s.SetFlow(e.t.Context(), "q", fair, nil))
-	for _, s := range again() {
-		if got, err := send(s, 7); err != nil || !reflect.DeepEqual(got, first) {
-			e.t.Errorf("the repetition returns %+v, %v, want %+v", got, err, first)
+	once := sends["once"]
+	once.Once = store.NewOnce([]byte("k"), []byte("m"))
+	sends["once"] = once
+	send := func(s store.Store, id string) ([]store.SendResult, error) {
+		ctx := store.WithRequest(e.t.Context(), store.Request{Session: "send " + id, Number: 7})
+		return s.Send(ctx, "q", []store.Outgoing{sends[id]})
+	}
+	first := map[string][]store.SendResult{}
+	for id := range sends {
+		results, err := send(e.s, id)
+		e.must(err)
+		first[id] = results
+	}
+	for _, f := range []store.Flow{fair, {}} {
+		e.must(e.s.SetFlow(e.t.Context(), "q", f, nil))
+		for _, s := range again() {
+			for id := range sends {
+				if got, err := send(s, id); err != nil || !reflect.DeepEqual(got, first[id]) {
+					e.t.Errorf("flow %+v: the repetition returns %+v, %v, want %+v", f, got, err, first[id])
+				}
+			}
 		}
 	}
 }
