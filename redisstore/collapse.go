@@ -93,11 +93,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
 	c.needUrgency(queue, create, len(msgs), func(i int) store.Urgency { return msgs[i].AsksUrgency() })
-	run := s.runRegistered
-	if c.urgency != store.UrgencyNormal {
-		run = s.runCreating // a refused call must not list the queue
-	}
-	reply, err := run(ctx, queue, c, create)
+	reply, err := s.runSend(ctx, queue, c, create, false)
 	if err != nil {
 		return nil, err
 	}

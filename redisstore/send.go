@@ -136,11 +136,7 @@ func (s *Store) send(
 	if condition != nil {
 		c.addCondition(condition)
 	}
-	run := s.runRegistered
-	if condition != nil || c.urgency != store.UrgencyNormal {
-		run = s.runCreating // a refused call must not list the queue
-	}
-	reply, err := run(ctx, queue, c, create)
+	reply, err := s.runSend(ctx, queue, c, create, condition != nil)
 	if err != nil {
 		return err
 	}

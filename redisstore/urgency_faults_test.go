@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,5 +33,22 @@ func TestTruncatedEnvelopesStopNoClaim(t *testing.T) {
 	}
 	if left := q.rdb.ZCard(t.Context(), q.key("due")).Val(); left > 0 {
 		t.Errorf("%d of %d messages are left, %d were claimed", left, sent, claimed)
+	}
+}
+
+// A process that only sends urgent messages rebuilds a lost registry, as every other process that sends.
+func TestUrgentSendsRegisterTheQueue(t *testing.T) {
+	q := newLimitedQueue(t, "urgent and not registered", urgent)
+	for _, once := range []*store.Once{nil, store.NewOnce([]byte("k"), nil)} {
+		q.ok(q.rdb.SRem(t.Context(), q.s.keys.registry(), q.queue).Err())
+		q.s.registered.Delete(q.queue)
+		m := store.Message{ID: fmt.Sprint("once ", once != nil), Urgency: store.UrgencyHigh}
+		_, err := q.s.Send(t.Context(), q.queue, []store.Outgoing{{Message: m, Once: once}})
+		q.ok(err)
+		names, err := q.rdb.SMembers(t.Context(), q.s.keys.registry()).Result()
+		q.ok(err)
+		if !slices.Contains(names, q.queue) {
+			t.Errorf("once %v: the send has not registered the queue", once != nil)
+		}
 	}
 }
