@@ -22,9 +22,15 @@ var (
 // hold has n messages, each with a key of its own, come back from a lease by an action.
 func (q *limitedQueue) hold(prefix string, n int, a store.Action) {
 	q.Helper()
+	q.holdAs(store.UrgencyNormal, prefix, n, a)
+}
+
+// holdAs is hold for messages with an urgency.
+func (q *limitedQueue) holdAs(u store.Urgency, prefix string, n int, a store.Action) {
+	q.Helper()
 	var msgs []store.Outgoing
 	for _, key := range numbered(prefix, n) {
-		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: "of-" + key, Key: key}})
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: "of-" + key, Key: key, Urgency: u}})
 	}
 	for len(msgs) > 0 {
 		part := msgs[:min(len(msgs), store.MaxBatch/2)]

@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,5 +69,53 @@ func TestAMessageInTwoLanesOfItsKeyKeepsItsUrgency(t *testing.T) {
 			q.ack(msgs)
 			q.empty()
 		})
+	}
+}
+
+// The end of an order takes steps. Each step that meets a key lets the former holder enter the lane of its urgency,
+// whatever else the key has.
+func TestHoldersKeepTheirUrgencyWhenTheOrderIsRemoved(t *testing.T) {
+	const n = 800
+	for name, before := range map[string]bool{"others wait": true, "others are sent in between": false} {
+		for _, u := range []store.Urgency{store.UrgencyHigh, store.UrgencyLow} {
+			t.Run(name+", "+string(u), func(t *testing.T) {
+				q := newLimitedQueue(t, "former holders, "+name+string(u),
+					store.Flow{Urgency: true, Key: store.KeyFlow{Order: store.OrderContinue}})
+				q.holdAs(u, "k", n, store.Snooze)
+				q.advance(time.Hour)
+				for q.sortReady().Unsorted {
+				}
+				if before {
+					q.sendMany(1, numbered("k", n)...)
+				}
+				q.setInSteps(urgent)
+				if q.holders() == 0 {
+					t.Error("one step ended all holds")
+				}
+				if !before {
+					q.sendMany(1, numbered("k", n)...)
+				}
+				for q.sortReady().Unsorted {
+				}
+				q.set(urgent)
+				class := string(rune(slices.Index(urgencies, u)))
+				entries, err := q.rdb.ZRange(t.Context(), q.key("lanes"), 0, -1).Result()
+				if q.ok(err); len(entries) != 2*n || q.holders() != 0 {
+					t.Errorf("%d entries of lanes, %d holders", len(entries), q.holders())
+				}
+				wrong := 0
+				for _, entry := range entries {
+					if strings.Contains(entry, "of-") != strings.Contains(entry, class) {
+						wrong++
+					}
+				}
+				if wrong > 0 {
+					t.Errorf("%d messages are in lanes of other urgencies", wrong)
+				}
+				keys := [3][]string{numbered("k", n)}
+				keys[slices.Index(urgencies, u)] = keys[0]
+				q.turns(keys[0], keys[1], keys[2])
+			})
+		}
 	}
 }

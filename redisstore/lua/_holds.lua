@@ -27,15 +27,10 @@ local function change_holds(limits, names, change, left)
   -- wait_again sets in which classes a key waits, after the letter of its hold has changed from a former one, or some
   -- of its messages have left their lanes. It reports whether the key waits.
   local function wait_again(k, former, has_left)
-    local class = k.former_letter == 'r' and (next(k.passes) or 1)
-    local pass = class and k.passes[class]
+    local class = k.former_letter == 'r' and k.former_class
     local changed = class or former == 'r' or has_left or limits.urgent and k.letter ~= former
     if k.letter == 'r' or k.place and changed then wait_in_lanes(limits, k) end
-    if class then -- the former holder enters its lane
-      k.former_class = class
-      k.passes[class] = k.passes[class] or pass
-      if not pass then join(limits, k, class) end
-    end
+    if class and not k.passes[class] then join(limits, k, class) end -- the former holder enters its lane
     return next(k.passes) ~= nil
   end
 

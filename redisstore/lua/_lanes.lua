@@ -134,6 +134,12 @@ local function read_key(limits, name, state, override)
   return k
 end
 
+-- set_former sets former_class of a key that waits, if a ready holder of it does not count any more: its class, in
+-- which the key has waited.
+local function set_former(k)
+  if k.former_letter == 'r' then k.former_class = next(k.passes) or 1 end
+end
+
 -- read_keys returns the keys with some names, which are in RESTS or OLD_RESTS if place is one of them. place of a key
 -- is the set in which it waits, TURNS for the ones of all classes, nil if it does not wait.
 local function read_keys(limits, names, place)
@@ -145,6 +151,7 @@ local function read_keys(limits, names, place)
   for i, name in ipairs(names) do
     keys[i] = read_key(limits, name, states[i], overrides[i])
     keys[i].place = place
+    if place then set_former(keys[i]) end
   end
   return keys
 end
@@ -164,8 +171,8 @@ local function join(limits, k, class)
 end
 
 -- wait_in_lanes sets in which classes a key waits, after its messages have changed: it goes on in the ones in which it
--- waited, and joins the others. ready is the class of its ready holder, nil if that has not changed. wait_in_lanes
--- reports whether the key waits.
+-- waited, and joins the others. ready is the class of its ready holder, nil if that has not changed. A former one
+-- enters its lane. wait_in_lanes reports whether the key waits.
 local function wait_in_lanes(limits, k, ready)
   local classes = {}
   if k.letter == 'r' then
@@ -180,6 +187,7 @@ local function wait_in_lanes(limits, k, ready)
       classes[class] = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
     end
   end
+  if k.former_letter == 'r' then classes[k.former_class] = true end
   for class = 1, 3 do
     if not classes[class] then
       k.passes[class] = nil
@@ -252,8 +260,7 @@ local function new_places(limits)
       local score = k.former_letter == 'r' and tonumber(redis.call('ZSCORE', DUE, k.former) or '')
       if score and score >= SORTED and k.place then -- it is in no lane
         holders.sorted[#holders.sorted + 1] = '0'
-        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, k.former_class or next(k.passes) or 1,
-          1000 * (score - SORTED), k.former)
+        holders.sorted[#holders.sorted + 1] = lane_entry(k.name, k.former_class, 1000 * (score - SORTED), k.former)
       elseif score and score >= SORTED then -- claims sort it again
         holders.unsorted[#holders.unsorted + 1] = string.format('%.0f', score - SORTED)
         holders.unsorted[#holders.unsorted + 1] = k.former
@@ -314,7 +321,7 @@ local function new_places(limits)
   -- leave takes a key out of the sets that it is in, because it does not wait any more.
   function places.leave(k)
     if k.former_letter == 'r' then -- its former holder enters its lane
-      if not next(k.passes) then join(limits, k, 1) end
+      if not k.passes[k.former_class] then join(limits, k, k.former_class) end
       return places.set(k)
     end
     move(k, nil)
@@ -388,6 +395,7 @@ local function read_waiting(limits, names, places, scores, passes)
     elseif not k.place then
       k.passes = {}
     end
+    set_former(k)
   end
   return keys
 end

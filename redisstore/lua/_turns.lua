@@ -87,6 +87,7 @@ local function open_turns(limits, claim)
       keys[k.name], turns.visited[#turns.visited + 1] = k, k
       k.passes, k.lines, k.count, k.planned, k.started = {}, {}, 0, 0, 0
       k.ids = (limits.order or limits.urgent) and {} -- messages that were read, by id: one may have two entries
+      if k.former_letter then k.former_class = class end
       if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
       k.may = starts_allowed(k, turns.want)
     end
