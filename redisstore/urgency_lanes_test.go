@@ -119,3 +119,18 @@ func TestHoldersKeepTheirUrgencyWhenTheOrderIsRemoved(t *testing.T) {
 		}
 	}
 }
+
+func TestARepairLetsAKeyWaitWithTheUrgencyOfItsReadyHolder(t *testing.T) {
+	q := newLimitedQueue(t, "lost turn", store.Flow{Urgency: true, Key: store.KeyFlow{Order: store.OrderContinue}})
+	q.holdAs(store.UrgencyHigh, "k", 2, store.Snooze)
+	q.advance(time.Hour)
+	q.sortReady()
+	keys := numbered("k", 2)
+	q.sendMany(1, keys[1]) // another one of the key is in a lane
+	q.turns(nil, keys, nil)
+	q.ok(q.rdb.Del(t.Context(), q.key("turns_high")).Err())
+	if found := q.issues(true); len(found) != 1 || !strings.Contains(found[0], "messages and no turn") {
+		t.Errorf("found %q", found)
+	}
+	q.turns(nil, keys, nil)
+}

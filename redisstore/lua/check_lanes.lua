@@ -81,11 +81,16 @@ local function due_page(step)
   wake(due[1])
 end
 
--- give_turns lets keys wait in classes in which they have messages. lacks has a key and a class for each.
+-- give_turns lets keys wait in classes in which they have messages. lacks has a key and a class for each; a key with a
+-- ready holder waits in the class of that one.
 local function give_turns(lacks)
   local places = new_places(limits)
   for _, lack in ipairs(lacks) do
     local k, class = unpack(lack)
+    if k.letter == 'r' then
+      local _, urgency = key_of(redis.call('HGET', MESSAGES, k.holder))
+      class = sorted_as(urgency, limits.urgent)
+    end
     if not k.passes[class] then join(limits, k, class) end
     places.set(k)
   end
