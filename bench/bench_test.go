@@ -27,7 +27,7 @@ func tinyPlan() plan {
 	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
 	p.Small, p.Lives, p.Workers = []int{30}, []int{200}, []int{2}
 	p.Limits, p.Limit, p.Helds, p.Held, p.HeldFor = []int{5}, 300*time.Millisecond, []int{100}, 3, 300*time.Millisecond
-	p.Keys, p.Parked, p.Crowd = []int{0, withoutKeys, 20, 500}, []int{600}, []int{600}
+	p.Keys, p.Parked, p.Crowd, p.Urgent = []int{0, withoutKeys, 20, 500}, []int{600}, []int{600}, []int{600}
 	p.Instructions = 20
 	return p
 }

@@ -22,7 +22,7 @@ const (
 	slowFor      = 10 * time.Millisecond
 	crowdKey     = "crowd"
 	otherKey     = "other"
-	others       = 20 // messages of another key, one after the other
+	others       = 20 // messages behind a crowd, one after the other
 )
 
 // later returns the queue of Later.
@@ -76,26 +76,36 @@ func (c *cell) drainKeys(ctx context.Context, flow later.Flow, messages int) err
 
 // runParked measures messages of a key that may only have one in flight, and the messages of another key behind them.
 func runParked(ctx context.Context, c *cell) error {
-	return c.crowd(ctx, later.Flow{Key: later.KeyFlow{Concurrency: 1}}, time.Time{})
+	return c.crowd(ctx, c.crowdOfAKey(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}, time.Time{})
+}
+
+// runUrgent measures urgent messages behind messages of low urgency. All have the same key, so no turns help them.
+func runUrgent(ctx context.Context, c *cell) error {
+	q := c.later().WithKeys(func(int) string { return crowdKey }).WithUrgency(func(n int) bool { return n >= c.n })
+	return c.crowd(ctx, q, later.Flow{Urgency: true}, time.Time{})
 }
 
 // runCrowd measures messages of a key that fall due in the same millisecond, and messages of another key behind them.
 func runCrowd(ctx context.Context, c *cell) error {
 	lead := time.Second + time.Duration(c.n)*50*time.Microsecond // for the sends
-	return c.crowd(ctx, later.Flow{Fair: true}, time.Now().Add(lead).Truncate(time.Millisecond))
+	return c.crowd(ctx, c.crowdOfAKey(), later.Flow{Fair: true}, time.Now().Add(lead).Truncate(time.Millisecond))
 }
 
-// crowd sends the messages of one key, and then a message of another key that is due at the same time. A worker with
-// slow handlers waits for them. When all are sorted by key, more messages of the other key are sent, one by one.
-func (c *cell) crowd(ctx context.Context, flow later.Flow, due time.Time) error {
-	ctx, stop := context.WithTimeoutCause(ctx, 5*c.Limit, errors.New("a message of another key does not start"))
-	defer stop()
-	q := c.later().WithKeys(func(number int) string {
+// crowdOfAKey returns a queue for messages of one key, and other messages of another.
+func (c *cell) crowdOfAKey() *benchmark.LaterQueue {
+	return c.later().WithKeys(func(number int) string {
 		if number < c.n {
 			return crowdKey
 		}
 		return otherKey
 	})
+}
+
+// crowd sends the messages of a crowd, and then another message that is due at the same time. A worker with slow
+// handlers waits for them. When all are sorted by key, more of the others are sent, one by one.
+func (c *cell) crowd(ctx context.Context, q *benchmark.LaterQueue, flow later.Flow, due time.Time) error {
+	ctx, stop := context.WithTimeoutCause(ctx, 5*c.Limit, errors.New("a message behind the crowd does not start"))
+	defer stop()
 	if err := q.Queue().SetFlow(ctx, flow); err != nil {
 		return err
 	}
@@ -184,7 +194,7 @@ func sorted(ctx context.Context, q *later.Queue, n int, started *atomic.Int64) e
 
 // slowWorker is a worker with slow handlers.
 type slowWorker struct {
-	others  chan time.Time // when messages of the other key started
+	others  chan time.Time // when the other messages started
 	ofCrowd atomic.Int64   // started
 	ended   chan error
 }
@@ -205,7 +215,7 @@ func (c *cell) startSlow(ctx context.Context, q benchmark.Queue) *slowWorker {
 	return w
 }
 
-// started returns when the next message of the other key started.
+// started returns when the next of the other messages started.
 func (w *slowWorker) started(ctx context.Context) (time.Time, error) {
 	select {
 	case at := <-w.others:

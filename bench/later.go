@@ -57,7 +57,7 @@ func laterSubjects() []*subject {
 			"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways, usual, "send", "drain",
 			"lateness"),
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", "",
-			"send", "drain", "lateness", "herd", "growth", "memory", "idle", "keys", "ordered", "parked", "crowd"),
+			"send", "drain", "lateness", "herd", "growth", "memory", "idle", "keys", "ordered", "parked", "crowd", "urgent"),
 		embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms",
 			"?sync=100ms", "send", "drain", "lateness"),
 	}

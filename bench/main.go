@@ -5,7 +5,7 @@
 //	cd bench && go run . -json results.json       # everything, in 45 minutes; growth takes 8 GB of memory
 //	go run . -quick                               # three minutes, rough figures: a check that everything works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
-//	go run . -run limit,held,keys,ordered,parked,crowd # queues with limits and keys, in ten minutes
+//	go run . -run limit,held,keys,ordered,parked,crowd,urgent # queues with limits and keys, in ten minutes
 //	go run . -run instructions                    # of single calls in Redis; needs valgrind
 //	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from result files
 //

@@ -187,7 +187,7 @@ func caseName(workload string, n int) string {
 		"send": "senders", "lateness": "msg/s", "growth": "pending", "memory": "bytes", "idle": "processes",
 		"clients": "min", "single": "min", "life": "msg/s", "workers": "workers",
 		"limit": "at once", "held": "msg/s", "keys": "keys", "ordered": "keys", "parked": "messages",
-		"crowd": "messages",
+		"crowd": "messages", "urgent": "messages",
 	}[workload]
 	switch {
 	case unit == "":

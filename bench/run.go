@@ -48,6 +48,7 @@ type plan struct {
 	Ordered []int         `json:"ordered_keys"`
 	Parked  []int         `json:"parked_messages"`
 	Crowd   []int         `json:"crowd_messages"`
+	Urgent  []int         `json:"urgent_messages"`
 
 	Instructions int `json:"instructions_calls"`
 }
@@ -64,7 +65,7 @@ func fullPlan() plan {
 		Limits: []int{1, limitRate}, Limit: 5 * time.Second,
 		Helds: []int{10, 100}, Held: 100, HeldFor: 20 * time.Second,
 		Keys: []int{0, withoutKeys, 20, 1000, 100_000}, Ordered: []int{1, 20, 1000, 100_000},
-		Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000},
+		Parked: []int{100_000, 1_000_000}, Crowd: []int{100_000}, Urgent: []int{100_000},
 		Instructions: 1000,
 	}
 }
@@ -80,6 +81,7 @@ func quickPlan() plan {
 	p.Workers = []int{8}
 	p.Limit, p.Held, p.HeldFor = 2*time.Second, 20, 2*time.Second
 	p.Keys[4], p.Ordered[3], p.Parked, p.Crowd = p.Drain, p.Drain, []int{20_000}, []int{20_000}
+	p.Urgent = []int{20_000}
 	p.Instructions = 200
 	return p
 }
@@ -113,6 +115,7 @@ var workloads = []*workload{
 	{"keys", false, func(p *plan) []int { return p.Keys }, runKeys, nil},
 	{"ordered", false, func(p *plan) []int { return p.Ordered }, runOrdered, nil},
 	{"parked", true, func(p *plan) []int { return p.Parked }, runParked, nil},
+	{"urgent", true, func(p *plan) []int { return p.Urgent }, runUrgent, nil},
 	{"crowd", true, func(p *plan) []int { return p.Crowd }, runCrowd, nil},
 	{"instructions", true, noCase, runInstructions, underValgrind},
 }

@@ -23,6 +23,7 @@ type LaterQueue struct {
 	queue  *later.Queue
 	worker later.WorkerConfig
 	key    func(number int) string // nil for messages without a key
+	urgent func(number int) bool   // whether a message is urgent, or else of low urgency; nil for normal messages
 }
 
 // Queue returns the queue of Later.
@@ -33,6 +34,23 @@ func (q *LaterQueue) WithKeys(key func(number int) string) *LaterQueue {
 	keyed := *q
 	keyed.key = key
 	return &keyed
+}
+
+// WithUrgency returns the queue for messages that are urgent, or else of low urgency, which depends on their numbers.
+func (q *LaterQueue) WithUrgency(urgent func(number int) bool) *LaterQueue {
+	with := *q
+	with.urgent = urgent
+	return &with
+}
+
+func (q *LaterQueue) urgencyOf(payload []byte) later.Urgency {
+	switch {
+	case q.urgent == nil:
+		return later.UrgencyNormal
+	case q.urgent(NumberOf(payload)):
+		return later.UrgencyHigh
+	}
+	return later.UrgencyLow
 }
 
 func (q *LaterQueue) keyOf(payload []byte) string {
@@ -50,13 +68,19 @@ func (q *LaterQueue) Send(ctx context.Context, payload []byte, due time.Time) (s
 	if key := q.keyOf(payload); key != "" {
 		opts = append(opts, later.Key(key))
 	}
+	switch q.urgencyOf(payload) {
+	case later.UrgencyHigh:
+		opts = append(opts, later.Urgent())
+	case later.UrgencyLow:
+		opts = append(opts, later.Background())
+	}
 	return q.queue.Send(ctx, payload, opts...)
 }
 
 func (q *LaterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
 	batch := make([]later.Outgoing, len(msgs))
 	for i, m := range msgs {
-		batch[i].Payload, batch[i].Key = m.Payload, q.keyOf(m.Payload)
+		batch[i].Payload, batch[i].Key, batch[i].Urgency = m.Payload, q.keyOf(m.Payload), q.urgencyOf(m.Payload)
 		if !m.Due.IsZero() {
 			batch[i].When = later.At(m.Due)
 		}
