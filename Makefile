@@ -6,9 +6,6 @@ TIMEOUT ?= 10m
 # Packages, and tests within one, that run at a time: most tests wait for servers, processes and time.
 AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
-# A system that nothing is run on here: what users build is vetted for it, which finds faults of Windows and of 32 bits.
-# make long vets for more.
-SYSTEMS ?= windows/386
 # Other modules in this repository, such as bench. The tools module holds no code.
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
@@ -21,7 +18,7 @@ PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|Cl
 	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
 	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|NoHistory|$\
 	NoScriptFails|NothingAcknowledgedIsLostInACrash|Open(AfterACrash|Notices|RefusesADamaged)|$\
-	Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeMakesRoom|PurgeOfManyHe|$\
+	OtherSystems|Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeMakesRoom|PurgeOfManyHe|$\
 	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|$\
 	SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|$\
 	WrongCounts
@@ -48,10 +45,6 @@ check: ## formatting, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		printf 'gofmt would change these files; run make fmt:\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	@set -e; for system in $(SYSTEMS); do \
-		echo "$$system: $(GO) vet"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... \
-			./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./remotestore ./server/... ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup ## everything that a change must pass
@@ -73,8 +66,7 @@ modules: extras ## build, vet and test the other modules of this repository; ins
 		$(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
 		$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...'
 
-long: setup ## the tests with more and longer random histories, and go vet for more systems
-	@$(MAKE) --no-print-directory check SYSTEMS="windows/amd64 linux/386 darwin/arm64 linux/arm"
+long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...
 
 chaos: setup ## the attack at length; CHAOS='-runs 200 -duration 20s', see docs/reliability.md
