@@ -44,7 +44,8 @@ func TestIncludesOnlyDefineFunctions(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	inFunction := regexp.MustCompile(`^(local function .*|end|  .*|)$`)
+	// A block of functions that no other file uses begins with the names that are used, and may have includes of its own.
+	inFunction := regexp.MustCompile(`^(local function .*|local [a-z_, ]+|do|function .*|end|  .*|)$`)
 	include := regexp.MustCompile(`^` + includeMark + `\w+$`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -65,7 +66,7 @@ func TestIncludesOnlyDefineFunctions(t *testing.T) {
 			case line == "" || strings.HasPrefix(line, "--") || strings.HasPrefix(line, "#!"):
 				continue
 			}
-			code = true
+			code = line != "do"
 			if included && !inFunction.MatchString(line) {
 				t.Errorf("%s:%d: include has code outside of a function: %s", file, i+1, line)
 			}

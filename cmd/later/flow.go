@@ -37,7 +37,7 @@ type flowFlags struct {
 func (m *Main) flowCommand() *cobra.Command {
 	var flags flowFlags
 	cmd := m.command("flow QUEUE [--concurrency N] [--rate RATE] [--fair] [--urgency] "+
-		"[--key-concurrency N] [--order ORDER] [--none]",
+		"[--order ORDER] [--none]",
 		"Limit how fast messages of a queue start",
 		`Flow limits how many messages of a queue may be in flight at once, and how many may start in a span of time, by
 all workers on all machines together. Flags with --key- limit each key of its messages in the same way; see --key of

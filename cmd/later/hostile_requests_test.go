@@ -259,7 +259,7 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a field twice, in another case", with(`{"id":"a","payload":"x","ID":"b"}`, sends, isJSON),
 		`400 invalid field "ID" is unknown: did you mean id? ID`},
 	{"a prototype", with(`{"__proto__":{"id":"a"},"payload":"x"}`, sends, isJSON),
-		"400 invalid field \"__proto__\" is unknown: give some of id, payload, payload_text, payload_base64, headers, in, at, max_attempts, timeout, group, key, expire_after, dedup_window, expire_at, on_duplicate, wait, max_wait, durable __proto__"},
+		"400 invalid field \"__proto__\" is unknown: give some of id, payload, payload_text, payload_base64, headers, in, at, max_attempts, timeout, group, key, urgency, expire_after, dedup_window, expire_at, on_duplicate, wait, max_wait, durable __proto__"},
 	{"65 arrays", with(`{"payload":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+"}", sends, isJSON),
 		"400 invalid body: JSON is nested more than 64 deep at byte 75: the limit is 64; send a payload that is nested deeper as payload_text body"},
 	{"100,000 arrays", with(strings.Repeat("[", 100_000), sends, isJSON),

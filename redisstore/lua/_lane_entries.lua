@@ -1,16 +1,19 @@
 --@include not_after
 -- The entries of LANES; see _lanes.lua.
 
-local lane_marks = { '\0', '\1', '\2' } -- by class
+-- lane_mark returns the character between a key and a place in a lane of a class.
+local function lane_mark(class)
+  return string.char(class - 1)
+end
 
 -- lane_entry returns the entry of a message in a lane of a key, given its place.
 local function lane_entry(name, class, us, id)
-  return name .. lane_marks[class] .. string.format('%017.0f', us) .. id
+  return name .. lane_mark(class) .. string.format('%017.0f', us) .. id
 end
 
 -- lane_range returns between which members of LANES the entries of a key are, of all its lanes if there is no class.
 local function lane_range(name, class)
-  return '[' .. name .. lane_marks[class or 1], '(' .. name .. string.char(class or 3)
+  return '[' .. name .. lane_mark(class or 1), '(' .. name .. string.char(class or 3)
 end
 
 -- next_lanes returns where the lanes of the next key begin behind an entry, as ZRANGE takes it, and the key of the entry.

@@ -30,7 +30,7 @@ local function is_elsewhere(limits, m, value)
   if name ~= m.key.name then return true end
   class = sorted_as(class, limits.urgent)
   if class == m.line.class then return false end
-  return redis.call('ZSCORE', LANES, name .. lane_marks[class] .. m.us .. m.id) and true or false
+  return redis.call('ZSCORE', LANES, name .. lane_mark(class) .. m.us .. m.id) and true or false
 end
 
 -- stop_at_others leaves the entries that the lanes of other classes of the key go before: the key has an order.

@@ -23,10 +23,10 @@ local function sort_messages(limits, places, ids, keys, classes, us)
     scores[2 * i - 1], scores[2 * i] = score, id
     add_name(name)
     if held and held[i] == name then
-      ready[name] = { id = id, class = class, entry = name .. lane_marks[class] .. digits .. id }
+      ready[name] = { id = id, class = class, entry = name .. lane_mark(class) .. digits .. id }
     else
       entries[#entries + 1] = '0'
-      entries[#entries + 1] = name .. lane_marks[class] .. digits .. id
+      entries[#entries + 1] = name .. lane_mark(class) .. digits .. id
       added[name][class] = true
       if held and held[i] then
         left[held[i] ] = id
