@@ -52,3 +52,36 @@ func TestUrgentSendsRegisterTheQueue(t *testing.T) {
 		}
 	}
 }
+
+// A purge of a queue without an order leaves the entries of its messages in lanes. They must not decide in which class a
+// key waits when the queue gets an order.
+func TestPurgedMessagesHaveNoClassInAnOrder(t *testing.T) {
+	for _, n := range []int{2, 1100} {
+		q := newLimitedQueue(t, "purged before an order", urgent)
+		q.sendMany(n/2, "k")
+		var msgs []store.Outgoing
+		for i := range n / 2 {
+			msgs = append(msgs, store.Outgoing{Message: store.Message{
+				ID: fmt.Sprintf("low%03d", i), Key: "k", Urgency: store.UrgencyLow}})
+		}
+		_, err := q.s.Send(t.Context(), q.queue, msgs)
+		q.ok(err)
+		q.advance(time.Second)
+		for range 8 {
+			q.sortReady()
+		}
+		for sel, more := (store.Selection{State: store.StateReady}), true; more; {
+			b, err := q.s.Purge(t.Context(), q.queue, sel)
+			q.ok(err)
+			sel.Before, more = b.Before, b.More
+		}
+		if left := q.entries("lanes"); left < int64(n) {
+			t.Fatalf("the purge has left %d entries, want %d", left, n)
+		}
+		q.set(store.Flow{Urgency: true, Key: store.KeyFlow{Order: store.OrderContinue}})
+		q.sendAs(store.UrgencyHigh, "k", "h")
+		q.sortReady()
+		q.turns(nil, []string{"k"}, nil)
+		q.claimOne("h")
+	}
+}

@@ -46,13 +46,37 @@ local function unhold(limits)
   return false
 end
 
+-- drop_stale drops the first entries of the lanes of a key that are not valid, about as many as most: a purge without an
+-- order leaves them, and they must not decide in which class the key waits. drop_stale returns how many it dropped.
+local function drop_stale(name, most)
+  local dropped = 0
+  for class = 1, 3 do
+    local from, to = lane_range(name, class)
+    local n, done = 1, false
+    while not done and dropped < most do
+      local entries, ids, stale = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, n), {}, {}
+      for i, entry in ipairs(entries) do ids[i] = string.sub(entry, #name + 19) end
+      for i, score in ipairs(ids[1] and redis.call('ZMSCORE', DUE, unpack(ids)) or {}) do
+        local ms = tonumber(string.sub(entries[i], #name + 2, #name + 15))
+        if score and ms and tonumber(score) == ms + SORTED then break end
+        stale[i] = entries[i]
+      end
+      write('ZREM', LANES, stale)
+      dropped, done, n = dropped + #stale, #stale < n, math.min(100, most)
+    end
+  end
+  return dropped
+end
+
 -- reorder lets up to MAX_PLACED keys wait in the classes in which they have to, and reports whether more are left.
 local function reorder(limits)
-  local names, at, entry = {}, limits.reordering, nil
+  local names, at, entry, stale = {}, limits.reordering, nil, 0
   for _ = 1, MAX_PLACED do
     entry = redis.call('ZRANGE', LANES, at, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
-    if not entry then break end
-    at, names[#names + 1] = next_lanes(entry)
+    if not entry or stale >= MAX_STALE then break end
+    local behind, name = next_lanes(entry)
+    if name and limits.order then stale = stale + drop_stale(name, MAX_STALE - stale) end
+    if stale < MAX_STALE then at, names[#names + 1] = behind, name end -- or the next step goes on with the key
   end
   local places = new_places(limits)
   for _, k in ipairs(read_waiting(limits, names)) do
