@@ -66,6 +66,11 @@ func Key(key string) Match {
 	return Match{"key", fmt.Sprintf("%q", key), func(i *later.Info, _ time.Time) bool { return i.Key == key }}
 }
 
+// Urgency matches messages with an urgency.
+func Urgency(u later.Urgency) Match {
+	return Match{"urgency", fmt.Sprintf("%q", u), func(i *later.Info, _ time.Time) bool { return i.Urgency == u }}
+}
+
 // In matches messages that fall due d from now on the store's clock, to the millisecond. It is for a clock that stands
 // still, like the clock of a Harness. A d below zero matches messages that fell due before.
 func In(d time.Duration) Match {

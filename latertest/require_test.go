@@ -18,8 +18,11 @@ var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 func TestRequireScheduledReturnsTheMessageThatMatches(t *testing.T) {
 	lt := latertest.NewAt(t, start)
 	q := lt.Client().Queue("orders")
+	if err := q.SetFlow(t.Context(), later.Flow{Urgency: true}); err != nil {
+		t.Fatal(err)
+	}
 	send(t, q, `{"order": 7, "total": 10}`, later.WithID("a"), later.In(time.Hour), later.Kind("order.cancel"),
-		later.Header("customer", "ann"), later.Key("ann"))
+		later.Header("customer", "ann"), later.Key("ann"), later.Urgent())
 	send(t, q, `{"order": 8}`, later.WithID("b"), later.Kind("order.cancel"))
 	for name, want := range map[string][]latertest.Match{
 		"id":       {latertest.ID("a")},
@@ -28,6 +31,7 @@ func TestRequireScheduledReturnsTheMessageThatMatches(t *testing.T) {
 		"JSON":     {latertest.JSON(map[string]int{"total": 10, "order": 7})},
 		"header":   {latertest.Header("customer", "ann")},
 		"key":      {latertest.Key("ann")},
+		"urgency":  {latertest.Urgency(later.UrgencyHigh)},
 		"in":       {latertest.In(time.Hour)},
 		"at":       {latertest.At(start.Add(time.Hour - time.Microsecond))},
 		"before":   {latertest.Before(start.Add(2 * time.Hour)), latertest.In(time.Hour)},

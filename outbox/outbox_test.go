@@ -31,8 +31,12 @@ func TestCommittedMessagesAreSentWithAllTheirFields(t *testing.T) {
 		full := later.Outgoing{
 			ID: "order 日本 1 ", Payload: payload, Headers: headers, When: later.At(at), MaxAttempts: 7, Timeout: time.Minute,
 			ExpireAt: at.Add(time.Hour), DedupWindow: 48 * time.Hour, Group: "order-42", Key: "customer-7",
+			Urgency: later.UrgencyHigh,
 		}
 		relative := later.Outgoing{ID: "relative", When: later.In(time.Hour), ExpireAfter: 3 * time.Second}
+		if err := client.Queue("größe").SetFlow(bounded(t), later.Flow{Urgency: true}); err != nil {
+			t.Fatal(err)
+		}
 		before := time.Now()
 		ids := commit(t, box, db, "größe", full, relative)
 		if want := []string{full.ID, relative.ID}; !slices.Equal(ids, want) {
@@ -50,6 +54,7 @@ func TestCommittedMessagesAreSentWithAllTheirFields(t *testing.T) {
 		want := store.Message{
 			ID: full.ID, Payload: payload, Headers: headers, MaxAttempts: 7, Timeout: time.Minute,
 			ExpireAt: full.ExpireAt, DedupWindow: 48 * time.Hour, Group: "order-42", Key: "customer-7",
+			Urgency: later.UrgencyHigh,
 		}
 		if got := infos[0].Message; !got.ExpireAt.Equal(want.ExpireAt) {
 			t.Errorf("expiry is %v; want %v", got.ExpireAt, want.ExpireAt)

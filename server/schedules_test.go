@@ -269,7 +269,8 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 	now, day := time.Now(), 24*time.Hour
 	schedule := later.Schedule{
 		Name: "n", Queue: "q", Set: "s", Payload: []byte("x"), Headers: map[string]string{"k": "v"}, MaxAttempts: 1,
-		Timeout: day, ExpireAfter: day, Group: "g", Key: "k", DedupWindow: day, Missed: later.MissedAll, MissedWithin: day,
+		Timeout: day, ExpireAfter: day, Group: "g", Key: "k", Urgency: later.UrgencyLow, DedupWindow: day,
+		Missed: later.MissedAll, MissedWithin: day,
 		MissedMax: 1, Unfinished: later.UnfinishedAllow,
 		When: recurrence.Spec{Cron: "c", Every: day, RRule: "r", Times: []time.Time{now}, TimeZone: "z", Start: now,
 			End:    now,

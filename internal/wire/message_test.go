@@ -90,7 +90,8 @@ func TestJSONOfAMessage(t *testing.T) {
 			Message: store.Message{
 				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3,
 				Timeout:     time.Microsecond,
-				ExpireAfter: time.Second, DedupWindow: time.Minute, Group: "g", Key: "k", SentAt: at,
+				ExpireAfter: time.Second, DedupWindow: time.Minute, Group: "g", Key: "k",
+				Urgency: store.UrgencyLow, SentAt: at,
 			},
 			State: store.StateDead, Due: at, Attempts: 2, Delivered: true, LastError: "no",
 			Failures: []store.Failure{
@@ -100,7 +101,7 @@ func TestJSONOfAMessage(t *testing.T) {
 			DeadReason: store.DeadBuried, DiedAt: at,
 		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
 			`"headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout":"1ms","group":"g","key":"k","expire_after":"1s","dedup_window":"1m0s",` +
+			`"max_attempts":3,"timeout":"1ms","group":"g","key":"k","urgency":"low","expire_after":"1s","dedup_window":"1m0s",` +
 			`"sent_at":"2030-12-31T22:59:59.002Z",` +
 			`"attempts":2,"delivered":true,"last_error":"no","failures":[` +
 			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration":"1ms","worker":"host:1","error":"no"},` +

@@ -54,6 +54,8 @@ func drawMessage(t *rapid.T) store.Message {
 		m.SentAt = drawTime(t, "sent at")
 		m.Group = rapid.SampledFrom([]string{"", "order-42", "größe"}).Draw(t, "group")
 		m.Key = rapid.SampledFrom([]string{"", "customer-7", "größe"}).Draw(t, "key")
+		m.Urgency = rapid.SampledFrom([]store.Urgency{store.UrgencyNormal, store.UrgencyHigh,
+			store.UrgencyLow}).Draw(t, "urgency")
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "expiry") {
 	case 2:
