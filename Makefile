@@ -6,6 +6,8 @@ TIMEOUT ?= 10m
 # Packages, and tests within one, that run at a time: most tests wait for servers, processes and time.
 AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
+# The packages with the longest tests, which mostly wait: they begin first, so that none of them runs alone at the end.
+LONGEST = ./redisstore ./cmd/later ./diskstore ./internal/e2e ./internal/chaos
 # Other modules in this repository, such as bench. The tools module holds no code.
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
@@ -52,11 +54,12 @@ test: setup ## everything that a change must pass
 	@$(MAKE) --no-print-directory unit once modules
 
 unit: ## the tests, with the race detector
-	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) ./...
+	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) $(LONGEST) ./...
 
 once: ## each benchmark once, so that none of them rots, and the tests that run without the race detector
 	LATER_FAR_PENDING=5000 LATER_HISTOGRAM_PENDING=5000 LATER_WORST_LEASES=20 \
-		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x $(AT_ONCE) -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
+		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x $(AT_ONCE) -timeout $(TIMEOUT) \
+		$(LONGEST) $(PLAIN_PACKAGES)
 
 extras: # what the other modules need: databases and a browser, where they may be installed
 	@internal/tools/setup.sh modules
