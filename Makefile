@@ -7,7 +7,7 @@ TIMEOUT ?= 10m
 AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
 # The packages with the longest tests, which mostly wait: they begin first, so that none of them runs alone at the end.
-LONGEST = ./redisstore ./cmd/later ./diskstore ./internal/e2e ./internal/chaos
+LONGEST = ./redisstore ./diskstore ./internal/e2e ./internal/chaos
 # Other modules in this repository, such as bench. The tools module holds no code.
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
@@ -26,13 +26,15 @@ PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|Cl
 	WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
-PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$
+# The rules of the contract about flows, of engines with one server and with several.
+PLAIN_RULES = ^TestConformance$$/^(flow|order|urgency)|^TestConformance$$/^(alone|cluster|valkey)/^(flow|order|urgency)
+PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$|$(PLAIN_RULES)
 # The packages with such tests or benchmarks.
 PLAIN_PACKAGES = ./internal/chaos $(filter-out $(addsuffix /%,$(MODULES)), \
 	$(sort $(dir $(shell grep -rlE --include='*_test.go' '^func (Benchmark|Test($(PLAIN_TESTS)))' .))))
 
 .DEFAULT_GOAL = help
-.PHONY: help setup fmt check test unit once extras modules long chaos fuzz bench cover
+.PHONY: help setup fmt check test unit cli once extras modules long chaos fuzz bench cover
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -51,10 +53,15 @@ check: ## formatting, go vet, staticcheck
 
 test: setup ## everything that a change must pass
 	@$(MAKE) --no-print-directory -j2 check extras # the one computes, the other loads packages
-	@$(MAKE) --no-print-directory unit once modules
+	@$(MAKE) --no-print-directory -j2 unit cli
+	@$(MAKE) --no-print-directory once modules
 
 unit: ## the tests, with the race detector
-	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) $(LONGEST) ./...
+	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) \
+		$(LONGEST) $$($(GO) list ./... | grep -v '/cmd/later$$')
+
+cli: ## the tests of the command, without the race detector: most of the work is done by other packages, and processes
+	$(GO) test -vet=off -skip '$(PLAIN)' -parallel 4 -timeout $(TIMEOUT) ./cmd/later
 
 once: ## each benchmark once, so that none of them rots, and the tests that run without the race detector
 	LATER_FAR_PENDING=5000 LATER_HISTOGRAM_PENDING=5000 LATER_WORST_LEASES=20 \
