@@ -89,10 +89,11 @@ func when(ok bool, m model) []model {
 func (m model) send(in input) []model {
 	present := model{phase: waiting}
 	fresh := m.phase == absent && !m.deduped
+	refused := in.outcome == outcomeInvalid
 	switch {
-	case in.unknown && fresh:
+	case fresh && (in.unknown || refused && in.repeated):
 		return []model{m, present}
-	case in.unknown:
+	case in.unknown || refused:
 		return []model{m}
 	case in.outcome == outcomeDuplicate:
 		return when(!fresh, m)
