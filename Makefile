@@ -53,8 +53,8 @@ check: ## formatting, go vet, staticcheck
 
 test: setup ## everything that a change must pass
 	@$(MAKE) --no-print-directory -j2 check extras # the one computes, the other loads packages
-	@$(MAKE) --no-print-directory -j2 unit cli
-	@$(MAKE) --no-print-directory once modules
+	@$(MAKE) --no-print-directory -j2 unit cli # most tests wait, and half of a machine with two cores would be idle
+	@$(MAKE) --no-print-directory -j2 once modules
 
 unit: ## the tests, with the race detector
 	$(GO) test -race -vet=off -skip '$(PLAIN)' $(AT_ONCE) -timeout $(TIMEOUT) \
