@@ -148,7 +148,9 @@ func TestUnknownKindIsShown(t *testing.T) {
 		}
 		synctest.Wait()
 		const why = `kind "order.cancle" has no handler`
-		if all := given.list(); len(all) != 3 || all[0] != "0 "+why {
+		all := given.list()
+		slices.Sort(all) // messages that are given back together have their events at the same time
+		if !slices.Equal(all, []string{"0 " + why, "1 " + why, "2 " + why}) {
 			t.Errorf("events: %q", all)
 		}
 		time.Sleep(20 * time.Minute)
@@ -167,10 +169,10 @@ func TestUnknownKindIsShown(t *testing.T) {
 			}
 		}
 		wantWhy(WhyGivenBack, "workers have given it back for another version for 20 min")
-		all, err := c.ReportWorkers(t.Context(), time.Second)
+		workers, err := c.ReportWorkers(t.Context(), time.Second)
 		want := []GivenBack{{Queue: "q", Kind: "order.cancle", Error: why, Messages: 3}}
-		if err != nil || len(all) != 1 || !slices.Equal(all[0].GivenBack, want) {
-			t.Errorf("ReportWorkers returned %+v, %v; want %v", all, err, want)
+		if err != nil || len(workers) != 1 || !slices.Equal(workers[0].GivenBack, want) {
+			t.Errorf("ReportWorkers returned %+v, %v; want %v", workers, err, want)
 		}
 		if err := q.Pause(t.Context()); err != nil {
 			t.Fatal(err)
