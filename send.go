@@ -416,7 +416,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing, ids *store.IDs) (stor
 	}
 	m, err := o.prepare(ids)
 	if run {
-		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
+		m.OnDuplicate, m.Relayed = store.OnDuplicate{}, true // a run never changes a live message
 	}
 	return m, err
 }

@@ -161,6 +161,7 @@ func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.F
 		if then[i].Message.DedupWindow == 0 {
 			then[i].Message.DedupWindow = followUpWindow
 		}
+		then[i].Message.Relayed = true // as one that is written with the ack
 		if err := c.Queue(then[i].Queue).sendFollowUp(ctx, then[i].Message); err != nil {
 			return nil, fmt.Errorf("follow-up in queue %q could not be sent: %w", then[i].Queue, err)
 		}

@@ -142,17 +142,43 @@ func TestScheduledMessagesHaveAnUrgency(t *testing.T) {
 		})
 		go w.Run(t.Context())
 		time.Sleep(90 * time.Second)
-		if list := got.list(); !slices.Contains(list, UrgencyHigh) || slices.Contains(list, UrgencyNormal) {
+		if _, err := c.Schedules().Trigger(t.Context(), s.Name); err != nil {
+			t.Errorf("Trigger returned %v", err)
+		}
+		to := time.Now()
+		if b, err := c.Schedules().Backfill(t.Context(), s.Name, to.Add(-time.Hour), to, false); err != nil || b.Sent == 0 {
+			t.Errorf("Backfill returned %+v, %v", b, err)
+		}
+		synctest.Wait()
+		list := got.list()
+		if len(list) < 60 || !slices.Contains(list, UrgencyHigh) || slices.Contains(list, UrgencyNormal) {
 			t.Errorf("received urgencies %q", list)
 		}
 	})
 }
 
-func TestExplainTellsTheUrgency(t *testing.T) {
+// Follow-ups keep their urgency, whether they are written with the ack or sent before it.
+func TestFollowUpsKeepTheirUrgency(t *testing.T) {
+	eachLink(t, func(t *testing.T, _ *faulty, c *Client, _ bool) {
+		mustSend(t, c.Queue("orders"), "")
+		d := mustReceive(t, c.Queue("orders"), 1)[0]
+		if err := d.AckThen(t.Context(), Then("mail", nil, WithID("m"), Urgent())); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := c.Queue("mail").Get(t.Context(), "m"); err != nil || info.Urgency != UrgencyHigh {
+			t.Errorf("Get returned %+v, %v", info, err)
+		}
+	})
+}
+
+// explainAll gives a queue a flow and a message that keeps its only handler busy, sends a message with each of some
+// options, with the ids m0, m1 and so on, and compares their explanations.
+func explainAll(t *testing.T, f Flow, options [][]SendOption, reason Why, want map[string]string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClientOn(t, memstore.New())
 		q := c.Queue("q")
-		if err := q.SetFlow(t.Context(), Flow{Urgency: true}); err != nil {
+		if err := q.SetFlow(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 		hold := make(chan struct{})
@@ -160,33 +186,44 @@ func TestExplainTellsTheUrgency(t *testing.T) {
 		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
 		go w.Run(t.Context())
 		defer close(hold)
-		if _, err := q.Send(t.Context(), nil); err != nil { // keeps the handler busy
-			t.Fatal(err)
-		}
+		mustSend(t, q, "")
 		synctest.Wait()
-		options := [][]SendOption{{}, {Urgent()}, {Background()}, {Background(), Key("k")}, {Key("other")}}
 		for i, o := range options {
 			time.Sleep(time.Millisecond)
-			if _, err := q.Send(t.Context(), nil, append(o, WithID(fmt.Sprint("m", i)))...); err != nil {
-				t.Fatal(err)
-			}
+			mustSend(t, q, "", append(o, WithID(fmt.Sprint("m", i)))...)
 		}
 		claim := store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Second} // sorts
 		if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
 			t.Fatal(err)
 		}
-		for id, want := range map[string]string{
-			"m1": "1 message was due before it, and its urgency is high: it goes before the messages of lower urgency",
-			"m2": "2 messages were due before it, and its urgency is low: the messages of higher urgency go first",
-			"m3": "it waits for a turn of its key k: 5 keys wait, and 1 message of this one, and its urgency is low: the " +
-				"messages of higher urgency go first",
-			"m4": "it waits for a turn of its key other: 5 keys wait, and 1 message of this one, and messages of high " +
-				"urgency go first",
-		} {
+		for id, text := range want {
 			e, err := q.Explain(t.Context(), id)
-			if got := e.Text(time.UTC); err != nil || e.Reason != WhyWaiting || got != want {
-				t.Errorf("%s: %v, %q, %v; want %q", id, e.Reason, got, err, want)
+			if got := e.Text(time.UTC); err != nil || e.Reason != reason || got != text {
+				t.Errorf("%s: %v, %q, %v; want %q", id, e.Reason, got, err, text)
 			}
 		}
+	})
+}
+
+func TestExplainTellsTheUrgency(t *testing.T) {
+	options := [][]SendOption{{}, {Urgent()}, {Background()}, {Background(), Key("k")}, {Key("other")}}
+	explainAll(t, Flow{Urgency: true}, options, WhyWaiting, map[string]string{
+		"m1": "1 message was due before it, and its urgency is high: it goes before the messages of lower urgency",
+		"m2": "2 messages were due before it, and its urgency is low: the messages of higher urgency go first",
+		"m3": "it waits for a turn of its key k: 5 keys wait, and 1 message of this one, and its urgency is low: the " +
+			"messages of higher urgency go first",
+		"m4": "it waits for a turn of its key other: 5 keys wait, and 1 message of this one, and messages of high " +
+			"urgency go first",
+	})
+	explainAll(t, Flow{Urgency: true, Concurrency: 1}, options[:3], WhyLimited, map[string]string{
+		"m1": "its queue has 1 of 1 messages in flight, and 1 message was due before it, and its urgency is high: it goes " +
+			"before the messages of lower urgency",
+		"m2": "its queue has 1 of 1 messages in flight, and 2 messages were due before it, and its urgency is low: the " +
+			"messages of higher urgency go first",
+	})
+	options = [][]SendOption{{Key("k")}, {Urgent(), Key("k")}}
+	explainAll(t, Flow{Urgency: true, Key: KeyFlow{Order: OrderHalt}}, options, WhyWaiting, map[string]string{
+		"m1": "it waits for a turn of its key k: 1 key waits, and 2 messages of this one; they start in order, and the " +
+			"urgency of the next one counts",
 	})
 }

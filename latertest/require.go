@@ -177,6 +177,9 @@ func describeMessage(info *later.Info, now time.Time) string {
 	if info.Key != "" {
 		fmt.Fprintf(&text, ", key %q", info.Key)
 	}
+	if info.Urgency != later.UrgencyNormal {
+		fmt.Fprintf(&text, ", urgency %q", info.Urgency)
+	}
 	fmt.Fprintf(&text, ", payload %q", cut(string(info.Payload)))
 	if info.Attempts > 0 {
 		fmt.Fprintf(&text, ", failed attempts %d: %q", info.Attempts, cut(info.LastError))

@@ -85,3 +85,25 @@ func TestPurgedMessagesHaveNoClassInAnOrder(t *testing.T) {
 		q.claimOne("h")
 	}
 }
+
+// The same entries must not decide it either when a queue that has an order already gets urgencies.
+func TestPurgedMessagesHaveNoClassWhenUrgencyBegins(t *testing.T) {
+	q := newLimitedQueue(t, "purged before an order and urgencies", store.Flow{Fair: true})
+	q.sendMany(500, "k")
+	q.advance(time.Second)
+	q.sortReady()
+	for sel, more := (store.Selection{State: store.StateReady}), true; more; {
+		b, err := q.s.Purge(t.Context(), q.queue, sel)
+		q.ok(err)
+		sel.Before, more = b.Before, b.More
+	}
+	if q.entries("lanes") == 0 {
+		t.Fatal("the purge has left no entries")
+	}
+	ordered := store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}
+	q.set(ordered)
+	q.set(store.Flow{Urgency: true, Key: ordered.Key})
+	q.sendAs(store.UrgencyHigh, "k", "h")
+	q.turns(nil, []string{"k"}, nil)
+	q.claimOne("h")
+}

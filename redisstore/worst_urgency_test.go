@@ -53,6 +53,15 @@ var worstUrgency = []worstCase{
 	{"send", "500 keys with an order, of all urgencies", func(w *worst) func() {
 		return func() { w.urges(store.MaxBatch, store.MaxBatch/3, fullPayload, orderOfKeys) }
 	}},
+	{"collapse", "another urgency of messages of one ms", func(w *worst) func() {
+		w.urges(store.MaxBatch, 1, 10, orderOfKeys)
+		msgs := w.urges(store.MaxBatch, 1, 10, orderOfKeys)
+		for i := range msgs {
+			msgs[i].OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}
+			msgs[i].Urgency = msgs[(i+1)%len(msgs)].Urgency
+		}
+		return func() { w.send(msgs) }
+	}},
 	{"claim", "messages of all urgencies to sort", func(w *worst) func() {
 		w.urges(3*store.MaxBatch, store.MaxBatch, 1000, store.KeyFlow{})
 		return func() { w.claim(store.MaxBatch, time.Hour) }

@@ -27,7 +27,7 @@ type Message struct {
 	Group string
 	// Key says whom or which thing the message is about, such as a customer: 1 to MaxKey bytes of UTF-8 without
 	// control characters and slashes, and not . or ..; "" means none. Messages of any queue can have the same key.
-	// Engines store it and do not act on it; an id made by IDs has its slot.
+	// Engines act on it only where the Flow of the queue is Fair; an id made by IDs has its slot.
 	Key string
 	// Urgency says which messages go first. A Send, also one that replaces a message or has a Once, returns the error
 	// of CheckUrgency. In other calls any queue takes it. It counts when the Flow of the queue has Urgency.

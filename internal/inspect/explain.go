@@ -115,7 +115,7 @@ func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowS
 	case !waits:
 	case k.Full() || k.Resting() || (k.Held || k.Halted) && k.Holder != e.ID:
 		e.Reason, e.Flow, e.Key = Limited, flow, k
-	case k.Waiting > 0 && flow.Keys.Waiting > 1:
+	case k.Waiting > 0 && (flow.Keys.Waiting > 1 || flow.Urgency && flow.Key.Order != store.OrderNone):
 		e.Flow, e.Key = flow, k
 	}
 	return nil
@@ -198,6 +198,8 @@ func (e *Explanation) limitText(in *time.Location) string {
 		text = fmt.Sprintf("its queue has %d of %d messages in flight", f.Leased, f.Concurrency)
 	}
 	switch {
+	case f.Urgency && e.Before > 0:
+		text += fmt.Sprintf(", and %s due before it", were(e.Before)) + e.urgencyText()
 	case e.Before == 1:
 		text += ", and 1 message waits before it"
 	case e.Before > 1:
@@ -276,8 +278,8 @@ func (e Explanation) Text(in *time.Location) string {
 	case e.Running == 0:
 		return "all workers of queue " + e.Queue + " are paused or draining"
 	case e.Key != nil:
-		return fmt.Sprintf("it waits for a turn of its key %s: %d keys wait, and %s of this one", e.Key.Key,
-			e.Flow.Keys.Waiting, plural(e.Key.Waiting, "message")) + e.urgencyText()
+		return fmt.Sprintf("it waits for a turn of its key %s: %s, and %s of this one", e.Key.Key,
+			keysWait(e.Flow.Keys.Waiting), plural(e.Key.Waiting, "message")) + e.urgencyText()
 	case e.Flow.Urgency && e.Before > 0:
 		return fmt.Sprintf("%s due before it", were(e.Before)) + e.urgencyText()
 	case e.Before == 1:
@@ -292,6 +294,8 @@ func (e Explanation) Text(in *time.Location) string {
 func (e *Explanation) urgencyText() string {
 	switch {
 	case !e.Flow.Urgency:
+	case e.Key != nil && e.Flow.Key.Order != store.OrderNone && e.Key.Waiting > 1:
+		return "; they start in order, and the urgency of the next one counts"
 	case e.Urgency == store.UrgencyHigh:
 		return ", and its urgency is high: it goes before the messages of lower urgency"
 	case e.Urgency == store.UrgencyNormal:
@@ -308,6 +312,14 @@ func were(n int64) string {
 		return "1 message was"
 	}
 	return fmt.Sprintf("%d messages were", n)
+}
+
+// keysWait returns that so many keys wait.
+func keysWait(n int64) string {
+	if n == 1 {
+		return "1 key waits"
+	}
+	return fmt.Sprintf("%d keys wait", n)
 }
 
 func plural(n int64, noun string) string {

@@ -5,7 +5,8 @@
 --   OLD_RESTS                 keys that rested under the former limits
 --   flow_unholding of META    the keys have no order any more, but messages that hold them; or are not halted any more,
 --                             but HALTED has some
---   flow_reordering of META   keys wait in one class or several, as it was before an order began or ended
+--   flow_reordering of META   keys wait in other classes than they should, because an order began or ended, or urgency
+--                             began in a queue with an order
 --   flow_end_rates of META    the keys have no rate any more, but times of their next starts, which a later rate must
 --                             not obey: the cursor of an HSCAN of KEY_STATES. They matter to no claim; the
 --                             next change of the limits goes on.
@@ -46,8 +47,8 @@ local function unhold(limits)
   return false
 end
 
--- drop_stale drops the first entries of the lanes of a key that are not valid, about as many as most: a purge without an
--- order leaves them, and they must not decide in which class the key waits. drop_stale returns how many it dropped.
+-- drop_stale drops the first entries of the lanes of a key that are not valid, about as many as most: a purge leaves them
+-- unless the queue has an order and urgency, and they must not decide in which class the key waits. drop_stale returns how many it dropped.
 local function drop_stale(name, most)
   local dropped = 0
   for class = 1, 3 do

@@ -24,18 +24,18 @@ local function next_lanes(entry)
   return '[' .. name .. '\3', name
 end
 
--- has_entry reports whether a key has an entry in any lane.
-local function has_entry(name)
-  local from, to = lane_range(name)
-  return redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
+-- first_entry returns the first entry of a key in its lane of a class, in all its lanes if there is no class; nil for
+-- none.
+local function first_entry(name, class)
+  local from, to = lane_range(name, class)
+  return redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
 end
 
 -- next_class returns the class of the first entry of a key in its lanes; nil for none.
 local function next_class(name)
   local class, place, id
   for other = 1, 3 do
-    local from, to = lane_range(name, other)
-    local entry = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+    local entry = first_entry(name, other)
     if entry then
       local at, its_id = tonumber(string.sub(entry, #name + 2, #name + 18)) or 0, string.sub(entry, #name + 19)
       if not class or at < place or at == place and not not_after(id, its_id) then

@@ -37,8 +37,7 @@ end
 local function stop_at_others(l, entries)
   local name = l.key.name
   for class = 1, 3 do
-    local from, to = lane_range(name, class)
-    local first = class ~= l.class and entries[1] and redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+    local first = class ~= l.class and entries[1] and first_entry(name, class)
     local place = first and string.sub(first, #name + 2, #name + 18)
     for i = first and #entries or 0, 1, -1 do
       local own = string.sub(entries[i], #name + 2, #name + 18)

@@ -53,7 +53,8 @@
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --   flow_unholding        "1" while holders are left that do not count any more
 --   flow_reordering       while keys are left that may wait in other classes than they should, because an order began or
---                         ended: where the lanes of the next key begin, as ZRANGE takes it
+--                         ended, or urgency began in a queue with an order: where the lanes of the next key begin, as
+--                         ZRANGE takes it
 --@include limits
 --@include write
 --@include lane_entries
@@ -178,14 +179,11 @@ local function wait_in_lanes(limits, k, ready)
   if k.letter == 'r' then
     classes[ready or next(k.passes) or 1] = true
   elseif not limits.urgent then
-    classes[1] = has_entry(k.name)
+    classes[1] = first_entry(k.name) ~= nil
   elseif k.ordered then
     classes[next_class(k.name) or 0] = true
   else
-    for class = 1, 3 do
-      local from, to = lane_range(k.name, class)
-      classes[class] = redis.call('ZRANGE', LANES, from, to, 'BYLEX', 'LIMIT', 0, 1)[1] ~= nil
-    end
+    for class = 1, 3 do classes[class] = first_entry(k.name, class) ~= nil end
   end
   if k.former_letter == 'r' then classes[k.former_class] = true end
   for class = 1, 3 do

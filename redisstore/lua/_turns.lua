@@ -58,7 +58,7 @@ local function forget_keys(limits, places, now)
   local names = redis.call('ZRANGE', FORGET, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_FORGOTTEN)
   if not names[1] then return end
   redis.call('ZREM', FORGET, unpack(names))
-  local waiting = places_of(names)
+  local waiting = places_of(names, limits.urgent)
   for _, k in ipairs(read_keys(limits, names)) do
     if not waiting[k.name] and k.leased == 0 then places.keep(k) end
   end
@@ -321,7 +321,7 @@ local function finish_turns(limits, places, turns)
     if limits.forwards and k.free == math.huge and k.concurrency then k.free = k.concurrency - k.leased end
     local any_ended = false
     for _, l in ipairs(k.lines) do any_ended = any_ended or not has_more(l, 0) end
-    if k.looked and not limits.urgent then any_ended = k.letter ~= 'r' and not has_entry(k.name) end
+    if k.looked and not limits.urgent then any_ended = k.letter ~= 'r' and not first_entry(k.name) end
     if k.count > 0 or k.may <= 0 or any_ended or k.changed then
       k.ended, moved[#moved + 1] = any_ended, k
     end

@@ -124,13 +124,13 @@ end
 
 --@flow
 local lanes, arrivals = leave_lanes(), new_arrivals(now_us)
+local entry_of = arrivals.urgent and find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1, arrivals.urgent)
 
 -- place_of returns the place of a sorted message that leaves its lane for that of another class, nil if it stays there.
 local function place_of(id, name, former_class, class, at)
   local urgent = arrivals.urgent
   if not urgent or class == former_class then return nil end
-  local any_place = redis.call('HEXISTS', META, 'flow_arrival_us') == 1
-  local entry = find_entries(any_place, urgent)(name, sorted_as(former_class, urgent), at, id)
+  local entry = entry_of(name, sorted_as(former_class, urgent), at, id)
   if not entry then return 1000 * at end -- it holds its key
   if string.byte(entry, #name + 1) + 1 == sorted_as(class, urgent) then return nil end
   return tonumber(string.sub(entry, #name + 2, #name + 18))

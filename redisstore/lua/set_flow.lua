@@ -99,7 +99,8 @@ if fair and (order == '0' and any_held or order == 'continue' and any_halted) th
   redis.call('HSET', META, 'flow_unholding', 1)
   more = unhold(read_limits(now_us)) or more
 end
-if fair and was_fair and urgent and (former[11] == '0') ~= (order == '0') then
+local begins = ARGV[15] == '1' and changed[#fields] and order ~= '0' -- keys may wait in classes of purged messages
+if fair and was_fair and urgent and (begins or (former[11] == '0') ~= (order == '0')) then
   redis.call('HSET', META, 'flow_reordering', '-')
   more = reorder(read_limits(now_us)) or more
 end
