@@ -109,17 +109,18 @@ var luaConstants = map[string]string{
 	"ONCE_WINDOW_MS":      strconv.FormatInt(store.OnceWindow.Milliseconds(), 10),
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
-	"MAX_LEASE_BYTES":     "1572864",          // of leases of 100,000 messages, about
-	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
-	"SORTED":              "1125899906842624", // 2^50: added to the due times of sorted messages
-	"FULL":                "9007199254740992", // 2^53: later than every time
-	"CLAIM_TIME_US":       "1000000",          // after which a claim records its time
-	"MAX_SORTED":          "250",              // messages that a claim sorts
-	"MAX_PLACED":          "250",              // keys that a claim looks at, once for each reason
-	"MAX_ROUNDS":          "20",               // in which a claim of a queue with urgency picks messages
-	"MAX_STALE":           "500",              // entries of lanes that a claim drops, about
-	"MAX_FORGOTTEN":       "300",              // keys that a claim looks at to forget them: more than it adds
-	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
+	"MAX_LEASE_BYTES":     "1572864",                       // of leases of 100,000 messages, about
+	"IDLE":                "2251799813685248",              // 2^51: later than every due time, with µs since 1970 less than 2^53
+	"SORTED":              "1125899906842624",              // 2^50: added to the due times of sorted messages
+	"FULL":                "9007199254740992",              // 2^53: later than every time
+	"LEASED_ONLY":         strconv.Quote("\t0\t0\t0\t0\t"), // rest of the state of a key without limits that none holds
+	"CLAIM_TIME_US":       "1000000",                       // after which a claim records its time
+	"MAX_SORTED":          "250",                           // messages that a claim sorts
+	"MAX_PLACED":          "250",                           // keys that a claim looks at, once for each reason
+	"MAX_ROUNDS":          "20",                            // in which a claim of a queue with urgency picks messages
+	"MAX_STALE":           "500",                           // entries of lanes that a claim drops, about
+	"MAX_FORGOTTEN":       "300",                           // keys that a claim looks at to forget them: more than it adds
+	"MAX_NOTIFIED":        "20",                            // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
 	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),
 	"DEAD_AFTER_MS":       strconv.FormatInt(deadAfter.Milliseconds(), 10),

@@ -398,3 +398,46 @@ func TestOverridesOfAQueueAreLimited(t *testing.T) {
 	q.ok(q.s.SetKeyFlow(t.Context(), q.queue, "7", store.KeyOverride{}))
 	q.ok(set("more"))
 }
+
+// A claim lets ready messages of keys that do not wait start without sorting them. Those that are left are sorted.
+func TestMessagesOfKeysThatDoNotWaitStartDirectly(t *testing.T) {
+	q := newLimitedQueue(t, "direct", store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+	q.sendMany(2, "b", "a", "")
+	q.advance(time.Millisecond)
+	held := q.claim(10, "000", "a000", "b000", "001")
+	if lanes, rests := q.entries("lanes"), q.entries("rests"); lanes != 2 || rests != 2 {
+		t.Errorf("%d entries in lanes and %d in rests, want those of a001 and b001", lanes, rests)
+	}
+	q.turns(nil, nil, nil)
+	q.ok(q.settle(held[1], store.Ack))
+	q.claim(10, "a001")
+	if found := q.issues(false); len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// Messages that die in the claim that finds them hide no ready message that it has left.
+func TestExpiredMessagesHideNoReadyOne(t *testing.T) {
+	q := newLimitedQueue(t, "expired and direct", store.Flow{Fair: true})
+	var msgs []store.Outgoing
+	for i := range 251 {
+		m := store.Message{ID: fmt.Sprintf("%03d", i), Key: fmt.Sprint("key", i%7), ExpireAfter: time.Millisecond}
+		if i == 250 {
+			m.ExpireAfter = 0
+		}
+		msgs = append(msgs, store.Outgoing{Message: m})
+	}
+	_, err := q.s.Send(t.Context(), q.queue, msgs)
+	q.ok(err)
+	q.advance(time.Second)
+	claimed := 0
+	for range 10 {
+		c := claim(q, q.s, q.queue, store.MaxBatch, time.Minute)
+		if claimed += len(c.Messages); claimed == 0 && !c.Unsorted {
+			t.Fatalf("a claim without messages does not say that ready messages are left: %+v", c)
+		}
+	}
+	if claimed != 1 {
+		t.Errorf("%d messages were claimed, want 1", claimed)
+	}
+}

@@ -27,7 +27,7 @@ import (
 const (
 	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few
 	// queues; all its queues together are claimed safetyRate times a second at most.
-	safetyInterval = 5 * time.Second
+	safetyInterval = 10 * time.Second
 	safetyRate     = 10
 	// patientInterval is safetyInterval for a queue with a patient waiter; see store.Patient.
 	patientInterval = time.Minute

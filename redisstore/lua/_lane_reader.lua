@@ -64,7 +64,7 @@ end
 
 -- read_entries reads the next missing messages of lines. It returns their ids, and what is known of them.
 local function read_entries(limits, turns, lines)
-  local ids, read = {}, {}
+  local ids, read, with_us = {}, {}, limits.order or limits.urgent
   for _, l in ipairs(lines) do
     local k, missing = l.key, l.planned - (#l.messages - l.taken)
     if missing > 0 and k.letter == 'r' then
@@ -73,11 +73,15 @@ local function read_entries(limits, turns, lines)
     elseif missing > 0 and k.may > 0 and not l.ended then
       for _, entry in ipairs(next_entries(limits, l, missing)) do
         l.last = entry
-        local digits = string.sub(entry, #k.name + 2, #k.name + 15)
-        turns.texts[digits] = turns.texts[digits] or string.match(digits, '^0*(%d+)$')
-        ids[#ids + 1] = string.sub(entry, #k.name + 19)
-        read[#ids] = { id = ids[#ids], due = turns.texts[digits], entry = entry, key = k, line = l,
-          us = string.sub(entry, #k.name + 2, #k.name + 18) }
+        local digits, id = string.sub(entry, #k.name + 2, #k.name + 15), string.sub(entry, #k.name + 19)
+        local due = turns.texts[digits]
+        if not due then
+          due = string.match(digits, '^0*(%d+)$')
+          turns.texts[digits], turns.scores[due] = due, string.format('%.0f', due + SORTED)
+        end
+        ids[#ids + 1] = id
+        read[#ids] = { id = id, due = due, entry = entry, key = k, line = l, us = with_us and
+          string.sub(entry, #k.name + 2, #k.name + 18), pass = 0, at = 0, text = false, gone = false }
       end
     end
   end
@@ -101,7 +105,7 @@ local function read_lanes(limits, places, turns, slots)
       if m.holds then
         see_holder(limits, places, turns, m, score)
         any_stale = any_stale or not score
-      elseif not score or tonumber(score) ~= tonumber(m.due) + SORTED then
+      elseif score ~= turns.scores[m.due] and (not score or tonumber(score) ~= m.due + SORTED) then
         stale[#stale + 1], any_stale = m.entry, true
       elseif m.key.ids and m.key.ids[m.id] then
         m.first = m.key.ids[m.id]

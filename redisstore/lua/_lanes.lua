@@ -96,8 +96,9 @@ end
 -- holder has a letter and an id, and former is one that does not count any more. passes has the pass for each class in
 -- which the key waits, if it rests.
 local function read_key(limits, name, state, override)
-  local k = { name = name, now_us = limits.now_us, leased = 0, weight = 1, stored = state, passes = {} }
-  k.ordered = limits.order and name ~= ''
+  local k = { name = name, now_us = limits.now_us, leased = 0, weight = 1, stored = state, passes = {}, free = math.huge,
+    ordered = limits.order and name ~= '', place = nil, lines = nil, count = 0, planned = 0, started = 0, may = 0 }
+  if not (state or override or limits.of_keys) then return k end
   local us, rem, of = 0, 0, 0
   if state then
     local leased, pass, letter, id
@@ -271,8 +272,12 @@ local function new_places(limits)
       return
     end
     states[#states + 1] = k.name
-    states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s', k.leased, k.n and k.us or 0,
-      k.n and k.rem or 0, k.n or 0, rests and passes_text(k.passes) or '0', k.holder and k.letter .. k.holder or '')
+    if rests or k.n or k.holder then
+      states[#states + 1] = string.format('%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s', k.leased, k.n and k.us or 0,
+        k.n and k.rem or 0, k.n or 0, rests and passes_text(k.passes) or '0', k.holder and k.letter .. k.holder or '')
+    else
+      states[#states + 1] = k.leased .. LEASED_ONLY
+    end
     if not k.place and k.leased == 0 and not k.holder then
       forget[#forget + 1] = math.ceil(k.us / 1000)
       forget[#forget + 1] = k.name
@@ -398,12 +403,34 @@ local function read_waiting(limits, names, places, scores, passes)
   return keys
 end
 
+-- free_unlimited gives slots of keys back as free_keys does, if keys have no limits and none waits for one: then no key
+-- may go that could not before. It returns false, and does nothing, if that is not so.
+local function free_unlimited(limits, names, freed)
+  if limits.of_keys or redis.call('HLEN', KEY_FLOWS) + redis.call('ZCARD', RESTS) + redis.call('ZCARD', OLD_RESTS) +
+    redis.call('HLEN', HOLDERS) > 0 then return false end
+  local kept, gone = {}, {}
+  for i, state in ipairs(redis.call('HMGET', KEY_STATES, unpack(names))) do
+    local leased, rest = string.match(state or '', '^(%d+)(.*)$')
+    if state and rest ~= LEASED_ONLY then return false end
+    local left = (tonumber(leased or '') or 0) - freed[names[i] ]
+    if left > 0 then
+      kept[#kept + 1], kept[#kept + 2] = names[i], left .. LEASED_ONLY
+    elseif state then
+      gone[#gone + 1] = names[i]
+    end
+  end
+  write('HSET', KEY_STATES, kept)
+  write('HDEL', KEY_STATES, gone)
+  return true
+end
+
 -- free_keys gives slots of keys back, given the number for each key. holds has what hold takes of the message that
 -- holds a key from now on, unless another one does. free_keys returns true if a key that was full waits for no
 -- slot any more: it may go, now or when its rate allows it.
 local function free_keys(limits, freed, holds)
   local names = {}
   for name in pairs(freed) do names[#names + 1] = name end
+  if free_unlimited(limits, names, freed) then return false end
   local changes, any = new_places(limits), false
   for _, k in ipairs(read_waiting(limits, names)) do
     local held = holds and holds[k.name]

@@ -244,7 +244,13 @@ local function find_ready(meta, now, max, bound)
   end
   local n = #ids
   local from = n <= FEW_MESSAGES and 0 or n
+--@plain
   local following = paused and {} or redis.call('ZRANGE', DUE, from, n, 'WITHSCORES')
+--@end
+--@flow
+  local front = limits.turns and limits.turns.in_front or 0
+  local following = paused and {} or redis.call('ZRANGE', DUE, front + from, front + n, 'WITHSCORES')
+--@end
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
   local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_DROPPED
 --@plain

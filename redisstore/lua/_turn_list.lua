@@ -58,14 +58,14 @@ local function lift(heap, i)
 end
 
 -- new_turn_list returns the turns of a class in a claim. key is the sorted set with the turns; make returns the lines
--- of keys with some names and passes. lines are the ones that were read, in order. Lines come from three lists: the
--- ones that were just read, which are in order; the ones of the usual weight that have started, which stay in order;
--- and a heap of all others.
+-- of keys with some names and passes. lines are the ones that were read or added. Lines come from four lists: the ones
+-- that were just read, and the ones that were added, which are in order; the ones of the usual weight that have started,
+-- which stay in order; and a heap of all others.
 local function new_turn_list(key, usual, make)
   local list = { lines = {}, at_end = false, cut = false } -- cut: too many lines were read
   local seen, last = 0, nil -- last: the last line that was read
-  local heap, size, fresh, again, from -- from: the list of the line that goes next
-  local first_fresh, first_again, last_again
+  local heap, size, fresh, again, added, from -- from: the list of the line that goes next
+  local first_fresh, first_again, last_again, first_added
 
   -- read reads about n more lines and returns them; nil if there are no more, or too many.
   function list.read(n)
@@ -82,13 +82,21 @@ local function new_turn_list(key, usual, make)
     return lines
   end
 
+  -- add adds lines of keys that have no turns yet, in order.
+  function list.add(lines)
+    for _, l in ipairs(lines) do list.lines[#list.lines + 1] = l end
+  end
+
   -- begin begins a plan with the lines that may go on.
   function list.begin()
-    heap, fresh, again = {}, {}, {}
-    first_fresh, first_again, last_again = 1, 1, 0
+    heap, fresh, again, added = {}, {}, {}, {}
+    first_fresh, first_again, last_again, first_added = 1, 1, 0, 1
     for _, l in ipairs(list.lines) do
       l.planned, l.key.planned = 0, 0
-      if l.key.may > l.key.count and has_more(l, 0) then heap[#heap + 1] = l end
+      if l.key.may > l.key.count and has_more(l, 0) then
+        local to = l.direct and l.count == 0 and added or heap
+        to[#to + 1] = l
+      end
     end
     size = #heap
     for i = math.floor(size / 2), 1, -1 do sink(heap, i, size) end
@@ -98,6 +106,8 @@ local function new_turn_list(key, usual, make)
   local function leave()
     if from == fresh then
       first_fresh = first_fresh + 1
+    elseif from == added then
+      first_added = first_added + 1
     elseif from == again then
       first_again = first_again + 1
     else
@@ -116,9 +126,10 @@ local function new_turn_list(key, usual, make)
     while true do
       local l = heap[1]
       from = heap
-      local f, a = fresh[first_fresh], again[first_again]
+      local f, a, d = fresh[first_fresh], again[first_again], added[first_added]
       if f and (not l or goes_before(f.next, f, l.next, l)) then l, from = f, fresh end
       if a and (not l or goes_before(a.next, a, l.next, l)) then l, from = a, again end
+      if d and (not l or goes_before(d.next, d, l.next, l)) then l, from = d, added end
       if not list.at_end and (not l or not last or goes_before(last.pass, last, l.next, l)) then
         local lines = list.read(n)
         if not lines then return nil end

@@ -11,6 +11,7 @@ do
 --@include turn_list
 --@include lane_reader
 --@include urgency
+--@include direct
 
 -- sort_ready moves ready messages into the lanes of their keys.
 local function sort_ready(limits, places, ids, dues, values)
@@ -68,14 +69,31 @@ end
 -- open_turns returns the turns of a claim, which is as find_turns takes it: at first none.
 local function open_turns(limits, claim)
   local turns = { picked = {}, died = {}, expired = {}, lists = {}, visited = {} } -- visited: keys
+  turns.direct, turns.in_front = {}, 0 -- in_front: their messages in DUE
   turns.want, turns.looks = limits.allowed, limits.asked -- messages that may start; to look at
   if limits.urgent then turns.looks = math.max(limits.asked, MAX_HELD_BACK) end
-  turns.bound, turns.texts = claim.bound, {} -- bytes; due times by their digits
+  turns.bound, turns.texts, turns.scores = claim.bound, {}, {} -- bytes; due times by their digits; scores by due time
   turns.stale, turns.cut = {}, false -- entries; whether nothing more is picked
   turns.second = {} -- further entries of messages; see _lanes.lua
   turns.rounds, turns.lost = 0, false -- lost: some turns of a round were not used
   turns.passed = limits.passed
   local keys = {} -- by name
+
+  -- begin_key takes a key into the claim.
+  function turns.begin_key(k)
+    keys[k.name], turns.visited[#turns.visited + 1] = k, k
+    k.lines = {}
+    if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
+    k.may = starts_allowed(k, turns.want)
+    return k
+  end
+
+  -- new_line adds a line of a key in a class.
+  function turns.new_line(k, class, pass)
+    local l = { key = k, class = class, pass = pass, next = pass, count = 0, planned = 0, messages = {}, taken = 0 }
+    k.lines[#k.lines + 1] = l
+    return l
+  end
 
   -- make_lines returns the lines of keys in a class.
   local function make_lines(class, names, passes)
@@ -84,19 +102,12 @@ local function open_turns(limits, claim)
       if not keys[name] then unknown[#unknown + 1] = name end
     end
     for _, k in ipairs(read_keys(limits, unknown, TURNS)) do
-      keys[k.name], turns.visited[#turns.visited + 1] = k, k
-      k.passes, k.lines, k.count, k.planned, k.started = {}, {}, 0, 0, 0
+      turns.begin_key(k)
+      k.passes = {}
       k.ids = (limits.order or limits.urgent) and {} -- messages that were read, by id: one may have two entries
       if k.former_letter then k.former_class = class end
-      if limits.forwards and k.free > 0 and not k.letter then k.free = math.huge end
-      k.may = starts_allowed(k, turns.want)
     end
-    for i, name in ipairs(names) do
-      local k = keys[name]
-      lines[i] = { key = k, class = class, pass = passes[i], next = passes[i], count = 0, planned = 0,
-        messages = {}, taken = 0 }
-      k.lines[#k.lines + 1] = lines[i]
-    end
+    for i, name in ipairs(names) do lines[i] = turns.new_line(keys[name], class, passes[i]) end
     return lines
   end
 
@@ -141,13 +152,34 @@ local function put_back(found, dead, from)
   end
 end
 
+-- read_found returns the values of messages, those of direct lines as they are known, and how many fit in the bytes
+-- that are left, at least one.
+local function read_found(turns, claim, found)
+  local values, ids, at, fitting, bytes = {}, {}, {}, #found, 0
+  for i, m in ipairs(found) do
+    values[i] = m.value
+    if m.value == nil then ids[#ids + 1], at[#at + 1] = m.id, i end
+  end
+  if ids[1] then
+    local read, n = claim.read_values(ids, claim.max_bytes, turns.bound)
+    for k = 1, n do values[at[k] ] = read[k] end
+    if n < #ids then fitting = at[n + 1] - 1 end
+  end
+  if #ids == #found then return values, fitting end
+  for i = 1, fitting do
+    bytes = bytes + #(values[i] or '')
+    if bytes > turns.bound and i > 1 then return values, i - 1 end
+  end
+  return values, fitting
+end
+
 -- look reads the values and records of messages and picks them. Messages that die use no turn. With urgency, the next
 -- message of another class depends on it, so that one is left for the next round.
 local function look(limits, places, turns, claim, found)
   local ids, dues, stale = {}, {}, turns.stale
   for i, m in ipairs(found) do ids[i], dues[i] = m.id, m.due end
-  local values, fitting = claim.read_values(ids, claim.max_bytes, turns.bound)
-  for i = #ids, fitting + 1, -1 do ids[i], turns.cut = nil, true end
+  local values, fitting = read_found(turns, claim, found)
+  for i = #ids, fitting + 1, -1 do ids[i], values[i], turns.cut = nil, nil, true end
   for _, value in ipairs(values) do turns.bound = turns.bound - #(value or '') end
   local records = read_first_records(ids, values)
   turns.cut = turns.cut or #ids < #found or turns.bound <= 0
@@ -170,9 +202,9 @@ local function look(limits, places, turns, claim, found)
       class = m.line.class
       unhold_gone(limits, places, turns, k)
     elseif dies[i] then
-      class = m.line.class
-      stale[#stale + 1] = m.entry
-    elseif values[i] and not m.holds and is_elsewhere(limits, m, values[i]) then
+      class, m.gone = m.line.class, true
+      if m.line.direct then turns.in_front = turns.in_front - 1 else stale[#stale + 1] = m.entry end
+    elseif values[i] and not m.holds and not m.line.direct and is_elsewhere(limits, m, values[i]) then
       class, stale[#stale + 1] = m.line.class, m.entry
       turns.looks = turns.looks + 1 -- the message is in another lane too
     else
@@ -310,9 +342,13 @@ end
 -- finish_turns charges the keys for the messages that were picked and writes where the keys are now.
 local function finish_turns(limits, places, turns)
   if turns.changed then pass_all(limits, turns) end
-  for _, m in ipairs(turns.picked) do turns.stale[#turns.stale + 1] = m.entry end
+  for _, m in ipairs(turns.picked) do
+    m.gone = true
+    turns.stale[#turns.stale + 1] = m.entry
+  end
   end_second(turns)
   write('ZREM', LANES, turns.stale)
+  sort_direct(turns)
   charge_clocks(limits, turns)
   local moved = {}
   for _, k in ipairs(turns.visited) do
@@ -322,7 +358,7 @@ local function finish_turns(limits, places, turns)
     local any_ended = false
     for _, l in ipairs(k.lines) do any_ended = any_ended or not has_more(l, 0) end
     if k.looked and not limits.urgent then any_ended = k.letter ~= 'r' and not first_entry(k.name) end
-    if k.count > 0 or k.may <= 0 or any_ended or k.changed then
+    if k.count > 0 or k.may <= 0 or any_ended or k.changed or not k.place then
       k.ended, moved[#moved + 1] = any_ended, k
     end
   end
@@ -379,12 +415,15 @@ function find_turns(limits, claim)
   local values, n = claim.read_values(ids, claim.max_bytes, MAX_READ)
   for i = #ids, n + 1, -1 do ids[i] = nil end
   wake_keys(limits, places)
+  local turns = new_turns(limits, places, claim)
+  if ids[1] and not (limits.order or limits.urgent or limits.forwards) and #ids <= 2 * turns.want then
+    ids, dues, values = add_direct(limits, turns, ids, dues, values)
+  end
   if ids[1] then
     sort_ready(limits, places, ids, dues, values)
     places.write()
   end
   forget_keys(limits, places, claim.now)
-  local turns = new_turns(limits, places, claim)
   local unsorted = false
   if limits.order then
     local first = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '')
