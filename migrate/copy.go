@@ -50,6 +50,8 @@ type QueueCopy struct {
 	Refused int64
 	// Paused reports whether the queue of the source was paused when its turn came. A pause is not copied.
 	Paused bool
+	// Limits says whether the target has the limits of the queue and its keys.
+	Limits Limits
 }
 
 // Seen returns how many of the Total messages were processed.
@@ -66,8 +68,9 @@ const (
 //
 // It copies ids, payloads, headers, limits, due times, failed attempts and last errors; the reason and time of death of
 // dead messages; and the bytes of unreadable ones. Due times are kept, so the clocks of both stores should agree. Copy
-// also copies the properties of queues, except properties that the target's queue has already. Dedup windows of acked
-// messages, pauses, retentions and limits are not copied. Copy works queue by queue and page by page, reads a page
+// also copies the properties of queues, except properties that the target's queue has already, and the limits of queues
+// and keys, before the messages, unless the target's queue has limits. Dedup windows of acked messages, pauses and
+// retentions are not copied. Copy works queue by queue and page by page, reads a page
 // while it writes the previous one, and needs memory for a few times store.MaxBatchBytes. When ctx ends, it finishes
 // the page in progress within 5 s. Do not close the clients before Copy returns.
 //

@@ -35,6 +35,9 @@ func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 	if err := q.copyProperties(ctx); err != nil {
 		return true, err
 	}
+	if err := q.copyLimits(ctx, stats.Flow.Flow); err != nil {
+		return true, err
+	}
 	if q.cfg.Move {
 		err = q.move(ctx)
 	} else {

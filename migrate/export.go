@@ -52,8 +52,9 @@ type QueueExport struct {
 
 // Export writes the messages of a store to w: their ids, payloads, headers and limits, due times, failed attempts, last
 // errors, and of dead ones reason and time of death; of unreadable ones the bytes. Leased messages are written as such,
-// and imported as if they had been released. The dedup windows of acked messages, and the pauses, retentions, limits
-// and properties of queues, are not exported. The store is only read, page by page, and memory is bounded.
+// and imported as if they had been released. The limits of queues and keys are exported too, unless there is a Filter.
+// The dedup windows of acked messages, and the pauses, retentions and properties of queues, are not. The store is only
+// read, page by page, and memory is bounded.
 //
 // An export made while workers are busy is not a snapshot: a message that changes its state is written once or twice
 // (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
@@ -173,6 +174,8 @@ func (e *exporter) queue(ctx context.Context, name string) error {
 	order, from := stateOrder, int64(0)
 	if e.cfg.Filter != nil {
 		order, err = nil, q.listMatching(ctx, e.cfg.Filter)
+	} else if err := e.limits(ctx, name, stats.Flow.Flow); err != nil {
+		return err
 	}
 	if last := e.at.last; last != nil && last.queue == name {
 		q.place = last

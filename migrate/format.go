@@ -9,8 +9,12 @@
 // the number of messages between them:
 //
 //	{"later_export":2,"time":"2030-12-31T23:59:59.000Z"}
+//	{"later_limits":"orders","flow":{"rate":{"n":10,"per":"1s"},"fair":true}}
+//	{"later_limits":"orders","key":"customer-7","override":{"concurrency":5}}
 //	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload_text":"remind"}
 //	{"later_export_end":2,"messages":1}
+//
+// The limits of a queue, and those of single keys, precede its messages. They are left out if an export is filtered.
 //
 // A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, and durations as Go writes
 // them, such as 1h30m0s. A payload that a content type says to be JSON is the value payload, other text is
@@ -64,6 +68,7 @@ const (
 	messageLine lineKind = iota // or none of the others
 	headerLine
 	endLine
+	limitsLineKind
 	blankLine
 )
 
@@ -82,6 +87,8 @@ func kindOf(line []byte) lineKind {
 		return headerLine
 	case bytes.HasPrefix(line, []byte(`"later_export_end"`)):
 		return endLine
+	case bytes.HasPrefix(line, []byte(`"later_limits"`)):
+		return limitsLineKind
 	}
 	return messageLine
 }

@@ -40,13 +40,15 @@ type ImportResult struct {
 type QueueImport struct {
 	Queue                         string
 	Imported, Duplicates, Renamed int64
+	Limits                        Limits
 }
 
 // Import adds the messages of an export to a store, batch by batch, in bounded memory. A message with an id that is
 // live or within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was
 // stopped can be made again with the same input, or go on from ImportResult.NextLine. But messages that the store's
-// workers have finished in between come again: start them when the import is done. Due times are kept. Ids, groups and
-// queues that are named . or .. become %2E and %2E%2E, since nothing new may have these names; see store.CheckNew.
+// workers have finished in between come again: start them when the import is done. Due times are kept. A queue without
+// limits gets those of the export, before its messages. Ids, groups and queues that are named . or .. become %2E and
+// %2E%2E, since nothing new may have these names; see store.CheckNew.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
 // that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are
@@ -144,6 +146,8 @@ func (i *importer) stop(ctx context.Context, err error) error {
 func (i *importer) take(ctx context.Context, line []byte) error {
 	kind := kindOf(line)
 	switch {
+	case kind == limitsLineKind:
+		return i.limit(ctx, line)
 	case kind != messageLine:
 		return i.frame(kind, line)
 	case i.lines.number < i.cfg.FromLine:
@@ -270,23 +274,29 @@ func (i *importer) unflushed() {
 }
 
 func (i *importer) count(results []store.SendResult) {
-	at, ok := i.queues[i.queue]
-	if !ok {
-		at = len(i.result.Queues)
-		i.queues[i.queue] = at
-		i.result.Queues = append(i.result.Queues, QueueImport{Queue: i.queue})
-	}
+	q := i.resultOf(i.queue)
 	i.result.Renamed += i.named
-	i.result.Queues[at].Renamed += i.named
+	q.Renamed += i.named
 	for _, r := range results {
 		if r.Duplicate {
 			i.result.Duplicates++
-			i.result.Queues[at].Duplicates++
+			q.Duplicates++
 		} else {
 			i.result.Imported++
-			i.result.Queues[at].Imported++
+			q.Imported++
 		}
 	}
+}
+
+// resultOf returns the result for a queue, until that for another queue is added.
+func (i *importer) resultOf(queue string) *QueueImport {
+	at, ok := i.queues[queue]
+	if !ok {
+		at = len(i.result.Queues)
+		i.queues[queue] = at
+		i.result.Queues = append(i.result.Queues, QueueImport{Queue: queue})
+	}
+	return &i.result.Queues[at]
 }
 
 // ended returns the cause of ctx when that has ended, and otherwise err.

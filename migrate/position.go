@@ -127,6 +127,9 @@ func (p *Position) add(line []byte) error {
 	switch kindOf(line) {
 	case blankLine:
 		return nil
+	case limitsLineKind: // an export that is resumed in the queue writes them again
+		_, err := parseLimits(line)
+		return err
 	case headerLine:
 		h, err := parseHeader(line)
 		if err == nil {

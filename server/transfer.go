@@ -24,12 +24,14 @@ const leftOutTrailer = "Later-Left-Out"
 
 func registerTransfer(s *Server) {
 	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
-		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
+		Description: "JSON objects, one a line: a header, the limits of queues and keys, a message each, and an end with " +
+			"the number of messages"}}}
 	route(s, access.Look, huma.Operation{
 		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: []string{"transfer"},
 		Summary: "Export the messages of a queue",
-		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
+		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue with its " +
+			"limits. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
@@ -39,7 +41,8 @@ func registerTransfer(s *Server) {
 		Method:      http.MethodPost, Path: "/v1/import", Tags: []string{"transfer"},
 		Summary: "Import messages that were exported",
 		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
-			"duplicate, so an import can be repeated. After an error the lines before the one that it names are imported.",
+			"duplicate, so an import can be repeated. A queue without limits gets those of the export. After an error the " +
+			"lines before the one that it names are imported.",
 		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
 	}, s.importMessages)
 }
@@ -142,8 +145,12 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*output[I
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
 	out := outputOf(Imported{Queues: []wire.ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
 		Renamed: result.Renamed})
-	for _, queue := range result.Queues {
-		out.Body.Queues = append(out.Body.Queues, wire.ImportedQueue(queue))
+	for _, q := range result.Queues {
+		out.Body.Queues = append(out.Body.Queues, wire.ImportedQueue{Queue: q.Queue, Imported: q.Imported,
+			Duplicates: q.Duplicates, Renamed: q.Renamed, Limits: string(q.Limits)})
+		if q.Limits == migrate.LimitsSet {
+			s.Changed(ctx, "limits imported", slog.String("queue", q.Queue))
+		}
 	}
 	if result.Imported > 0 {
 		s.Changed(ctx, "messages imported", slog.Int("queues", len(result.Queues)), slog.Int64("count", result.Imported))

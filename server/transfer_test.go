@@ -51,6 +51,21 @@ func TestExportIsImportedElsewhere(t *testing.T) {
 	}
 }
 
+func TestExportsHaveLimits(t *testing.T) {
+	a, b := newAPI(t), newAPI(t)
+	a.send("mail", "1")
+	flow := `{"rate":{"n":10,"per":"1s"},"fair":true}`
+	a.do(http.MethodPut, "/v1/queues/mail/flow", flow).is(http.StatusOK)
+	text := a.export("mail")
+	for _, want := range []string{"set", "kept"} {
+		got := b.do(http.MethodPost, "/v1/import", text).is(http.StatusOK)
+		if q := list(got, "queues")[0]; q["limits"] != want {
+			t.Errorf("limits are %v, want %s", q["limits"], want)
+		}
+		b.do(http.MethodPut, "/v1/queues/mail/flow", `{"concurrency":1}`).is(http.StatusOK)
+	}
+}
+
 func TestExportTakesTheFilterOfAList(t *testing.T) {
 	a := newAPI(t)
 	a.send("mail", "a1", "a2", "b1")

@@ -26,8 +26,8 @@ func (m *Main) copyCommand() *cobra.Command {
 		`Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
 includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
 unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
-both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions and limits of
-queues, and ids within their dedup window, are not copied.
+both stores should agree. Properties and limits of a queue are copied unless the target has them or other ones. Pauses
+and retentions of queues, and ids within their dedup window, are not copied.
 
 Copy only reads the source. It skips a message with an id that exists in the target, so you can repeat a copy that was
 stopped. But messages that the target's workers finished in between are delivered again: start the target's workers
@@ -159,6 +159,7 @@ type copiedJSON struct {
 	Conflicts  int64  `json:"conflicts"`
 	Refused    int64  `json:"refused"`
 	Paused     bool   `json:"paused"`
+	Limits     string `json:"limits,omitempty"`
 }
 
 func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
@@ -169,7 +170,7 @@ func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
 	for _, q := range queues {
 		line := copiedJSON{
 			Queue: q.Queue, Copied: &q.Copied, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts,
-			Refused: q.Refused, Paused: q.Paused,
+			Refused: q.Refused, Paused: q.Paused, Limits: string(q.Limits),
 		}
 		cells := []any{q.Queue, q.Copied, q.Duplicates, q.Leased, q.Refused}
 		if o.move {
@@ -182,6 +183,7 @@ func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
 		if q.Paused && !m.json {
 			m.note("queue %q is paused in the source, but not in the target", q.Queue)
 		}
+		m.noteKeptLimits(q.Queue, q.Limits)
 	}
 	if o.move && len(queues) > 0 && !m.json {
 		m.note("the moved queues are paused in the source")

@@ -23,8 +23,8 @@ func (m *Main) exportCommand() *cobra.Command {
 		`Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
 includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
 in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
-bytes. Leased messages are imported as if they had been released. Pauses, retentions, limits and properties of queues,
-and ids within their dedup window, are not exported.
+bytes. Leased messages are imported as if they had been released. The limits of queues and keys are exported. Pauses,
+retentions and properties of queues, and ids within their dedup window, are not.
 
 Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
 during the export may be missing. For a complete export, use later pause first and wait until no message is leased.
@@ -35,7 +35,7 @@ a complete export alone.
 
 With --state or --group, export writes only the messages in that state or group, and with --error-pattern the dead ones
 with a last error of a pattern that later dead errors prints. So you can save messages before you purge them. Such an
-export cannot be resumed.
+export has no limits and cannot be resumed.
 
 If a queue is damaged, the other queues are exported nevertheless, and the exit code is `+
 			strconv.Itoa(exitCode(store.ErrCorrupt))+`.`,
@@ -107,6 +107,8 @@ func (m *Main) importCommand() *cobra.Command {
 		`Import reads an export from standard input and restores its messages in the store, with all their fields. The
 input can be several exports, one after the other.
 
+A queue without limits gets those of the export; one with limits keeps its own.
+
 Import counts and skips a message with an id that is live in the store or within its dedup window. So you can repeat an
 import that failed or was stopped, with the same input; --from-line continues at the line that the first one reported,
 which is faster. But messages that the store's workers finished in between are delivered again: start the store's
@@ -175,11 +177,21 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 func (m *Main) printImported(queues []migrate.QueueImport) error {
 	t := newTable("QUEUE", ">IMPORTED", ">EXISTING")
 	for _, q := range queues {
-		if err := m.row(t, wire.ImportedQueue(q), printable(q.Queue), q.Imported, q.Duplicates); err != nil {
+		line := wire.ImportedQueue{Queue: q.Queue, Imported: q.Imported, Duplicates: q.Duplicates, Renamed: q.Renamed,
+			Limits: string(q.Limits)}
+		if err := m.row(t, line, printable(q.Queue), q.Imported, q.Duplicates); err != nil {
 			return err
 		}
+		m.noteKeptLimits(q.Queue, q.Limits)
 	}
 	return m.flush(t)
+}
+
+// noteKeptLimits notes that a queue kept limits that differ from the ones to be set.
+func (m *Main) noteKeptLimits(queue string, l migrate.Limits) {
+	if l == migrate.LimitsKept && !m.json {
+		m.note("queue %q has limits of its own, which stay: later flow %s shows them", queue, queue)
+	}
 }
 
 // readerUntil returns a reader of r that fails with the cause of ctx when ctx ends; a read of a terminal or a pipe

@@ -56,6 +56,29 @@ func TestExportIsImportedIntoEveryOtherStore(t *testing.T) {
 	}
 }
 
+func TestExportsAndCopiesHaveLimits(t *testing.T) {
+	c, to := newDiskCLI(t), newDiskCLI(t)
+	c.ok("send", "mail", "m")
+	c.ok("flow", "mail", "--rate", "10/1s", "--fair")
+	c.ok("keys", "mail", "customer-7", "--concurrency", "5")
+	export := c.ok("export")
+	for _, move := range []func() result{
+		func() result { return to.importInto(export, "--json") },
+		func() result { return to.run("copy", "--from", c.store, "--to", to.store, "--json") },
+	} {
+		if r := move(); objects(t, r.stdout)[0]["limits"] != "set" {
+			t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+		}
+		contains(t, to.ok("flow", "mail", "--json"), `"n":10`, `"fair":true`)
+		contains(t, to.ok("keys", "mail", "customer-7", "--json"), `"override":{"concurrency":5}`)
+		to.ok("delete", "mail", "--yes")
+	}
+	to.ok("flow", "mail", "--concurrency", "1")
+	const note = `queue "mail" has limits of its own, which stay: later flow mail shows them`
+	contains(t, to.importInto(export).stderr, note)
+	contains(t, to.run("copy", "--from", c.store, "--to", to.store).stderr, note)
+}
+
 func TestExportWritesTheNamedQueues(t *testing.T) {
 	c := newDiskCLI(t)
 	for _, queue := range []string{"a", "b", "c"} {

@@ -291,6 +291,7 @@ type ImportedQueue struct {
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
 	Renamed    int64  `json:"renamed"`
+	Limits     string `json:"limits,omitempty" enum:"set,kept" doc:"Whether the queue has the limits of the export, or kept others; none if the export has no limits for it"`
 }
 
 // Queue is the name of a queue.
