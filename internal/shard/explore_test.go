@@ -7,29 +7,37 @@ import (
 	"testing"
 )
 
-// cameFrom is the step that has led to a state first.
-type cameFrom struct {
-	state
-	step string
+// system is something to explore. Its steps and check panic with a violation when they find a broken promise.
+type system[S comparable] interface {
+	first() S
+	// steps calls do with each step that can follow a state, and its name.
+	steps(from *S, do func(name string, step func(s *S)))
+	check(s *S)
 }
 
-// explore visits all states that a model can reach. It returns their number, and the shortest history that breaks a
+// cameFrom is the step that has led to a state first.
+type cameFrom[S comparable] struct {
+	state S
+	step  string
+}
+
+// explore visits all states that a system can reach. It returns their number, and the shortest history that breaks a
 // promise, nil if none does.
-func (m *model) explore() (states int, history []string) {
+func explore[S comparable](m system[S]) (states int, history []string) {
 	first := m.first()
-	seen := map[state]cameFrom{first: {}}
-	queue := []state{first}
+	seen := map[S]cameFrom[S]{first: {}}
+	queue := []S{first}
 	for at := 0; at < len(queue) && history == nil; at++ {
 		from := queue[at]
-		m.steps(&from, func(name string, step func(s *state)) {
+		m.steps(&from, func(name string, step func(s *S)) {
 			if history != nil {
 				return
 			}
 			to := from
-			if wrong := m.try(&to, step); wrong != "" {
+			if wrong := try(m, &to, step); wrong != "" {
 				history = append(path(seen, from, first), name, "broken: "+wrong)
 			} else if _, known := seen[to]; !known {
-				seen[to] = cameFrom{from, name}
+				seen[to] = cameFrom[S]{from, name}
 				queue = append(queue, to)
 			}
 		})
@@ -38,10 +46,14 @@ func (m *model) explore() (states int, history []string) {
 }
 
 // try makes a step, and returns the promise that it breaks, or "".
-func (m *model) try(s *state, step func(s *state)) (wrong string) {
+func try[S comparable](m system[S], s *S, step func(s *S)) (wrong string) {
 	defer func() {
-		if v, ok := recover().(violation); ok {
+		switch v := recover().(type) {
+		case nil:
+		case violation:
 			wrong = string(v)
+		default:
+			panic(v)
 		}
 	}()
 	step(s)
@@ -50,7 +62,7 @@ func (m *model) try(s *state, step func(s *state)) (wrong string) {
 }
 
 // path returns the steps that lead to a state.
-func path(seen map[state]cameFrom, to, first state) (steps []string) {
+func path[S comparable](seen map[S]cameFrom[S], to, first S) (steps []string) {
 	for to != first {
 		steps = append(steps, seen[to].step)
 		to = seen[to].state
@@ -81,7 +93,7 @@ func TestNoHistoryOfAMoveLosesOrDoublesAMessage(t *testing.T) {
 	for _, of := range all {
 		states := 0
 		for _, m := range of {
-			n, history := m.explore()
+			n, history := explore(&m)
 			if states += n; history != nil {
 				t.Fatalf("calls %v, ids %03b at the start, %d failovers:\n%s", m.calls, m.start, m.loses,
 					strings.Join(history, "\n"))
@@ -101,7 +113,7 @@ func TestTheExplorerFindsFaultsOfMoves(t *testing.T) {
 	} {
 		t.Run(test.bug, func(t *testing.T) {
 			for _, m := range systems(test.bug, test.loses, 0, x) {
-				if states, history := m.explore(); history != nil {
+				if states, history := explore(&m); history != nil {
 					t.Logf("calls %v, ids %03b at the start, after %d states:\n%s", m.calls, m.start, states,
 						strings.Join(history, "\n"))
 					return

@@ -19,7 +19,7 @@ import (
 //     executed before has the same result again, whatever the generation.
 //   - Depart moves ids of A into its outbox, under a number. Arrive puts them into B, once for each number. Departed
 //     empties the outbox. Any process may make these steps, and repeat them.
-//   - Each step relies on the one before. If a failover can lose steps, then arrive waits until depart is confirmed, and
+//   - Each step relies on the one before. If a failover can lose steps, arrive waits until depart is confirmed, and
 //     departed until arrive is, by a disk or a replica. No process asks B until all is confirmed that A knew when it
 //     answered: else A may forget the generation, and take a late call of generation 0 for a message that is in B by
 //     then, or have a message again that was acked and then sent anew to B.
@@ -270,7 +270,6 @@ func (m *model) over(s *state) bool {
 	return s.past == 0
 }
 
-// steps calls do with each step that can follow a state, and its name.
 func (m *model) steps(from *state, do func(name string, step func(s *state))) {
 	if from.directory == 0 {
 		do("the change begins", func(s *state) { s.directory = 1 })
