@@ -441,3 +441,19 @@ func TestExpiredMessagesHideNoReadyOne(t *testing.T) {
 		t.Errorf("%d messages were claimed, want 1", claimed)
 	}
 }
+
+// A due time before 1970 has the place of 1970.
+func TestMessagesDueBefore1970AreSorted(t *testing.T) {
+	q := newLimitedQueue(t, "before 1970", store.Flow{Key: store.KeyFlow{Concurrency: 1}})
+	var msgs []store.Outgoing
+	for _, id := range []string{"a", "b"} {
+		due := store.Due{At: time.UnixMilli(-5000)}
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: id, Key: "k"}, Due: due})
+	}
+	_, err := q.s.Send(t.Context(), q.queue, msgs)
+	q.ok(err)
+	for _, id := range []string{"a", "b"} {
+		held := q.claim(10, id)
+		q.ok(q.settle(held[0], store.Ack))
+	}
+}

@@ -87,7 +87,8 @@ local function sort_direct(turns)
       if not m.gone then
         if m.due ~= due then
           due = m.due
-          score, digits = string.format('%.0f', due + SORTED), string.format('%017.0f', math.max(due, 0) * 1000)
+          local place = math.max(due, 0) -- it has digits, no sign
+          score, digits = string.format('%.0f', place + SORTED), string.format('%017.0f', place * 1000)
         end
         scores[#scores + 1], scores[#scores + 2] = score, m.id
         entries[#entries + 1], entries[#entries + 2] = '0', l.key.name .. lane_mark(1) .. digits .. m.id
