@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/laterq/later/internal/calls"
@@ -144,10 +143,6 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	for start := 0; start < len(prepared); {
 		end := calls.PartEnd(prepared, start)
 		err := q.sendPart(ctx, msgs[start:end], prepared[start:end], results[start:end])
-		if store.FieldOf(err) == "urgency" { // only the queue knows that it takes none
-			first := slices.IndexFunc(prepared[start:end], func(m store.Outgoing) bool { return m.AsksUrgency() != UrgencyNormal })
-			err = fmt.Errorf("message %d of the batch: %w", start+first, err)
-		}
 		if err != nil {
 			for i := end; i < len(results); i++ {
 				results[i] = SendResult{

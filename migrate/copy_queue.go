@@ -1,7 +1,9 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -35,8 +37,10 @@ func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 	if err := q.copyProperties(ctx); err != nil {
 		return true, err
 	}
-	if err := q.copyLimits(ctx, stats.Flow.Flow); err != nil {
-		return true, err
+	damaged := q.copyLimits(ctx, stats.Flow.Flow)
+	_, unread := errors.AsType[*readLimitsError](damaged)
+	if damaged != nil && !(unread && errors.Is(damaged, store.ErrCorrupt)) {
+		return true, damaged
 	}
 	if q.cfg.Move {
 		err = q.move(ctx)
@@ -44,7 +48,7 @@ func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 		err = q.pass(ctx, stateOrder)
 	}
 	q.progress()
-	return true, err
+	return true, cmp.Or(err, damaged)
 }
 
 // copyProperties sets the properties that the target's queue lacks. Its own properties are left alone, as messages are.

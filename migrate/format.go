@@ -68,7 +68,7 @@ const (
 	messageLine lineKind = iota // or none of the others
 	headerLine
 	endLine
-	limitsLineKind
+	limitsLine
 	blankLine
 )
 
@@ -88,7 +88,7 @@ func kindOf(line []byte) lineKind {
 	case bytes.HasPrefix(line, []byte(`"later_export_end"`)):
 		return endLine
 	case bytes.HasPrefix(line, []byte(`"later_limits"`)):
-		return limitsLineKind
+		return limitsLine
 	}
 	return messageLine
 }

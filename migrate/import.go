@@ -25,7 +25,7 @@ type ImportConfig struct {
 
 // ImportResult is the result of an Import.
 type ImportResult struct {
-	// Queues are the queues of the messages, in order of their first lines.
+	// Queues are the queues of the messages and limits, in order of their first lines.
 	Queues []QueueImport
 	// Imported is the number of messages that were added; Duplicates the number of messages that were left out, because
 	// their ids are live or within their dedup window.
@@ -40,14 +40,16 @@ type ImportResult struct {
 type QueueImport struct {
 	Queue                         string
 	Imported, Duplicates, Renamed int64
-	Limits                        Limits
+	// Limits says whether the queue has the limits of the export.
+	Limits Limits
 }
 
 // Import adds the messages of an export to a store, batch by batch, in bounded memory. A message with an id that is
 // live or within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was
 // stopped can be made again with the same input, or go on from ImportResult.NextLine. But messages that the store's
 // workers have finished in between come again: start them when the import is done. Due times are kept. A queue without
-// limits gets those of the export, before its messages. Ids, groups and queues that are named . or .. become %2E and
+// limits gets the ones of the export, before its messages; keys of such a queue, and of one that has the same limits, get
+// their own limits unless they have some. Ids, groups and queues that are named . or .. become %2E and
 // %2E%2E, since nothing new may have these names; see store.CheckNew.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
@@ -55,7 +57,8 @@ type QueueImport struct {
 // imported then, as with any other error. An export that is incomplete is imported as far as it goes, and
 // ErrIncomplete.
 func Import(ctx context.Context, client *later.Client, r io.Reader, cfg ImportConfig) (ImportResult, error) {
-	i := &importer{store: client.Store(), lines: newLineReader(r), cfg: cfg, queues: map[string]int{}}
+	i := &importer{store: client.Store(), lines: newLineReader(r), cfg: cfg, queues: map[string]int{},
+		flows: map[string]store.Flow{}}
 	i.result.NextLine = 1
 	if cfg.FromLine < 0 {
 		return i.result, store.Invalid("line to import from is %d: must be 1 or more", cfg.FromLine)
@@ -79,6 +82,7 @@ type importer struct {
 	cfg    ImportConfig
 	result ImportResult
 	queues map[string]int // index in result.Queues
+	flows  map[string]store.Flow
 
 	// The messages of one queue that are gathered for one call.
 	queue string
@@ -146,7 +150,7 @@ func (i *importer) stop(ctx context.Context, err error) error {
 func (i *importer) take(ctx context.Context, line []byte) error {
 	kind := kindOf(line)
 	switch {
-	case kind == limitsLineKind:
+	case kind == limitsLine:
 		return i.limit(ctx, line)
 	case kind != messageLine:
 		return i.frame(kind, line)

@@ -42,7 +42,7 @@ func limitsOf(t *testing.T, c *later.Client, queue string) string {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf("%+v", stats.Flow.Flow.Normal())
-	err = eachOverride(t.Context(), c.Store(), queue, func(key string, o store.KeyOverride) error {
+	err = eachOverride(t.Context(), side{store: c.Store()}, queue, func(key string, o store.KeyOverride) error {
 		text += fmt.Sprintf("\n%s %d", key, *o.Weight)
 		return nil
 	})
@@ -75,9 +75,9 @@ func TestLimitsAreMovedToEveryEngine(t *testing.T) {
 			if err := clients[name].Store().Delete(t.Context(), queue); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 {
-				if l := move(clients[name], from); l != LimitsSet {
-					t.Errorf("%s: limits are %q, want set", name, l)
+			for _, want := range []Limits{LimitsSet, LimitsSame} {
+				if l := move(clients[name], from); l != want {
+					t.Errorf("%s: limits are %q, want %q", name, l, want)
 				}
 				if got, want := limitsOf(t, clients[name], queue), limitsOf(t, from, queue); got != want {
 					t.Errorf("%s: limits are\n%s\nwant\n%s", name, got, want)
@@ -177,20 +177,109 @@ func TestExportWithLimitsIsResumedAndImportedFromAnyLine(t *testing.T) {
 	}
 }
 
-// The limits of single keys are not set in a queue that got other limits, or lost them, before the rest was imported.
-func TestLimitsOfKeysNeedThoseOfTheQueue(t *testing.T) {
+// An import that goes on among the limits of keys sets none in a queue with other limits.
+func TestImportFromALineOfAKeyKnowsTheLimitsOfItsQueue(t *testing.T) {
 	from := newMem(t)
-	limited(t, from, "q", 2)
+	f := limited(t, from, "q", 2)
 	export := exported(t, from)
-	for _, f := range []later.Flow{{}, {Concurrency: 1}} {
+	for want, flows := range map[Limits][]later.Flow{
+		LimitsSet: {{}}, LimitsSame: {f}, LimitsKept: {{Concurrency: 1}, {Fair: true}},
+	} {
+		for _, f := range flows {
+			to := newMem(t)
+			if err := to.Queue("q").SetFlow(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Import(t.Context(), to, bytes.NewReader(export), ImportConfig{FromLine: 4})
+			if err != nil || r.Queues[0].Limits != want {
+				t.Errorf("Import into a queue with %+v returned %+v, %v", f, r, err)
+			}
+			if keys := strings.Count(limitsOf(t, to, "q"), "\n"); keys > 0 && want == LimitsKept {
+				t.Errorf("limits of %d keys were set", keys)
+			}
+		}
+	}
+}
+
+// A line before FromLine may be wrong; limits without their queue's, or behind the end, are refused.
+func TestLimitsInTheWrongPlace(t *testing.T) {
+	const header, end, flow = `{"later_export":2}` + "\n", `{"later_export_end":2,"messages":0}` + "\n",
+		`{"later_limits":"q","flow":{"fair":true}}` + "\n"
+	if _, err := Import(t.Context(), newMem(t), strings.NewReader(header+`{"later_limits":1}`+"\n"+flow+end),
+		ImportConfig{FromLine: 3}); err != nil {
+		t.Error(err)
+	}
+	for export, want := range map[string]string{
+		header + `{"later_limits":"q","key":"k","override":{"weight":2}}` + "\n" + end: `line 2: limits of key "k" come before`,
+		header + end + flow: "line 3: limits follow the end",
+	} {
 		to := newMem(t)
-		if err := to.Queue("q").SetFlow(t.Context(), f); err != nil {
-			t.Fatal(err)
+		if _, err := Import(t.Context(), to, strings.NewReader(export), ImportConfig{}); !errors.Is(err, store.ErrInvalid) ||
+			!strings.Contains(strings.Replace(err.Error(), `, limits of queue "q"`, "", 1), want) {
+			t.Errorf("Import returned %v; want %q", err, want)
 		}
-		r, err := Import(t.Context(), to, bytes.NewReader(export), ImportConfig{FromLine: 3})
-		if err != nil || r.Queues[0].Limits != LimitsKept {
-			t.Errorf("Import returned %+v, %v", r, err)
-		}
+	}
+	if _, err := ReadPosition(strings.NewReader(header + end + flow)); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("ReadPosition returned %v", err)
+	}
+}
+
+// An export that was resumed after a change of limits has both, and the last ones are set.
+func TestLastLimitsOfAnExportAreSet(t *testing.T) {
+	from, to := newMem(t), newMem(t)
+	limited(t, from, "q", 1)
+	first := exported(t, from)
+	if err := from.Queue("q").SetFlow(t.Context(), later.Flow{Fair: true}); err != nil {
+		t.Fatal(err)
+	}
+	r := imported(t, to, bytes.NewReader(append(first, exported(t, from)...)))
+	if got, want := limitsOf(t, to, "q"), limitsOf(t, from, "q"); got != want || r.Queues[0].Limits != LimitsSet {
+		t.Errorf("%+v: limits are\n%s\nwant\n%s", r, got, want)
+	}
+}
+
+// Damaged limits of keys keep no message from being saved.
+func TestDamagedLimitsOfKeysAreTold(t *testing.T) {
+	from, to := newMem(t), newMem(t)
+	limited(t, from, "q", 1)
+	mustSend(t, from.Queue("q"), "m")
+	damaged := newClient(t, &noKeys{Store: from.Store(), read: store.ErrCorrupt})
+	r, err := Copy(t.Context(), to, damaged, CopyConfig{})
+	if !errors.Is(err, store.ErrCorrupt) || r.Queues[0].Copied != 1 || r.Queues[0].Limits != LimitsSet {
+		t.Errorf("Copy returned %+v, %v", r, err)
+	}
+	var file bytes.Buffer
+	e, err := Export(t.Context(), damaged, &file, ExportConfig{})
+	if !errors.Is(err, store.ErrCorrupt) || e.Messages != 1 || !e.Complete {
+		t.Errorf("Export returned %+v, %v", e, err)
+	}
+}
+
+// Limits that could not be set are not told as set.
+func TestLimitsThatFailAreNotToldAsSet(t *testing.T) {
+	from, to := newMem(t), newMem(t)
+	limited(t, from, "q", 1)
+	failing := newClient(t, &noKeys{Store: to.Store(), flow: store.ErrUnavailable})
+	c, err := Copy(t.Context(), failing, from, CopyConfig{})
+	if !errors.Is(err, store.ErrUnavailable) || c.Queues[0].Limits != LimitsNone {
+		t.Errorf("Copy returned %+v, %v", c, err)
+	}
+	r, err := Import(t.Context(), failing, bytes.NewReader(exported(t, from)), ImportConfig{})
+	if !errors.Is(err, store.ErrUnavailable) || r.Queues[0].Limits != LimitsNone {
+		t.Errorf("Import returned %+v, %v", r, err)
+	}
+}
+
+// Limits that a queue gets at the same moment are compared with the ones to be set.
+func TestTheSameLimitsAtTheSameMoment(t *testing.T) {
+	from, to := newMem(t), newMem(t)
+	f := limited(t, from, "q", 2)
+	racing := newClient(t, &noKeys{Store: to.Store(), before: &f})
+	if q := mustCopy(t, racing, from, CopyConfig{})[0]; q.Limits != LimitsSame {
+		t.Errorf("limits are %q", q.Limits)
+	}
+	if got, want := limitsOf(t, to, "q"), limitsOf(t, from, "q"); got != want {
+		t.Errorf("limits are\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -232,7 +321,7 @@ func TestImportThatCannotSetLimitsGoesOnAtTheirLine(t *testing.T) {
 	limited(t, from, "q", 2)
 	export := exported(t, from)
 	to := newMem(t)
-	failing := newClient(t, &noKeys{Store: to.Store()})
+	failing := newClient(t, &noKeys{Store: to.Store(), keys: store.ErrUnavailable})
 	r, err := Import(t.Context(), failing, bytes.NewReader(export), ImportConfig{})
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), `line 3, limits of queue "q"`) ||
 		r.NextLine != 3 {
@@ -246,9 +335,36 @@ func TestImportThatCannotSetLimitsGoesOnAtTheirLine(t *testing.T) {
 	}
 }
 
-// noKeys is a store that cannot set limits of keys.
-type noKeys struct{ store.Store }
+// noKeys is a store that fails to set limits of queues or keys, or to read the ones of keys.
+type noKeys struct {
+	store.Store
+	flow, keys, read error
+	before           *store.Flow // what another process sets before the first SetFlow
+}
 
-func (noKeys) SetKeyFlow(context.Context, string, string, store.KeyOverride) error {
-	return store.ErrUnavailable
+func (s *noKeys) SetFlow(ctx context.Context, queue string, f store.Flow, former *store.Flow) error {
+	if f := s.before; f != nil {
+		s.before = nil
+		if err := s.Store.SetFlow(ctx, queue, *f, nil); err != nil {
+			return err
+		}
+	}
+	if s.flow != nil {
+		return s.flow
+	}
+	return s.Store.SetFlow(ctx, queue, f, former)
+}
+
+func (s *noKeys) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOverride) error {
+	if s.keys != nil {
+		return s.keys
+	}
+	return s.Store.SetKeyFlow(ctx, queue, key, o)
+}
+
+func (s *noKeys) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
+	if s.read != nil {
+		return nil, s.read
+	}
+	return s.Store.Keys(ctx, queue, req)
 }

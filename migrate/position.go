@@ -127,8 +127,11 @@ func (p *Position) add(line []byte) error {
 	switch kindOf(line) {
 	case blankLine:
 		return nil
-	case limitsLineKind: // an export that is resumed in the queue writes them again
+	case limitsLine: // an export that is resumed in the queue writes them again
 		_, err := parseLimits(line)
+		if err == nil && p.Complete {
+			err = store.Invalid("limits follow the end of the export: export to a new file")
+		}
 		return err
 	case headerLine:
 		h, err := parseHeader(line)

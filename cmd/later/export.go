@@ -107,14 +107,14 @@ func (m *Main) importCommand() *cobra.Command {
 		`Import reads an export from standard input and restores its messages in the store, with all their fields. The
 input can be several exports, one after the other.
 
-A queue without limits gets those of the export; one with limits keeps its own.
+A queue without limits gets the ones of the export; one with other limits keeps its own.
 
 Import counts and skips a message with an id that is live in the store or within its dedup window. So you can repeat an
 import that failed or was stopped, with the same input; --from-line continues at the line that the first one reported,
 which is faster. But messages that the store's workers finished in between are delivered again: start the store's
 workers after the import. Due times do not change, even if they have passed.
 
-If a line is not a valid message, import reports it and exits with code `+
+If a line has no valid message or limits, import reports it and exits with code `+
 			strconv.Itoa(exitCode(store.ErrInvalid))+`, or `+
 			strconv.Itoa(exitCode(store.ErrTooLarge))+` if it is over a limit; the
 lines before it are imported. An incomplete export is imported as far as it goes, with exit code `+

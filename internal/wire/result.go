@@ -291,7 +291,7 @@ type ImportedQueue struct {
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
 	Renamed    int64  `json:"renamed"`
-	Limits     string `json:"limits,omitempty" enum:"set,kept" doc:"Whether the queue has the limits of the export, or kept others; none if the export has no limits for it"`
+	Limits     string `json:"limits,omitempty" enum:"set,same,kept" doc:"Whether the queue got the limits of the export, had the same, or kept others; none if the export has none for it"`
 }
 
 // Queue is the name of a queue.
