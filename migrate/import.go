@@ -48,7 +48,7 @@ type QueueImport struct {
 // live or within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was
 // stopped can be made again with the same input, or go on from ImportResult.NextLine. But messages that the store's
 // workers have finished in between come again: start them when the import is done. Due times are kept. A queue without
-// limits gets the ones of the export, before its messages; keys of such a queue, and of one that has the same limits, get
+// limits gets the ones of the export, before its messages; keys of such a queue, and of one with the same limits, get
 // their own limits unless they have some. Ids, groups and queues that are named . or .. become %2E and
 // %2E%2E, since nothing new may have these names; see store.CheckNew.
 //

@@ -60,7 +60,8 @@ type readLimitsError struct{ error }
 
 func (e *readLimitsError) Unwrap() error { return e.error }
 
-// eachOverride calls do for each key of a queue with limits of its own. It returns a readLimitsError, or the error of do.
+// eachOverride calls do for each key of a queue with limits of its own. It returns a readLimitsError or the error of
+// do.
 func eachOverride(
 	ctx context.Context, from side, queue string, do func(key string, o store.KeyOverride) error,
 ) error {

@@ -210,7 +210,7 @@ func TestLimitsInTheWrongPlace(t *testing.T) {
 		t.Error(err)
 	}
 	for export, want := range map[string]string{
-		header + `{"later_limits":"q","key":"k","override":{"weight":2}}` + "\n" + end: `line 2: limits of key "k" come before`,
+		header + `{"later_limits":"q","key":"k","override":{"weight":2}}` + "\n" + end: `limits of key "k" come before`,
 		header + end + flow: "line 3: limits follow the end",
 	} {
 		to := newMem(t)

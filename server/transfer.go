@@ -31,8 +31,7 @@ func registerTransfer(s *Server) {
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: []string{"transfer"},
 		Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue with its " +
-			"limits. It is " +
-			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
+			"limits. It is complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
 	}, s.exportQueue)
