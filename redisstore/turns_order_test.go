@@ -40,7 +40,7 @@ func (p *turnsPair) send(keys int) {
 	for range 1 + p.rnd.IntN(40) {
 		key := ""
 		if k := p.rnd.IntN(keys); k > 0 {
-			key = fmt.Sprintf("key-%d", k)
+			key = fmt.Sprintf("customer-number-%d", k)
 		}
 		p.sent++
 		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%06d", p.sent), Key: key}})
@@ -131,8 +131,8 @@ func TestTurnsHaveTheSameOrderInRedisAndGo(t *testing.T) {
 		for k := 1; k < keys; k += 1 + rnd.IntN(4) {
 			weight := 1 << rnd.IntN(3) // passes are exact, so that ties are the same
 			o := store.KeyOverride{Weight: &weight}
-			p.ok(p.s.SetKeyFlow(t.Context(), p.queue, fmt.Sprintf("key-%d", k), o))
-			p.order.SetOverride(p.now(), fmt.Sprintf("key-%d", k), o)
+			p.ok(p.s.SetKeyFlow(t.Context(), p.queue, fmt.Sprintf("customer-number-%d", k), o))
+			p.order.SetOverride(p.now(), fmt.Sprintf("customer-number-%d", k), o)
 		}
 		for range 40 {
 			switch rnd.IntN(4) {

@@ -161,9 +161,9 @@ func (ck *checker) unrecorded(queue string, lo, hi int64) bool {
 }
 
 // unheardFor is how long a process may count as one to wake up although it does not hear: its beats are missed after
-// 6 s, and every waiting queue is claimed every 5 s ± 20 %. Calls on half-open connections and claims without a record
+// 6 s, and every waiting queue is claimed every 10 s ± 20 %. Calls on half-open connections and claims without a record
 // hold messages for less.
-const unheardFor = 6 * time.Second
+const unheardFor = 12 * time.Second
 
 // calmSince returns from when on nothing delays claims at a time.
 func (ck *checker) calmSince(at int64) (since int64) {

@@ -1,6 +1,7 @@
 -- A claim with room for the ready messages that it sorts lets them start directly: a message whose key does not wait
--- gets an entry in a lane, and its key a turn, only if it is left. The lines of such keys have direct set, and all their
--- messages. They start in the same order as if they had been sorted before.
+-- gets an entry in a lane, and its key a turn, only if it is left. The lines of such keys have direct set, and have all
+-- their messages. They start in the same order as if they had been sorted before, except that messages due before 1970
+-- start by due time.
 
 -- in_order returns lines by their passes and then by the bytes of the names of their keys.
 local function in_order(lines)
@@ -45,8 +46,8 @@ local function by_key(values, n)
   return positions, names
 end
 
--- add_direct adds lines of ready messages to the turns of a claim, as far as their keys do not wait. It returns the ids,
--- due times and values of the others.
+-- add_direct adds lines of ready messages to the turns of a claim, as far as their keys do not wait. It returns the
+-- ids, due times and values of the others.
 local function add_direct(limits, turns, ids, dues, values)
   local positions, names = by_key(values, #ids)
   local waiting, idle, lines = places_of(names), {}, {}
@@ -55,7 +56,7 @@ local function add_direct(limits, turns, ids, dues, values)
   end
   for _, k in ipairs(read_keys(limits, idle)) do
     if k.former then
-      waiting[k.name] = RESTS -- a hold of an order that has ended
+      waiting[k.name] = true -- as if it waited: it has a hold of an order that has ended
     else
       join(limits, k, 1)
       local l = turns.new_line(turns.begin_key(k), 1, k.passes[1])

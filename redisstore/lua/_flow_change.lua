@@ -47,8 +47,8 @@ local function unhold(limits)
   return false
 end
 
--- drop_stale drops the first entries of the lanes of a key that are not valid, about as many as most: a purge leaves them
--- unless the queue has an order and urgency, and they must not decide in which class the key waits. drop_stale returns how many it dropped.
+-- drop_stale drops the first entries of the lanes of a key that are not valid, about as many as most: a purge without
+-- an order leaves them, and they must not decide in which class the key waits. drop_stale returns how many it dropped.
 local function drop_stale(name, most)
   local dropped = 0
   for class = 1, 3 do

@@ -11,7 +11,7 @@ local function inspect_all(ids, values, records, now)
   local function due_of(i)
 --@end
 --@flow
--- known_dues are the due times as text, nil to read those of the queue's first messages.
+-- known_dues are the due times as texts or numbers, nil to read those of the queue's first messages.
 local function inspect_all(ids, values, records, now, known_dues)
   local lines, dead, dues, first_due = { unpack(ids) }, {}, nil, nil
 

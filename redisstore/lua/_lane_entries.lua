@@ -16,8 +16,8 @@ local function lane_range(name, class)
   return '[' .. name .. lane_mark(class or 1), '(' .. name .. string.char(class or 3)
 end
 
--- next_lanes returns where the lanes of the next key begin behind an entry, as ZRANGE takes it, and the key of the entry.
--- The key is nil, and the next entry follows, if the entry is damaged and in no lane.
+-- next_lanes returns where the lanes of the next key begin behind an entry, as ZRANGE takes it, and the key of the
+-- entry. The key is nil, and the next entry follows, if the entry is damaged and in no lane.
 local function next_lanes(entry)
   local name = string.match(entry, '^%C*')
   if (string.byte(entry, #name + 1) or 3) >= 3 then return '(' .. entry end

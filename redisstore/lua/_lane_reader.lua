@@ -76,7 +76,7 @@ local function read_entries(limits, turns, lines)
         local digits, id = string.sub(entry, #k.name + 2, #k.name + 15), string.sub(entry, #k.name + 19)
         local due = turns.texts[digits]
         if not due then
-          due = string.match(digits, '^0*(%d+)$')
+          due = string.match(digits, '^0*(%d+)$') or '-1' -- of a damaged entry
           turns.texts[digits], turns.scores[due] = due, string.format('%.0f', due + SORTED)
         end
         ids[#ids + 1] = id

@@ -52,9 +52,9 @@
 --                         back
 --   flow_unsorting        "1" while sorted messages are left in a queue that has no turns any more
 --   flow_unholding        "1" while holders are left that do not count any more
---   flow_reordering       while keys are left that may wait in other classes than they should, because an order began or
---                         ended, or urgency began in a queue with an order: where the lanes of the next key begin, as
---                         ZRANGE takes it
+--   flow_reordering       while keys are left that may wait in other classes than they should, because an order began
+--                         or ended, or urgency began in a queue with an order: where the lanes of the next key begin,
+--                         as ZRANGE takes it
 --@include limits
 --@include write
 --@include lane_entries
@@ -96,8 +96,9 @@ end
 -- holder has a letter and an id, and former is one that does not count any more. passes has the pass for each class in
 -- which the key waits, if it rests.
 local function read_key(limits, name, state, override)
-  local k = { name = name, now_us = limits.now_us, leased = 0, weight = 1, stored = state, passes = {}, free = math.huge,
-    ordered = limits.order and name ~= '', place = nil, lines = nil, count = 0, planned = 0, started = 0, may = 0 }
+  local k = { name = name, now_us = limits.now_us, leased = 0, weight = 1, stored = state, passes = {},
+    free = math.huge, ordered = limits.order and name ~= '', place = nil, lines = nil, count = 0, planned = 0,
+    started = 0, may = 0 }
   if not (state or override or limits.of_keys) then return k end
   local us, rem, of = 0, 0, 0
   if state then

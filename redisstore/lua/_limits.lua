@@ -47,7 +47,7 @@ local function read_limits(now_us)
       'flow_key_weight', 'flow_key_order', 'flow_pass', 'flow_urgency', 'flow_pass_high', 'flow_pass_low',
       'flow_passed_normal', 'flow_passed_low', 'flow_reordering')
     limits.keyed, limits.each_key, limits.order = read[9], { unpack(keys, 1, 5) }, keys[6] or nil
-    limits.of_keys = keys[1] or keys[2] or limits.order or keys[5] and keys[5] ~= '1' -- all differ from an unlimited key
+    limits.of_keys = keys[1] or keys[2] or limits.order or keys[5] and keys[5] ~= '1' -- keys have limits or a weight
     limits.urgent, limits.reordering = keys[8] or nil, keys[13] or nil
     limits.clocks = { tonumber(keys[7] or '') or 0, tonumber(keys[9] or '') or 0, tonumber(keys[10] or '') or 0 }
     limits.passed = { tonumber(keys[11] or '') or 0, 0, tonumber(keys[12] or '') or 0 }

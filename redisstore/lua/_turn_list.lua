@@ -59,8 +59,8 @@ end
 
 -- new_turn_list returns the turns of a class in a claim. key is the sorted set with the turns; make returns the lines
 -- of keys with some names and passes. lines are the ones that were read or added. Lines come from four lists: the ones
--- that were just read, and the ones that were added, which are in order; the ones of the usual weight that have started,
--- which stay in order; and a heap of all others.
+-- that were just read, and the ones that were added, which are in order; the ones of the usual weight that have
+-- started, which stay in order; and a heap of all others.
 local function new_turn_list(key, usual, make)
   local list = { lines = {}, at_end = false, cut = false } -- cut: too many lines were read
   local seen, last = 0, nil -- last: the last line that was read

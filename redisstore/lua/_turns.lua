@@ -339,6 +339,15 @@ local function end_second(turns)
   end
 end
 
+-- place_unstarted puts direct keys of which no message started where they belong: their passes stay, as those of others
+-- that wait.
+local function place_unstarted(places, turns)
+  for _, l in ipairs(turns.direct) do
+    local k = l.key
+    if k.count == 0 and k.may > 0 and has_more(l, 0) then places.set(k) end
+  end
+end
+
 -- finish_turns charges the keys for the messages that were picked and writes where the keys are now.
 local function finish_turns(limits, places, turns)
   if turns.changed then pass_all(limits, turns) end
@@ -349,6 +358,7 @@ local function finish_turns(limits, places, turns)
   end_second(turns)
   write('ZREM', LANES, turns.stale)
   sort_direct(turns)
+  place_unstarted(places, turns)
   charge_clocks(limits, turns)
   local moved = {}
   for _, k in ipairs(turns.visited) do
