@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,6 +216,9 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	}
 	for i, c := range calls {
 		for _, name := range names {
+			if !flow.Normal().Fair && slices.Contains(flowKeyNames[:], name) && !strings.Contains(c.name, "flow") {
+				continue // only calls about flows look at keys of turns in a queue without them
+			}
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
 				x := populateQueue(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name), flow)
 				key := DefaultPrefix + "{" + x.queue + "}:" + name
