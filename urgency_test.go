@@ -227,7 +227,7 @@ func TestExplainTellsTheUrgency(t *testing.T) {
 	})
 	options = [][]SendOption{{Key("k")}, {Urgent(), Key("k")}}
 	explainAll(t, Flow{Urgency: true, Key: KeyFlow{Order: OrderHalt}}, options, WhyWaiting, map[string]string{
-		"m1": "it waits for a turn of its key k: 1 key waits, and 2 messages of this one; they start in order, and the " +
-			"urgency of the next one counts",
+		"m1": "it waits for a turn of its key k: 1 key waits, and 2 messages of this one; the messages of its key start " +
+			"in order, and the urgency of the next one counts",
 	})
 }

@@ -20,7 +20,7 @@ const (
 	LimitsNone Limits = ""     // there were none, or it ended before it set them
 	LimitsSet  Limits = "set"  // the queue got them
 	LimitsSame Limits = "same" // the queue had them already; keys may have got their own limits
-	LimitsKept Limits = "kept" // the queue has others, which were not changed, nor were the ones of its keys
+	LimitsKept Limits = "kept" // the queue has others; they and the limits of its keys were not changed
 )
 
 // setLimits gives a queue limits, if it has the former ones, which may be none. A queue that has the limits already got
@@ -141,7 +141,8 @@ func (e *exporter) limits(ctx context.Context, queue string, f store.Flow) error
 // parseLimits returns the limits in a line, which are allowed for its queue.
 func parseLimits(line []byte) (l queueLimits, err error) {
 	if len(line) > maxLimitsLine {
-		return l, store.TooLarge("line with limits is %d bytes: the limit is %d; leave it out", len(line), maxLimitsLine)
+		return l, store.TooLarge("line with limits is %d bytes: the limit is %d; leave it out", len(line),
+			maxLimitsLine)
 	}
 	if err := jsonfields.Decode(line, &l); err != nil {
 		return l, err
@@ -152,7 +153,7 @@ func parseLimits(line []byte) (l queueLimits, err error) {
 	}
 	switch {
 	case (l.Flow == nil) == (l.Override == nil):
-		return l, store.Invalid(`line with limits has not one of the fields "flow" and "override": give one`)
+		return l, store.Invalid(`line with limits has both fields "flow" and "override" or none: give one of them`)
 	case l.Flow != nil && l.Key != "":
 		return l, store.Field("key", store.Invalid(`field "key" is given beside "flow": leave it out`))
 	case l.Flow != nil && !l.Flow.Flow().Limited():
@@ -191,7 +192,7 @@ func (i *importer) limit(ctx context.Context, line []byte) error {
 	return nil
 }
 
-// apply sets the limits of a line. The ones of a key are not set if the queue kept its own.
+// apply sets the limits of a line. Limits of a key are not set in a queue that kept its own.
 func (i *importer) apply(ctx context.Context, l *queueLimits) error {
 	q := i.resultOf(l.Queue)
 	f, known := i.flows[l.Queue]

@@ -285,8 +285,8 @@ func TestTheSameLimitsAtTheSameMoment(t *testing.T) {
 
 func TestLimitsThatAreNotAllowedAreRefused(t *testing.T) {
 	for line, want := range map[string]string{
-		`{"later_limits":"q"}`: `"flow" and "override"`,
-		`{"later_limits":"q","flow":{},"override":{"weight":2},"key":"k"}`:      `"flow" and "override"`,
+		`{"later_limits":"q"}`: `"flow" and "override" or none`,
+		`{"later_limits":"q","flow":{},"override":{"weight":2},"key":"k"}`:      `"flow" and "override" or none`,
 		`{"later_limits":"q","flow":{"concurrency":1},"key":"k"}`:               `"key" is given beside "flow"`,
 		`{"later_limits":"q","flow":{"concurrency":-1}}`:                        "concurrency",
 		`{"later_limits":"q","flow":{"rate":{"n":1}}}`:                          "per",

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"hash/crc32"
+	"strings"
 	"sync"
 	"time"
 )
@@ -79,6 +80,19 @@ func (i *IDs) New(key string) string {
 // keySlot returns the slot of a key, 0 to 4095: the last 12 bits of its CRC-32 (IEEE 802.3). The hash never changes,
 // because ids have the slot.
 func keySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 << slotBits)) }
+
+// Slots is the number of slots of ids.
+const Slots = 1 << slotBits
+
+// Slot returns the slot of an id, 0 to Slots-1. An id made by NewID or IDs carries it. Another id has the slot of a key:
+// the id up to its first slash, or all of it.
+func Slot(id string) int {
+	if _, ok := IDTime(id); ok {
+		return int(idValue[id[idLength-2]])<<6 | int(idValue[id[idLength-1]])
+	}
+	key, _, _ := strings.Cut(id, "/")
+	return keySlot(key)
+}
 
 // nextID returns the parts of a new id.
 func nextID() (ms, count, slot uint64) {

@@ -45,6 +45,18 @@ func slotOf(id string) int {
 	return strings.IndexByte(alphabet, id[12])<<6 | strings.IndexByte(alphabet, id[13])
 }
 
+func TestSlotIsThatOfTheKey(t *testing.T) {
+	for i := range 10_000 {
+		key := fmt.Sprint("customer-", i)
+		made, chosen := new(store.IDs).New(key), key+"/order-7"
+		if want := int(crc32.ChecksumIEEE([]byte(key)) % store.Slots); store.Slot(made) != want ||
+			store.Slot(chosen) != want || store.Slot(key) != want {
+			t.Fatalf("the slots of ids %s, %s and %s are %d, %d and %d, want %d", made, chosen, key, store.Slot(made),
+				store.Slot(chosen), store.Slot(key), want)
+		}
+	}
+}
+
 func TestIDsOfACallHaveTheSlotOfTheirKeyOrOneSlot(t *testing.T) {
 	slots := map[int]bool{}
 	for range 100 {

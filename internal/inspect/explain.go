@@ -295,7 +295,7 @@ func (e *Explanation) urgencyText() string {
 	switch {
 	case !e.Flow.Urgency:
 	case e.Key != nil && e.Flow.Key.Order != store.OrderNone && e.Key.Waiting > 1:
-		return "; they start in order, and the urgency of the next one counts"
+		return "; the messages of its key start in order, and the urgency of the next one counts"
 	case e.Urgency == store.UrgencyHigh:
 		return ", and its urgency is high: it goes before the messages of lower urgency"
 	case e.Urgency == store.UrgencyNormal:

@@ -155,7 +155,8 @@ func (m *keyModel) steps(from *keyState, do func(name string, step func(s *keySt
 	for at := range from.shards {
 		sh := &from.shards[at]
 		name := func(what string) string { return fmt.Sprintf("%s at %c", what, 'A'+at) }
-		may := sh.key == owned || sh.key == arriving && m.bug == startsEarly || sh.key == leaving && m.bug == startsLeaving
+		may := sh.key == owned || sh.key == arriving && m.bug == startsEarly ||
+			sh.key == leaving && m.bug == startsLeaving
 		if may && sh.has != 0 && sh.leased == 0 && from.starts < 4 {
 			do(name("start"), func(s *keyState) { m.start(s, at) })
 		}

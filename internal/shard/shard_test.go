@@ -1,39 +1,10 @@
 package shard
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/laterq/later/store"
 )
-
-func TestSlotOfAMessageIsThatOfItsKey(t *testing.T) {
-	for i := range 10_000 {
-		key := fmt.Sprint("customer-", i)
-		made, chosen := new(store.IDs).New(key), key+"/order-7"
-		if a, b := Slot(made), Slot(chosen); a != b || a != Slot(key) {
-			t.Fatalf("key %s: the slot of id %s is %d, that of %s is %d, that of %s is %d", key, made, a, chosen, b, key,
-				Slot(key))
-		}
-	}
-}
-
-func TestIDsOfACallHaveOneSlot(t *testing.T) {
-	seen := map[int]bool{}
-	for range 200 {
-		var ids store.IDs
-		slot := Slot(ids.New(""))
-		seen[slot] = true
-		for range 100 {
-			if id := ids.New(""); Slot(id) != slot {
-				t.Fatalf("the slot of id %s is %d, that of the first one %d", id, Slot(id), slot)
-			}
-		}
-	}
-	if len(seen) < 2 {
-		t.Error("all calls have the same slot")
-	}
-}
 
 // The wanted values are those of the tests of Guava's Hashing.consistentHash, which is the same function.
 func TestOfIsTheJumpHash(t *testing.T) {
@@ -48,7 +19,7 @@ func TestOfIsTheJumpHash(t *testing.T) {
 func TestANewShardTakesItsPartAndNoOtherSlotMoves(t *testing.T) {
 	for n := 1; n < 64; n++ {
 		counts, moved := make([]int, n+1), 0
-		for slot := range Slots {
+		for slot := range store.Slots {
 			before, after := Of(slot, n), Of(slot, n+1)
 			if counts[after]++; before != after {
 				moved++
@@ -58,8 +29,8 @@ func TestANewShardTakesItsPartAndNoOtherSlotMoves(t *testing.T) {
 			}
 		}
 		for shard, got := range counts {
-			if mean := Slots / (n + 1); got < mean/2 || got > mean*2 {
-				t.Errorf("shard %d of %d has %d of %d slots", shard, n+1, got, Slots)
+			if mean := store.Slots / (n + 1); got < mean/2 || got > mean*2 {
+				t.Errorf("shard %d of %d has %d of %d slots", shard, n+1, got, store.Slots)
 			}
 		}
 		if moved != counts[n] {

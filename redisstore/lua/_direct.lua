@@ -1,7 +1,22 @@
 -- A claim with room for the ready messages that it sorts lets them start directly: a message whose key does not wait
--- gets an entry in a lane, and its key a turn, only if it is left. The lines of such keys have direct set, and have all
--- their messages. They start in the same order as if they had been sorted before, except that messages due before 1970
--- start by due time.
+-- gets an entry in a lane, and its key a turn, only if it is left. The lines of such keys have direct set, and all
+-- messages of the keys. They start in the same order as if they had been sorted before, except that messages due before
+-- 1970 start by due time.
+
+-- group_by returns groups of items by the key that a function returns for each, and the keys.
+local function group_by(items, of)
+  local groups, keys = {}, {}
+  for _, item in ipairs(items) do
+    local key = of(item)
+    local group = groups[key]
+    if group then
+      group[#group + 1] = item
+    else
+      groups[key], keys[#keys + 1] = { item }, key
+    end
+  end
+  return groups, keys
+end
 
 -- in_order returns lines by their passes and then by the bytes of the names of their keys.
 local function in_order(lines)
@@ -13,16 +28,7 @@ local function in_order(lines)
       sorted[#sorted + 1] = some[1]
       return
     end
-    local groups, numbers = {}, {}
-    for _, l in ipairs(some) do
-      local number = at == 0 and l.pass or digits_of(l.key)[at] or -1
-      local group = groups[number]
-      if group then
-        group[#group + 1] = l
-      else
-        groups[number], numbers[#numbers + 1] = { l }, number
-      end
-    end
+    local groups, numbers = group_by(some, function(l) return at == 0 and l.pass or digits_of(l.key)[at] or -1 end)
     table.sort(numbers)
     for _, number in ipairs(numbers) do add(groups[number], at + 1) end
   end
@@ -31,25 +37,12 @@ local function in_order(lines)
   return sorted
 end
 
--- by_key returns the positions of messages by key, and the keys.
-local function by_key(values, n)
-  local positions, names = {}, {}
-  for i = 1, n do
-    local name = key_of(values[i])
-    local list = positions[name]
-    if list then
-      list[#list + 1] = i
-    else
-      positions[name], names[#names + 1] = { i }, name
-    end
-  end
-  return positions, names
-end
-
 -- add_direct adds lines of ready messages to the turns of a claim, as far as their keys do not wait. It returns the
 -- ids, due times and values of the others.
 local function add_direct(limits, turns, ids, dues, values)
-  local positions, names = by_key(values, #ids)
+  local all = {}
+  for i = 1, #ids do all[i] = i end
+  local positions, names = group_by(all, function(i) return (key_of(values[i])) end)
   local waiting, idle, lines = places_of(names), {}, {}
   for _, name in ipairs(names) do
     if not waiting[name] then idle[#idle + 1] = name end

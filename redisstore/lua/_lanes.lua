@@ -173,9 +173,9 @@ local function join(limits, k, class)
   k.passes[class] = (k.clocks or limits.clocks)[class] + JOIN / k.weight
 end
 
--- wait_in_lanes sets in which classes a key waits, after its messages have changed: it goes on in the ones in which it
--- waited, and joins the others. ready is the class of its ready holder, nil if that has not changed. A former one
--- enters its lane. wait_in_lanes reports whether the key waits.
+-- wait_in_lanes sets the classes of a key after a change of its messages: the key goes on in a class that it had, and
+-- joins a new one. ready is the class of its ready holder, nil if that has not changed. A former holder enters its
+-- lane. wait_in_lanes reports whether the key waits.
 local function wait_in_lanes(limits, k, ready)
   local classes = {}
   if k.letter == 'r' then

@@ -69,7 +69,7 @@ end
 -- open_turns returns the turns of a claim, which is as find_turns takes it: at first none.
 local function open_turns(limits, claim)
   local turns = { picked = {}, died = {}, expired = {}, lists = {}, visited = {} } -- visited: keys
-  turns.direct, turns.in_front = {}, 0 -- in_front: their messages in DUE
+  turns.direct, turns.in_front = {}, 0 -- lines of keys that do not wait, and the number of their messages in DUE
   turns.want, turns.looks = limits.allowed, limits.asked -- messages that may start; to look at
   if limits.urgent then turns.looks = math.max(limits.asked, MAX_HELD_BACK) end
   turns.bound, turns.texts, turns.scores = claim.bound, {}, {} -- bytes; due times by their digits; scores by due time
@@ -152,8 +152,8 @@ local function put_back(found, dead, from)
   end
 end
 
--- read_found returns the values of messages, those of direct lines as they are known, and how many fit in the bytes
--- that are left, at least one.
+-- read_found returns the values of messages, and how many fit in the bytes that are left, at least one. It does not
+-- read the values of messages in direct lines again.
 local function read_found(turns, claim, found)
   local values, ids, at, fitting, bytes = {}, {}, {}, #found, 0
   for i, m in ipairs(found) do
@@ -339,8 +339,8 @@ local function end_second(turns)
   end
 end
 
--- place_unstarted puts direct keys of which no message started where they belong: their passes stay, as those of others
--- that wait.
+-- place_unstarted places the keys of direct lines without a start. It is called before the clocks advance, so that
+-- these keys keep their passes.
 local function place_unstarted(places, turns)
   for _, l in ipairs(turns.direct) do
     local k = l.key
