@@ -4,16 +4,17 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// sendOneByOne sends messages that may change live ones, or repeat earlier sends.
-func (q *queue) sendOneByOne(now int64, msgs []store.Outgoing) []store.SendResult {
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends. With ifKnown it adds none.
+func (q *queue) sendOneByOne(now int64, msgs []store.Outgoing, ifKnown bool) []store.SendResult {
 	q.dropDedup(now)
 	return each(msgs, func(out store.Outgoing) store.SendResult {
-		if out.Once == nil {
-			return q.collapse(now, &out)
+		if out.Once != nil {
+			if known := q.once[out.Once.Key]; known != nil && known.ends > now {
+				return known.result(out.Once)
+			}
 		}
-		known := q.once[out.Once.Key]
-		if known != nil && known.ends > now {
-			return known.result(out.Once)
+		if ifKnown && !q.taken(now, out.ID) {
+			return store.SendResult{Err: store.ErrNotFound}
 		}
 		var result store.SendResult
 		if out.OnDuplicate.Collapses() {
@@ -21,7 +22,7 @@ func (q *queue) sendOneByOne(now int64, msgs []store.Outgoing) []store.SendResul
 		} else {
 			result = q.sendOne(now, &out)
 		}
-		if result.Err == nil && !result.Duplicate {
+		if out.Once != nil && result.Err == nil && !result.Duplicate {
 			result.First = &store.FirstSend{ID: out.ID, Due: store.Time(q.messages[out.ID].due)}
 			q.rememberOnce(now, out.Once, *result.First)
 		}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/laterq/later/store"
 )
@@ -17,10 +18,13 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 			}
 			return struct{}{}
 		})
-		if err != nil {
+		if _, moved := errors.AsType[*store.Moved](err); moved {
+			results[i].Err = err
+		} else if err != nil {
 			return nil, err
 		}
-		results[i].Watchers = s.data.hub.Publish(r.Queue, r.Events, r.Number)
+		queue, _, _, _ := store.CutSubQueue(r.Queue)
+		results[i].Watchers = s.data.hub.Publish(queue, r.Events, r.Number)
 	}
 	return results, nil
 }

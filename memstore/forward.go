@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -29,7 +30,11 @@ func (s *Store) Forward(ctx context.Context, name string, req store.ForwardReque
 	if _, err := s.ForwardsTo(name, req.To); err != nil {
 		return store.Forwarded{}, err
 	}
-	return update(ctx, s, name, func(q *queue, now int64) store.Forwarded {
+	var moved error
+	forwarded, err := update(ctx, s, name, func(q *queue, now int64) store.Forwarded {
+		if moved = s.data.moved(req.To.Name); moved != nil {
+			return store.Forwarded{}
+		}
 		c := q.claim(now, store.ClaimRequest{Max: req.Max, Lease: store.MaxLease}, true)
 		f := store.Forwarded{
 			Count: len(c.Messages), Now: c.Now, More: c.More, Died: c.Died, Expired: c.Expired,
@@ -46,6 +51,7 @@ func (s *Store) Forward(ctx context.Context, name string, req store.ForwardReque
 		}
 		return f
 	})
+	return forwarded, cmp.Or(err, moved)
 }
 
 // Deliver implements store.Forwarder.

@@ -37,6 +37,7 @@ type data struct {
 
 	mu        sync.Mutex
 	queues    map[string]*queue
+	signs     map[string]string // by the name at which they stand
 	notifiers map[string]*notifier
 
 	hub activity.Hub
@@ -57,7 +58,7 @@ func WithClock(c Clock) Option {
 // New returns an empty store that shares its data with no other. A nil option is an
 // ErrInvalid of later.New and ConfigError.
 func New(opts ...Option) *Store {
-	d := &data{clock: systemClock{}, queues: map[string]*queue{}, notifiers: map[string]*notifier{}}
+	d := &data{clock: systemClock{}, queues: map[string]*queue{}, signs: map[string]string{}, notifiers: map[string]*notifier{}}
 	var invalid error
 	for i, opt := range opts {
 		if opt == nil {
@@ -152,12 +153,15 @@ func (d *data) queue(name string) *queue {
 
 // view runs a read-only step on a queue, under the lock.
 func view[T any](ctx context.Context, s *Store, name string, step func(q *queue, now int64) T) (T, error) {
+	var none T
 	if err := s.check(ctx); err != nil {
-		var none T
 		return none, err
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
+	if err := s.data.moved(name); err != nil {
+		return none, err
+	}
 	now := s.data.clock.Now()
 	q := s.data.queue(name)
 	q.tell(now)
@@ -183,6 +187,12 @@ func update[T any](ctx context.Context, s *Store, name string, step func(q *queu
 // Send implements store.Store. It copies payloads and headers. Memory is not durable, so a Send that asks for
 // durability returns ErrUnsupported.
 func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.send(ctx, queueName, msgs, false)
+}
+
+func (s *Store) send(
+	ctx context.Context, queueName string, msgs []store.Outgoing, ifKnown bool,
+) ([]store.SendResult, error) {
 	if len(msgs) > 0 && msgs[0].Durable.Asked() {
 		return nil, fmt.Errorf("messages in memory are not durable: send without durability, "+
 			"or use Redis or the embedded store: %w", store.ErrUnsupported)
@@ -194,8 +204,8 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 				return nil
 			}
 		}
-		if len(msgs) > 0 && msgs[0].OneByOne() {
-			return q.sendOneByOne(now, msgs)
+		if ifKnown || len(msgs) > 0 && msgs[0].OneByOne() {
+			return q.sendOneByOne(now, msgs, ifKnown)
 		}
 		if len(msgs) > 0 && !q.meets(msgs[0].If) {
 			return each(msgs, func(store.Outgoing) store.SendResult { return store.SendResult{Err: store.ErrConflict} })
@@ -214,7 +224,15 @@ func (s *Store) Claim(ctx context.Context, queueName string, req store.ClaimRequ
 func (s *Store) Settle(
 	ctx context.Context, queueName string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []store.SettleResult {
+	var moved error
+	results, err := update(ctx, s, queueName, func(q *queue, now int64) []store.SettleResult {
+		for i := range settlements {
+			for _, f := range settlements[i].Then {
+				if moved = s.data.moved(f.Queue); moved != nil {
+					return nil
+				}
+			}
+		}
 		return each(settlements, func(one store.Settlement) store.SettleResult {
 			if err := one.CheckThen(s, queueName); err != nil {
 				return store.SettleResult{Err: err}
@@ -229,6 +247,7 @@ func (s *Store) Settle(
 			return result
 		})
 	})
+	return results, cmp.Or(err, moved)
 }
 
 // Linked implements store.Linker.
@@ -396,7 +415,12 @@ func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
 	for name := range s.data.queues {
-		if name > cursor {
+		if name > cursor && !isSubQueue(name) {
+			names = append(names, name)
+		}
+	}
+	for name := range s.data.signs {
+		if name > cursor && !isSubQueue(name) {
 			names = append(names, name)
 		}
 	}
@@ -415,6 +439,9 @@ func (s *Store) Delete(ctx context.Context, queueName string) error {
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
+	if err := s.data.moved(queueName); err != nil {
+		return err
+	}
 	delete(s.data.queues, queueName)
 	s.data.notify(queueName)
 	return nil

@@ -23,6 +23,8 @@ type queue struct {
 
 	flow flow
 
+	moves moves
+
 	// delayStart is when delays start to count in the current step: the clock, rounded up to a millisecond.
 	delayStart int64
 	micros     int64 // the clock in microseconds

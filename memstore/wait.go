@@ -40,9 +40,9 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		n, next, again := s.data.subscribe(queueName)
+		n, next, again, err := s.data.subscribe(queueName)
 		if n == nil {
-			return nil
+			return err
 		}
 		var fired, promised <-chan time.Time
 		stop := func() {}
@@ -66,10 +66,13 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 
 // subscribe returns the queue's notifier and the time in microseconds when a claim has something to do if nothing
 // changes before; or, if other waiters were woken for all that is to be done, when to look again in real time. It
-// returns nil if the caller has something to do now.
-func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time) {
+// returns nil if the caller has something to do now, or gets a *store.Moved.
+func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.moved(name); err != nil {
+		return nil, 0, time.Time{}, err
+	}
 	next = never
 	if q := d.queues[name]; q != nil {
 		q.tell(d.clock.Now())
@@ -80,7 +83,7 @@ func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time)
 				wakes, again = q.flow.wakes(q.work())
 			}
 			if wakes {
-				return nil, 0, time.Time{}
+				return nil, 0, time.Time{}, nil
 			}
 		}
 	}
@@ -90,7 +93,7 @@ func (d *data) subscribe(name string) (_ *notifier, next int64, again time.Time)
 		d.notifiers[name] = n
 	}
 	n.waiting++
-	return n, next, again
+	return n, next, again, nil
 }
 
 // unsubscribe ends one wait and drops the notifier if it was the last.

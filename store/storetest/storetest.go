@@ -75,6 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"flow of keys", keyFlowRules},
 		{"order of keys", orderRules},
 		{"urgency of messages", urgencyRules},
+		{"sub-queues", subQueueRules},
 		{"concurrency", concurrencyRules},
 	}
 	for _, group := range groups {

@@ -1,0 +1,243 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/laterq/later/store"
+)
+
+var _ store.SubQueues = (*Store)(nil)
+
+// moves is what a sub-queue knows of the messages that move from it and to it.
+type moves struct {
+	outbox  *store.Parcel
+	last    int64            // number of the last parcel that has departed
+	arrived map[string]int64 // number of the last parcel that has arrived, by the name that it came from
+}
+
+// contents is the data of a parcel, which nobody changes.
+type contents struct {
+	messages []*message
+	dedup    map[string]int64
+	once     map[string]*once
+}
+
+// moved returns a *store.Moved if a name has a sign, or is one of a sub-queue that does not exist. The caller holds the
+// lock.
+func (d *data) moved(name string) error {
+	sign, signed := d.signs[name]
+	if !signed {
+		if d.queues[name] != nil {
+			return nil
+		}
+		if !isSubQueue(name) {
+			return nil
+		}
+	}
+	return &store.Moved{Name: name, Sign: sign}
+}
+
+// change runs a step that may change signs and queues, under the lock.
+func (s *Store) change(ctx context.Context, step func(d *data) error) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	s.data.mu.Lock()
+	defer s.data.mu.Unlock()
+	return step(s.data)
+}
+
+// Sign implements store.SubQueues.
+func (s *Store) Sign(ctx context.Context, name string) (sign string, err error) {
+	err = s.change(ctx, func(d *data) error {
+		sign = d.signs[name]
+		return nil
+	})
+	return sign, err
+}
+
+// SetSign implements store.SubQueues.
+func (s *Store) SetSign(ctx context.Context, name, sign, former string) error {
+	return s.change(ctx, func(d *data) error {
+		now, ok := d.signs[name]
+		if !ok || now != former {
+			return store.ErrConflict
+		}
+		if d.signs[name] = sign; sign == "" {
+			delete(d.signs, name)
+		}
+		return nil
+	})
+}
+
+// Create implements store.SubQueues.
+func (s *Store) Create(ctx context.Context, name string, to store.Settings) error {
+	return s.change(ctx, func(d *data) error {
+		if _, signed := d.signs[name]; !signed && d.queues[name] == nil {
+			q := newQueue()
+			q.exists, q.paused, q.retention = true, to.Paused, to.DeadRetention
+			d.queues[name] = q
+		}
+		return nil
+	})
+}
+
+// Rename implements store.SubQueues.
+func (s *Store) Rename(ctx context.Context, from, to, sign, former string) error {
+	return s.change(ctx, func(d *data) error {
+		q := d.queues[from]
+		switch {
+		case q == nil:
+			return nil
+		case d.queues[to] != nil || d.signs[to] != former:
+			return store.ErrConflict
+		}
+		delete(d.queues, from)
+		delete(d.signs, to)
+		d.queues[to], d.signs[from] = q, sign
+		d.notify(from)
+		d.notify(to)
+		return nil
+	})
+}
+
+// Retire implements store.SubQueues.
+func (s *Store) Retire(ctx context.Context, name, sign string) error {
+	return s.change(ctx, func(d *data) error {
+		delete(d.queues, name)
+		d.signs[name] = sign
+		d.notify(name)
+		return nil
+	})
+}
+
+// Scan implements store.SubQueues. It returns all at once.
+func (s *Store) Scan(ctx context.Context, name, _ string) (store.Scanned, error) {
+	return view(ctx, s, name, func(q *queue, now int64) (all store.Scanned) {
+		for id := range q.messages {
+			all.IDs = append(all.IDs, id)
+		}
+		for id, until := range q.dedup {
+			if q.messages[id] == nil && until > now {
+				all.IDs = append(all.IDs, id)
+			}
+		}
+		for key, o := range q.once {
+			if o.ends > now {
+				all.Once = append(all.Once, store.OnceID{Key: key, ID: o.first.ID})
+			}
+		}
+		return all
+	})
+}
+
+// SendKnown implements store.SubQueues.
+func (s *Store) SendKnown(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.send(ctx, name, msgs, true)
+}
+
+// Depart implements store.SubQueues.
+func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (store.Departed, error) {
+	return update(ctx, s, name, func(q *queue, now int64) (departed store.Departed) {
+		if q.moves.outbox != nil {
+			return store.Departed{Parcel: q.moves.outbox, Before: true}
+		}
+		c := &contents{dedup: map[string]int64{}, once: map[string]*once{}}
+		size := 0
+		for _, id := range d.IDs {
+			m := q.messages[id]
+			if until := q.dedup[id]; m == nil && until > now {
+				c.dedup[id] = until
+				q.endDedup(id)
+			}
+			switch {
+			case m == nil:
+			case m.lease != nil:
+				departed.Leased = append(departed.Leased, id)
+			case size > 0 && size+m.size() > store.MaxDepartureBytes:
+				departed.More = true
+			default:
+				size += m.size()
+				q.remove(m)
+				c.messages = append(c.messages, m)
+			}
+		}
+		for _, key := range d.Once {
+			o := q.once[key]
+			if o == nil || o.ends <= now {
+				continue
+			}
+			if m := q.messages[o.first.ID]; m == nil || m.lease == nil {
+				c.once[key] = o
+				q.onceEnds.remove(o.ends, key)
+				delete(q.once, key)
+			}
+		}
+		if len(c.messages)+len(c.dedup)+len(c.once) > 0 {
+			q.moves.last++
+			q.moves.outbox = &store.Parcel{From: name, To: d.To, Number: q.moves.last, Data: c}
+			departed.Parcel = q.moves.outbox
+		}
+		return departed
+	})
+}
+
+// endDedup ends the dedup window of an id.
+func (q *queue) endDedup(id string) {
+	q.dedupEnds.remove(q.dedup[id], id)
+	delete(q.dedup, id)
+}
+
+// Outbox implements store.SubQueues.
+func (s *Store) Outbox(ctx context.Context, name string) (*store.Parcel, error) {
+	return view(ctx, s, name, func(q *queue, _ int64) *store.Parcel { return q.moves.outbox })
+}
+
+// Arrive implements store.SubQueues.
+func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
+	_, err := update(ctx, s, p.To, func(q *queue, now int64) struct{} {
+		if q.moves.arrived[p.From] >= p.Number {
+			return struct{}{}
+		}
+		if q.moves.arrived == nil {
+			q.moves.arrived = map[string]int64{}
+		}
+		q.moves.arrived[p.From] = p.Number
+		c := p.Data.(*contents)
+		for _, m := range c.messages {
+			m := *m
+			q.add(&m)
+			if m.deadReason != "" {
+				q.die(m.diedAt, &m, m.deadReason)
+			} else {
+				q.wait(&m, false)
+			}
+		}
+		for id, until := range c.dedup {
+			q.startDedup(id, until)
+		}
+		for key, o := range c.once {
+			q.once[key] = o
+			q.onceEnds.add(o.ends, key)
+		}
+		return struct{}{}
+	})
+	return err
+}
+
+// Empty implements store.SubQueues.
+func (s *Store) Empty(ctx context.Context, name string, number int64) error {
+	_, err := update(ctx, s, name, func(q *queue, _ int64) struct{} {
+		if out := q.moves.outbox; out != nil && out.Number == number {
+			q.moves.outbox = nil
+		}
+		return struct{}{}
+	})
+	return err
+}
+
+// isSubQueue reports whether a name is one of a sub-queue.
+func isSubQueue(name string) bool {
+	_, _, _, ok := store.CutSubQueue(name)
+	return ok
+}

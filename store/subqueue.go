@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// SubQueues is implemented by a Store whose queues can have shards.
+//
+// The shards of a queue are queues of the engine, the sub-queues. Every method of Store takes the name of one, and
+// keeps the contract for it. The methods here create and rename sub-queues and move messages between them. They know
+// neither how many there are nor which ids belong where: internal/shard does, and keeps it in the sign of the queue.
+//
+// A sign is a text at a name that has no queue. Every call of Store for a name with a sign returns *Moved and changes
+// nothing, and so does one with such a name for a follow-up, or as the destination of a forward. The same holds for
+// the name of a sub-queue that does not exist: no call but Create and Rename makes one.
+//
+// All sub-queues of a queue with an empty salt are on the server of the queue itself.
+//
+// A call that succeeds has confirmed what it read and what it wrote, as far as the engine can: on the disk or on a
+// replica, so that a failover keeps it. Otherwise an id could be in two places after a failover (internal/shard).
+// Every call can be repeated, and several processes can make it at the same time.
+type SubQueues interface {
+	// Sign returns the sign at a name, or "" if there is none.
+	Sign(ctx context.Context, name string) (string, error)
+
+	// SetSign replaces the sign former at a name. An empty sign removes it. It returns ErrConflict, and changes
+	// nothing, if there is another sign, or none.
+	SetSign(ctx context.Context, name, sign, former string) error
+
+	// Create creates an empty queue with settings. It changes nothing if a queue or a sign has the name.
+	Create(ctx context.Context, name string, s Settings) error
+
+	// Rename gives the queue from the name to, with its messages, leases, settings and everything else, and leaves
+	// a sign at from. Its waiters return. It changes nothing if from has no queue, and returns ErrConflict if to has
+	// one, or another sign than former, which is "" for none. Both names have the same queue and the same salt.
+	Rename(ctx context.Context, from, to, sign, former string) error
+
+	// Retire deletes a queue as Delete does, and leaves a sign at its name, also if there is no queue.
+	Retire(ctx context.Context, name, sign string) error
+
+	// Scan returns some ids of a queue with what else can depart, in no order. The cursor is "" for the first call, and
+	// Scanned.Next of the previous one afterwards. What is in the queue from the first call to the last is returned at
+	// least once.
+	Scan(ctx context.Context, name, cursor string) (Scanned, error)
+
+	// SendKnown is Send, but sends a message only if its id is live or within its dedup window, or if the queue
+	// remembers its Once. Otherwise ErrNotFound is in its SendResult and nothing changes.
+	SendKnown(ctx context.Context, name string, msgs []Outgoing) ([]SendResult, error)
+
+	// Depart takes messages out of a queue and puts them into its outbox, in one step. What is in the outbox is in no
+	// state and is not counted. It changes nothing if the outbox is not empty: then Departed has its parcel.
+	Depart(ctx context.Context, name string, d Departure) (Departed, error)
+
+	// Outbox returns what is in the outbox of a queue, nil if it is empty.
+	Outbox(ctx context.Context, name string) (*Parcel, error)
+
+	// Arrive puts a parcel into the queue Parcel.To, and wakes waiters as Send does. It does so once: a parcel with the
+	// same From and a Number that is not larger than that of an earlier one changes nothing.
+	Arrive(ctx context.Context, p *Parcel) error
+
+	// Empty empties the outbox of a queue if its parcel has a number.
+	Empty(ctx context.Context, name string, number int64) error
+}
+
+// Settings are what a sub-queue is created with.
+type Settings struct {
+	Paused        bool
+	DeadRetention Retention
+}
+
+// Limits of a Departure.
+const (
+	MaxDeparture      = 100     // ids and keys of one Departure
+	MaxDepartureBytes = 1 << 20 // of the messages of a parcel, about; a single one may be larger
+)
+
+// Departure names what is to depart to another sub-queue.
+type Departure struct {
+	To string
+	// IDs are ids of messages in any state but leased, and ids within their dedup windows, which move too.
+	IDs []string
+	// Once are keys of sends that the queue remembers. One whose message is leased stays.
+	Once []string
+}
+
+// Departed is the result of a Depart.
+type Departed struct {
+	// Parcel is what is in the outbox now, nil if nothing is. If it was there before, Before is set, and nothing else
+	// has departed.
+	Parcel *Parcel
+	Before bool
+	// Leased has the ids that are leased, and stay.
+	Leased []string
+	// More is set if something else stays, because the parcel is full.
+	More bool
+}
+
+// Parcel is what moves from one sub-queue to another in one step.
+type Parcel struct {
+	From, To string
+	Number   int64 // of the parcels that depart from a sub-queue, in order from 1
+	Data     any   // private data of the engine
+}
+
+// Scanned is a part of what is in a queue.
+type Scanned struct {
+	IDs  []string // of messages in any state, or within their dedup windows
+	Once []OnceID
+	Next string // "" if this is the last part
+}
+
+// OnceID is the key of a send that a queue remembers, and the id that was sent.
+type OnceID struct{ Key, ID string }
+
+// Moved is the error of a call for a name that has a sign, or for a sub-queue that does not exist: the queue has other
+// shards than the caller knows. It is an ErrUnavailable.
+type Moved struct {
+	Name string
+	Sign string // "" if there is none
+}
+
+func (m *Moved) Error() string {
+	queue, _, _, _ := CutSubQueue(m.Name)
+	return fmt.Sprintf("shards of queue %q have changed: try again", queue)
+}
+
+func (m *Moved) Unwrap() error { return ErrUnavailable }
+
+// SubQueue returns the name of a sub-queue. No other queue has such a name, because braces are not allowed there. The
+// generation and the salt have letters and digits. The salt decides on which server the sub-queue is.
+func SubQueue(queue, generation, salt string) string { return queue + "{" + generation + "}" + salt }
+
+// CutSubQueue returns the parts of the name of a sub-queue. It returns the whole name, and false, for any other queue.
+func CutSubQueue(name string) (queue, generation, salt string, ok bool) {
+	queue, rest, ok := strings.Cut(name, "{")
+	if !ok || queue == "" {
+		return name, "", "", false
+	}
+	generation, salt, ok = strings.Cut(rest, "}")
+	return queue, generation, salt, ok
+}
+
+// Salter is implemented by a Store that keeps its queues on several servers.
+type Salter interface {
+	// Salts returns n different salts for the sub-queues of a queue, the first one empty. They are on as many servers
+	// as there are, and on each of them there are about as many as on any other. The first ones are those of former.
+	Salts(ctx context.Context, queue string, n int, former []string) ([]string, error)
+}
+
+// Sharder is implemented by a Store whose queues have shards; see internal/shard.
+type Sharder interface {
+	// SetShards changes the number of shards of a queue to n, 1 to MaxShards, and creates the queue if necessary. It
+	// returns when all messages are where they belong, or when ctx ends: then other processes go on with the change. A
+	// call with the same n joins a change.
+	//
+	// It returns ErrInvalid for another n, ErrConflict while the queue changes to another number, and ErrUnsupported
+	// for a queue that cannot have shards.
+	SetShards(ctx context.Context, queue string, n int) error
+
+	// Shards returns the shards of a queue.
+	Shards(ctx context.Context, queue string) (Shards, error)
+}
+
+// MaxShards is the largest number of shards of a queue.
+const MaxShards = 64
+
+// Shards describes the shards of a queue.
+type Shards struct {
+	// Number is how many there are, 1 for a queue that was never changed. While the number changes, From is the one
+	// before; else it is Number.
+	Number, From int
+	// Since is when the change began, zero if there is none.
+	Since time.Time
+	// Moving is set while messages are where they belonged before.
+	Moving bool
+	Each   []Shard
+}
+
+// Shard is a shard of a queue. While the number of shards becomes smaller, those that go are listed too.
+type Shard struct {
+	Server string // "" if the store has only one
+	Stats  Stats
+	Err    error // why Stats is not known
+	// Leaving is about how many messages belong elsewhere and still have to move; -1 if that is not known.
+	Leaving int64
+}
