@@ -48,12 +48,16 @@ func (o *once) result(again *store.Once) store.SendResult {
 
 // rememberOnce remembers a send.
 func (q *queue) rememberOnce(now int64, o *store.Once, first store.FirstSend) {
-	if old := q.once[o.Key]; old != nil { // which has ended
-		q.onceEnds.remove(old.ends, o.Key)
+	q.addOnce(o.Key, &once{o.Fingerprint, first, now + store.Millis(store.OnceWindow)})
+}
+
+// addOnce remembers a send in place of another one with its key, which has ended.
+func (q *queue) addOnce(key string, o *once) {
+	if old := q.once[key]; old != nil {
+		q.onceEnds.remove(old.ends, key)
 	}
-	ends := now + store.Millis(store.OnceWindow)
-	q.once[o.Key] = &once{o.Fingerprint, first, ends}
-	q.onceEnds.add(ends, o.Key)
+	q.once[key] = o
+	q.onceEnds.add(o.ends, key)
 }
 
 func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {

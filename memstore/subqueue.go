@@ -94,6 +94,7 @@ func (s *Store) Rename(ctx context.Context, from, to, sign, former string) error
 		}
 		delete(d.queues, from)
 		delete(d.signs, to)
+		q.moves.arrived = nil
 		d.queues[to], d.signs[from] = q, sign
 		d.notify(from)
 		d.notify(to)
@@ -114,6 +115,7 @@ func (s *Store) Retire(ctx context.Context, name, sign string) error {
 // Scan implements store.SubQueues. It returns all at once.
 func (s *Store) Scan(ctx context.Context, name, _ string) (store.Scanned, error) {
 	return view(ctx, s, name, func(q *queue, now int64) (all store.Scanned) {
+		all.Leases = len(q.leases)
 		for id := range q.messages {
 			all.IDs = append(all.IDs, id)
 		}
@@ -167,11 +169,13 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 			if o == nil || o.ends <= now {
 				continue
 			}
-			if m := q.messages[o.first.ID]; m == nil || m.lease == nil {
-				c.once[key] = o
-				q.onceEnds.remove(o.ends, key)
-				delete(q.once, key)
+			if m := q.messages[o.first.ID]; m != nil && m.lease != nil {
+				departed.Kept = append(departed.Kept, key)
+				continue
 			}
+			c.once[key] = o
+			q.onceEnds.remove(o.ends, key)
+			delete(q.once, key)
 		}
 		if len(c.messages)+len(c.dedup)+len(c.once) > 0 {
 			q.moves.last++
@@ -217,8 +221,7 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 			q.startDedup(id, until)
 		}
 		for key, o := range c.once {
-			q.once[key] = o
-			q.onceEnds.add(o.ends, key)
+			q.addOnce(key, o)
 		}
 		return struct{}{}
 	})

@@ -92,8 +92,8 @@ type Departed struct {
 	// has departed.
 	Parcel *Parcel
 	Before bool
-	// Leased has the ids that are leased, and stay.
-	Leased []string
+	// Leased has the ids that are leased, and stay. Kept has the keys of sends of such ids, which stay too.
+	Leased, Kept []string
 	// More is set if something else stays, because the parcel is full.
 	More bool
 }
@@ -109,7 +109,9 @@ type Parcel struct {
 type Scanned struct {
 	IDs  []string // of messages in any state, or within their dedup windows
 	Once []OnceID
-	Next string // "" if this is the last part
+	// Leases is the number of leases, also of those that have expired or have only cancelled messages.
+	Leases int
+	Next   string // "" if this is the last part
 }
 
 // OnceID is the key of a send that a queue remembers, and the id that was sent.

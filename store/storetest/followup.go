@@ -59,6 +59,7 @@ var followUpRules = []rule{
 		e.claimOne("x", held)
 	}},
 	{"a refused ack writes no follow-ups", func(e *env) {
+		e.whole()
 		f := e.linked()
 		e.send(message("m"), message("n"))
 		c := e.claim(2)
@@ -71,6 +72,7 @@ var followUpRules = []rule{
 		e.equal("exists", f.stats().Exists, false)
 	}},
 	{"each message of a settle has its own follow-ups", func(e *env) {
+		e.whole()
 		f := e.linked()
 		e.send(many(6)...)
 		c := e.claim(6)
@@ -151,6 +153,7 @@ var followUpRules = []rule{
 		e.equal("in order", f.claimAll(), infoIDsOf(follow))
 	}},
 	{"follow-ups that cannot be written are refused, and the message stays held", func(e *env) {
+		e.whole()
 		f := e.other()
 		e.send(message("m"), message("n"))
 		c := e.claim(2)

@@ -215,7 +215,7 @@ func (m *machine) Send(r *rapid.T) {
 		m.refused(r, msgs)
 		return
 	}
-	condition := drawCondition(r)
+	condition := m.drawCondition(r)
 	for i := range msgs {
 		msgs[i].If = condition
 	}
@@ -234,8 +234,8 @@ func (m *machine) Send(r *rapid.T) {
 }
 
 // drawCondition draws a condition, or nil for none. SetProperties sets the property.
-func drawCondition(r *rapid.T) *store.Condition {
-	if rapid.IntRange(0, 3).Draw(r, "condition if 0") != 0 {
+func (m *machine) drawCondition(r *rapid.T) *store.Condition {
+	if m.h.Sharded || rapid.IntRange(0, 3).Draw(r, "condition if 0") != 0 {
 		return nil
 	}
 	return &store.Condition{Property: "p", Value: rapid.SampledFrom([]string{"", "", "1"}).Draw(r, "value")}
@@ -340,7 +340,7 @@ func (m *machine) Settle(r *rapid.T) {
 		if s.Action == store.Ack && len(chosen) == 1 && store.Linked(m.h.Store, m.queue, m.queue) {
 			s.Then = m.drawFollowUps(r, &s)
 		}
-		s.If = drawCondition(r)
+		s.If = m.drawCondition(r)
 		settlements = append(settlements, s)
 	}
 	m.settle(r, m.store(r), settlements)

@@ -88,6 +88,9 @@ func (m *machine) SetPaused(r *rapid.T) {
 
 func (m *machine) SetDeadRetention(r *rapid.T) {
 	maxCount := rapid.IntRange(0, 3).Draw(r, "count")
+	if m.h.Sharded { // each shard keeps as many
+		maxCount = 0
+	}
 	retention := store.Retention{MaxAge: drawDelay(r, "maximum age"), MaxCount: int64(maxCount)}
 	var former *store.Retention
 	if rapid.Bool().Draw(r, "with former") {
@@ -106,7 +109,7 @@ func (m *machine) SetDeadRetention(r *rapid.T) {
 func (m *machine) SetProperties(r *rapid.T) {
 	names, values := rapid.SampledFrom([]string{"p", "q", "größe"}), rapid.SampledFrom([]string{"", "1", "2\n"})
 	set := rapid.MapOfN(names, values, 1, 3).Draw(r, "properties")
-	condition := drawCondition(r)
+	condition := m.drawCondition(r)
 	err := m.store(r).SetProperties(m.ctx, m.queue, set, condition)
 	if !m.model.meets(condition) {
 		m.conflicts(r, err)

@@ -23,12 +23,13 @@ func (e *env) subQueues() store.SubQueues {
 // sub returns an env of a sub-queue, which it creates.
 func (e *env) sub(generation, salt string) *env {
 	e.Helper()
+	s := e.subQueues()
 	sub := *e
 	sub.queue = store.SubQueue(e.queue, generation, salt)
 	if e.Advance != nil {
 		e.Advance(e.T, sub.queue, time.Millisecond)
 	}
-	e.ok(e.subQueues().Create(e.Context(), sub.queue, store.Settings{}))
+	e.ok(s.Create(e.Context(), sub.queue, store.Settings{}))
 	return &sub
 }
 
@@ -377,12 +378,16 @@ var subQueueRules = []rule{
 			Once: []string{keys["o1"], keys["o2"], keys["o3"], "0123456789abcdef"}})
 		e.ok(err)
 		e.equal("leased", d.Leased, []string{"o2"})
+		e.equal("kept", d.Kept, []string{keys["o2"]})
 		e.ok(e.subQueues().Arrive(e.Context(), d.Parcel))
 		e.ok(e.subQueues().Empty(e.Context(), a.queue, d.Parcel.Number))
 		e.equal("duplicate", b.trySend(message("acked"))[0].Duplicate, true)
 		b.repeats(message("again", once("k1", "1")), "o1", due)
 		b.repeats(message("again", once("k3", "1")), "o3", gone)
 		a.send(message("acked"), message("o3"))
+		part, err := e.subQueues().Scan(e.Context(), a.queue, "")
+		e.ok(err)
+		e.equal("leases", part.Leases, 1)
 		ids, sends = a.scan()
 		e.equal("left", ids, []string{"acked", "o2", "o3"})
 		e.equal("left", sends, []store.OnceID{{Key: keys["o2"], ID: "o2"}})

@@ -1,0 +1,166 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/laterq/later/store"
+)
+
+// place is where the id of an item may be.
+type place struct{ at, to int }
+
+// leaves reports whether the id may have to move.
+func (p place) leaves() bool { return p.at != p.to }
+
+// groups sorts items, given by their positions, by the place of their ids.
+func groups(r *route, items []int, id func(i int) string) map[place][]int {
+	by := map[place][]int{}
+	for _, i := range items {
+		at, to := r.home(id(i))
+		by[place{at, to}] = append(by[place{at, to}], i)
+	}
+	return by
+}
+
+// items makes a call that has items with ids, which go to different shards. call gets some of them and returns which
+// of them are not done, with the error.
+func (s *Store) items(
+	ctx context.Context, queue string, n int, id func(i int) string,
+	plain func(items []int) error,
+	sharded func(r *route, p place, items []int) (left []int, err error),
+) error {
+	left := make([]int, n)
+	for i := range left {
+		left[i] = i
+	}
+	return s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			return plain(left)
+		}
+		by := groups(r, left, id)
+		left = nil
+		var mu sync.Mutex
+		var places []place
+		for p := range by {
+			places = append(places, p)
+		}
+		var errs []error
+		inParallel(len(places), func(k int) {
+			rest, err := sharded(r, places[k], by[places[k]])
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				left = append(left, rest...)
+			}
+		})
+		slices.Sort(left)
+		return errors.Join(errs...)
+	})
+}
+
+// byID makes a call on ids, of which one that its shard does not have is not changed.
+func byID[T any](
+	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
+	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
+) ([]T, error) {
+	if s.known(queue) == nil { // the common case
+		if results, err := call(ctx, queue, nil); !isMoved(err) {
+			return results, err
+		}
+	}
+	results := make([]T, n)
+	some := func(ctx context.Context, name string, items []int) error {
+		got, err := call(ctx, name, items)
+		for k := range got {
+			results[items[k]] = got[k]
+		}
+		return err
+	}
+	err := s.items(ctx, queue, n, id,
+		func(items []int) error { return some(ctx, queue, items) },
+		func(r *route, p place, items []int) ([]int, error) {
+			err := some(in(ctx, p.at, ""), r.names[p.at], items)
+			if err != nil || !p.leaves() {
+				return items, err
+			}
+			var left []int
+			for _, i := range items {
+				if missing(results[i]) {
+					left = append(left, i)
+				}
+			}
+			if len(left) == 0 {
+				return nil, nil
+			}
+			if err := s.deliverFrom(ctx, r.names[p.at]); err != nil {
+				return left, err
+			}
+			return left, some(in(ctx, p.to, "new"), r.names[p.to], left)
+		})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// isMoved reports whether a call was made for a wrong sub-queue.
+func isMoved(err error) bool {
+	_, moved := errors.AsType[*store.Moved](err)
+	return moved
+}
+
+// pick returns some items of a list, given by their positions in order; nil stands for all.
+func pick[T any](list []T, items []int) []T {
+	if items == nil || len(items) == len(list) {
+		return list
+	}
+	picked := make([]T, len(items))
+	for k, i := range items {
+		picked[k] = list[i]
+	}
+	return picked
+}
+
+func at(ids []string) func(i int) string { return func(i int) string { return ids[i] } }
+
+// Cancel implements store.Store.
+func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
+	return byID(ctx, s, queue, len(req.IDs), at(req.IDs),
+		func(ctx context.Context, name string, items []int) ([]store.CancelResult, error) {
+			some := req
+			some.IDs = pick(req.IDs, items)
+			return s.engine.Cancel(ctx, name, some)
+		},
+		func(r store.CancelResult) bool { return errors.Is(r.Err, store.ErrNotFound) })
+}
+
+// Reschedule implements store.Store.
+func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
+	return byID(ctx, s, queue, len(ids), at(ids),
+		func(ctx context.Context, name string, items []int) ([]error, error) {
+			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
+		},
+		func(err error) bool { return errors.Is(err, store.ErrNotFound) })
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
+	return byID(ctx, s, queue, len(ids), at(ids),
+		func(ctx context.Context, name string, items []int) ([]*store.Info, error) {
+			return s.engine.Get(ctx, name, pick(ids, items))
+		},
+		func(info *store.Info) bool { return info == nil })
+}
+
+// Remove implements store.Store.
+func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
+	return byID(ctx, s, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(ctx context.Context, name string, items []int) ([]bool, error) {
+			return s.engine.Remove(ctx, name, pick(msgs, items))
+		},
+		func(removed bool) bool { return !removed })
+}

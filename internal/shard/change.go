@@ -1,0 +1,266 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/store"
+)
+
+// setDirectory changes the directory of a queue from the one in a route. It returns ErrConflict if the queue has
+// another one.
+func (s *Store) setDirectory(ctx context.Context, r *route, d *directory) (*route, error) {
+	text := d.text()
+	if err := s.engine.SetSign(ctx, r.queue, text, r.text); err != nil {
+		return nil, err
+	}
+	return s.remember(r.queue, text)
+}
+
+// SetShards implements store.Sharder.
+func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
+	if err := checkShards(queue, n); err != nil {
+		return err
+	}
+	for wait := minChangePause; ; wait = min(2*wait, maxChangePause) {
+		r, err := s.read(ctx, queue)
+		if err == nil {
+			r, err = s.usable(ctx, queue, r)
+		}
+		switch {
+		case err != nil:
+			return err
+		case r == nil && n == 1:
+			return nil
+		case r == nil:
+			err = s.begin(ctx, queue, n)
+		case r.To == n && (r.Phase == settled || r.Emptied != 0):
+			return nil
+		case r.To == n: // a goroutine moves messages, here or in another process
+			err = pause(ctx, wait)
+		case r.Phase == moving:
+			return beingChanged(r)
+		default:
+			err = s.beginAgain(ctx, r, n)
+		}
+		if err != nil && !errors.Is(err, store.ErrConflict) && !isMoved(err) {
+			return err
+		}
+	}
+}
+
+// The pauses between looks for the end of a change.
+const (
+	minChangePause = 2 * time.Millisecond
+	maxChangePause = 500 * time.Millisecond
+)
+
+// beginAgain begins a change of a queue that has a directory.
+func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
+	d := r.directory
+	d.Phase, d.Former, d.Generation = preparing, r.Generation, newGeneration(r.Generation)
+	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
+	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
+		_, err = s.setDirectory(ctx, r, &d)
+	}
+	return err
+}
+
+func checkShards(queue string, n int) error {
+	if n < 1 || n > store.MaxShards {
+		return store.Field("shards", store.Invalid("number of shards is %d: must be 1 to %d", n, store.MaxShards))
+	}
+	if err := store.CheckNewQueue(queue); err != nil {
+		return err
+	}
+	if prefix, _ := reserved.Cut(queue); prefix != "" {
+		return store.Field("queue", store.Invalid("queue %q is one of Later's own, which have one shard", queue))
+	}
+	return nil
+}
+
+// beingChanged is the error of a change during another one.
+func beingChanged(r *route) error {
+	if r.Emptied != 0 {
+		ends := time.UnixMilli(r.Emptied).Add(lateCalls).UTC().Format(time.TimeOnly)
+		return store.Errorf(store.ErrConflict, "queue %q has changed from %d to %d shards, and the change ends at %s "+
+			"UTC, when no call from before it can arrive any more: change it then", r.queue, r.From, r.To, ends)
+	}
+	return store.Errorf(store.ErrConflict, "queue %q changes from %d to %d shards: wait until that is over", r.queue,
+		r.From, r.To)
+}
+
+// newGeneration returns the name of a new generation. No two of a queue are the same, so that signs at old names stay.
+func newGeneration(former string) string {
+	now := time.Now().UnixMilli()
+	if last, err := strconv.ParseInt(former, 36, 64); err == nil && last >= now {
+		now = last + 1
+	}
+	return strconv.FormatInt(now, 36)
+}
+
+// salts returns the salts of n shards, the first of which are those of former.
+func (s *Store) salts(ctx context.Context, queue string, n int, former []string) ([]string, error) {
+	if salter, ok := s.engine.(store.Salter); ok {
+		return salter.Salts(ctx, queue, n, former)
+	}
+	salts := append([]string{}, former[:min(n, len(former))]...)
+	for i := len(salts); i < n; i++ {
+		if i == 0 {
+			salts = append(salts, "")
+		} else {
+			salts = append(salts, strconv.Itoa(i))
+		}
+	}
+	return salts, nil
+}
+
+// begin begins the first change of a queue: its name gets a directory, and the queue that of a sub-queue, in one step.
+func (s *Store) begin(ctx context.Context, queue string, n int) error {
+	stats, err := s.engine.Stats(ctx, queue)
+	if err != nil {
+		return err
+	}
+	if !stats.Exists {
+		if err := s.engine.SetPaused(ctx, queue, false); err != nil {
+			return err
+		}
+	}
+	if stats.Flow.Limited() {
+		return store.Errorf(store.ErrUnsupported, "queue %q has limits or turns of keys, which several shards do not "+
+			"have: remove them, or leave it with one shard", queue)
+	}
+	d := &directory{Phase: preparing, Generation: newGeneration(""), From: 1, To: n, Begun: time.Now().UnixMilli()}
+	if d.Salts, err = s.salts(ctx, queue, n, nil); err != nil {
+		return err
+	}
+	return s.engine.Rename(ctx, queue, store.SubQueue(queue, d.Generation, d.Salts[0]), d.text(), "")
+}
+
+// prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
+// that was made for an old name is refused from then on. Then messages may move.
+func (s *Store) prepare(ctx context.Context, r *route) error {
+	for i := range min(r.From, len(r.names)) {
+		if r.Former == "" {
+			break // the queue was renamed when the directory was written
+		}
+		old := store.SubQueue(r.queue, r.Former, r.Salts[i])
+		if err := s.engine.Rename(ctx, old, r.names[i], gone, ""); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	first, err := s.engine.Stats(ctx, r.first())
+	if err != nil && !isMoved(err) {
+		return err
+	}
+	for i := range r.names {
+		settings := store.Settings{Paused: first.Paused, DeadRetention: first.DeadRetention}
+		if err := s.engine.Create(ctx, r.names[i], settings); err != nil {
+			return err
+		}
+	}
+	d := r.directory
+	d.Phase = moving
+	if d.From == d.To {
+		d.Phase = settled
+	}
+	if _, err := s.setDirectory(ctx, r, &d); err != nil && !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	return nil
+}
+
+// finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
+// sub-queues of shards that go are deleted.
+func (s *Store) finish(ctx context.Context, r *route) error {
+	d := r.directory
+	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
+	d.Mover, d.MovesUntil = "", 0
+	settled, err := s.setDirectory(ctx, r, &d)
+	if err != nil {
+		return err
+	}
+	for _, name := range r.names[len(settled.names):] {
+		if err := s.engine.Retire(ctx, name, gone); err != nil {
+			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// finishDelete deletes the sub-queues of a queue, and then its directory.
+func (s *Store) finishDelete(ctx context.Context, r *route) error {
+	for _, name := range r.names {
+		if err := s.engine.Retire(ctx, name, gone); err != nil {
+			return err
+		}
+	}
+	err := s.engine.SetSign(ctx, r.queue, "", r.text)
+	if errors.Is(err, store.ErrConflict) {
+		err = nil // another process has
+	}
+	if err == nil {
+		_, err = s.read(ctx, r.queue)
+	}
+	return err
+}
+
+// Shards implements store.Sharder.
+func (s *Store) Shards(ctx context.Context, queue string) (shards store.Shards, err error) {
+	err = s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			shards = store.Shards{Number: 1, From: 1}
+			stats, err := s.engine.Stats(ctx, queue)
+			shards.Each = []store.Shard{{Stats: stats, Err: err, Server: s.server(ctx, queue)}}
+			return err
+		}
+		shards = store.Shards{Number: r.To, From: r.From, Moving: r.Phase == moving && r.Emptied == 0,
+			Each: make([]store.Shard, len(r.names))}
+		if r.Phase == moving {
+			shards.Since = time.UnixMilli(r.Begun)
+		}
+		inParallel(len(r.names), func(i int) {
+			one := &shards.Each[i]
+			one.Server = s.server(ctx, r.names[i])
+			one.Stats, one.Err = s.engine.Stats(ctx, r.names[i])
+			one.Leaving = leavingFrom(r, i, &one.Stats)
+		})
+		for i := range shards.Each {
+			if err := shards.Each[i].Err; isMoved(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	return shards, err
+}
+
+// leavingFrom returns about how many messages of a shard still have to move. Of a shard that stays, that is the share of
+// its messages that jump hash moves, as far as the new shards do not have it.
+func leavingFrom(r *route, shard int, stats *store.Stats) int64 {
+	if r.Phase != moving || r.Emptied != 0 {
+		return 0
+	}
+	total := stats.Scheduled + stats.Ready + stats.Leased + stats.Dead
+	switch {
+	case shard >= r.To:
+		return total
+	case shard >= r.From || r.From > r.To:
+		return 0
+	}
+	return -1
+}
+
+// server returns where a sub-queue is, or "".
+func (s *Store) server(ctx context.Context, name string) string {
+	if p, ok := s.engine.(interface {
+		ServerOf(ctx context.Context, queue string) string
+	}); ok {
+		return p.ServerOf(ctx, name)
+	}
+	return ""
+}

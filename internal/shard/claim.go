@@ -1,0 +1,296 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// consumer is what this process knows about the shards of a queue that it claims from.
+type consumer struct {
+	mu     sync.Mutex
+	shards map[string]*knowledge // by the name of the sub-queue
+	// told is set by a Wait: for the claim that follows only the shards that have ended it have something.
+	told bool
+	now  time.Time // of the engine, at the last claim
+	at   time.Time // when that was
+}
+
+// knowledge is what a process knows about one shard.
+type knowledge struct {
+	hot bool // a claim may find something
+	// bound is a time before which no message of the shard is due, as far as that is known: for a hot shard when the
+	// last message was due that was claimed, else when a claim found nothing.
+	bound time.Time
+	// down is set while its server does not answer. Another goroutine asks it until it does.
+	down bool
+}
+
+// coldFor is how much later than the next message of a hot shard one of a shard may be due in which a claim has found
+// nothing. Without it, claims would ask all shards whenever a process just keeps up.
+const coldFor = 10 * time.Millisecond
+
+func (s *Store) consumer(queue string) *consumer {
+	c, ok := s.consumers.Load(queue)
+	if !ok {
+		c, _ = s.consumers.LoadOrStore(queue, &consumer{shards: map[string]*knowledge{}})
+	}
+	return c.(*consumer)
+}
+
+// of returns the knowledge about a shard. The lock is held.
+func (c *consumer) of(name string) *knowledge {
+	k := c.shards[name]
+	if k == nil {
+		k = &knowledge{hot: true}
+		c.shards[name] = k
+	}
+	return k
+}
+
+// next returns the shard to claim from, of those that were not tried: the one with the earliest message, as far as that
+// is known. It is marked as one that has nothing. If a Wait has told which shards have something, others are left out
+// unless they may have an earlier message.
+func (c *consumer) next(r *route, told bool, tried map[int]bool) (shard int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.shards) > 2*len(r.names) { // names of earlier generations
+		clear(c.shards)
+	}
+	anyHot := false
+	var earliest time.Time
+	for i, name := range r.names {
+		k := c.of(name)
+		if k.down || tried[i] {
+			continue
+		}
+		bound := k.bound
+		if !k.hot {
+			bound = bound.Add(coldFor)
+		}
+		anyHot = anyHot || k.hot
+		if !ok || bound.Before(earliest) {
+			shard, earliest, ok = i, bound, true
+		}
+	}
+	if !ok || !anyHot && told {
+		return 0, false
+	}
+	c.of(r.names[shard]).hot = false
+	return shard, true
+}
+
+// claimed records the result of a claim. More is set in it if another shard may have something.
+func (c *consumer) claimed(r *route, name string, claim *store.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.of(name)
+	k.bound = claim.Now
+	if n := len(claim.Messages); claim.More || claim.Unsorted {
+		k.hot = true
+		if n > 0 {
+			k.bound = claim.Messages[n-1].Due
+		}
+	}
+	for _, other := range r.names {
+		claim.More = claim.More || c.of(other).hot && !c.of(other).down
+	}
+	c.now, c.at = claim.Now, time.Now()
+}
+
+// heat marks a shard as one that may have something.
+func (c *consumer) heat(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.of(name)
+	k.hot, k.down = true, false
+}
+
+func (c *consumer) isDown(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of(name).down
+}
+
+// idle returns a claim that has found nothing.
+func (c *consumer) idle() store.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return store.Claim{Now: c.now.Add(time.Since(c.at))}
+}
+
+// Claim implements store.Store. It claims from one shard: the one with the earliest message, as far as this process
+// knows. After a Wait it asks the shards that have ended it, and otherwise all until one has something.
+func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (claim store.Claim, err error) {
+	err = s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			claim, err = s.engine.Claim(ctx, queue, req)
+			return err
+		}
+		claim, err = s.claim(ctx, r, req)
+		return err
+	})
+	return claim, err
+}
+
+func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (store.Claim, error) {
+	c := s.consumer(r.queue)
+	c.mu.Lock()
+	told := c.told
+	c.told = false
+	c.mu.Unlock()
+	asked := false
+	var failed error
+	for tried := map[int]bool{}; ; {
+		i, ok := c.next(r, told, tried)
+		switch {
+		case !ok && failed != nil && !asked:
+			return store.Claim{}, failed
+		case !ok && !asked && c.allDown(r):
+			return store.Claim{}, store.Errorf(store.ErrUnavailable, "no shard of queue %q answers", r.queue)
+		case !ok:
+			return c.idle(), nil
+		}
+		tried[i] = true
+		claim, err := s.engine.Claim(in(ctx, i, ""), r.names[i], req)
+		switch {
+		case err == nil:
+		case isMoved(err) || ctx.Err() != nil || errors.Is(err, store.ErrClosed):
+			c.heat(r.names[i])
+			return store.Claim{}, err
+		default:
+			failed = err
+			s.lose(r, i, err)
+			continue
+		}
+		asked = true
+		for k := range claim.Messages {
+			claim.Messages[k].Receipt.Lease = leaseIn(i, claim.Messages[k].Receipt.Lease)
+		}
+		c.claimed(r, r.names[i], &claim)
+		if len(claim.Messages)+len(claim.Died)+len(claim.Dropped) > 0 || claim.Unsorted {
+			return claim, nil
+		}
+	}
+}
+
+// allDown reports whether no sub-queue answers.
+func (c *consumer) allDown(r *route) bool {
+	for _, name := range r.names {
+		if !c.isDown(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// askAgain is the time between questions to a shard that does not answer.
+const askAgain = time.Second
+
+// lose leaves a shard that does not answer out of claims, and asks it until it does.
+func (s *Store) lose(r *route, shard int, err error) {
+	c, name := s.consumer(r.queue), r.names[shard]
+	c.mu.Lock()
+	known := c.of(name).down
+	c.of(name).down = true
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	s.log.Warn("later: a shard does not answer; its messages wait", "queue", r.queue, "shard", shard, "error", err)
+	s.loop(func() {
+		for pause(s.ending, askAgain) == nil {
+			asking, cancel := context.WithTimeout(s.ending, askAgain)
+			_, err := s.engine.Stats(asking, name)
+			cancel()
+			if err == nil || isMoved(err) {
+				s.log.Info("later: a shard answers again", "queue", r.queue, "shard", shard)
+				c.heat(name)
+				return
+			}
+		}
+	})
+}
+
+// errOver ends the waits for the other shards.
+var errOver = errors.New("another wait has ended")
+
+// Wait implements store.Store. It waits for all shards at the same time.
+func (s *Store) Wait(ctx context.Context, queue string) error {
+	return s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			return s.engine.Wait(ctx, queue)
+		}
+		return s.wait(ctx, r)
+	})
+}
+
+func (s *Store) wait(ctx context.Context, r *route) error {
+	c := s.consumer(r.queue)
+	waiting, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if r.Phase != settled { // its end is no event
+		over := time.AfterFunc(movingAge, func() { end(errOver) })
+		defer over.Stop()
+	}
+	var mu sync.Mutex
+	var failed error
+	live := len(r.names)
+	inParallel(len(r.names), func(i int) {
+		var err error
+		if !c.isDown(r.names[i]) {
+			err = s.engine.Wait(waiting, r.names[i])
+			if err == nil {
+				c.heat(r.names[i])
+				end(errOver)
+				return
+			}
+		}
+		if errors.Is(err, errOver) || ctx.Err() != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		live--
+		fatal := isMoved(err) || errors.Is(err, store.ErrClosed)
+		if failed == nil || fatal {
+			failed = err
+		}
+		if err != nil && !fatal {
+			s.lose(r, i, err)
+		}
+		if fatal || live == 0 {
+			end(failed)
+		}
+	})
+	switch cause := context.Cause(waiting); {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(cause, errOver):
+		c.mu.Lock()
+		c.told = true
+		c.mu.Unlock()
+		return nil
+	case failed != nil:
+		return failed
+	}
+	return store.Errorf(store.ErrUnavailable, "no shard of queue %q answers", r.queue)
+}
+
+// Notify implements store.Notifier.
+func (s *Store) Notify(ctx context.Context, queue string) error {
+	return s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			return store.PassOn(ctx, s.engine, queue)
+		}
+		for _, name := range r.names {
+			if err := store.PassOn(ctx, s.engine, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,104 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/laterq/later/store"
+)
+
+// deliver completes the way of a parcel. Any process can, and each step has an effect once.
+func (s *Store) deliver(ctx context.Context, p *store.Parcel) error {
+	if err := s.engine.Arrive(ctx, p); err != nil {
+		return err
+	}
+	return s.engine.Empty(ctx, p.From, p.Number)
+}
+
+// deliverFrom completes what is on its way from a sub-queue. When it returns, what the sub-queue did not have before is
+// confirmed not to be there, so that another one may be asked.
+func (s *Store) deliverFrom(ctx context.Context, name string) error {
+	p, err := s.engine.Outbox(ctx, name)
+	if err != nil || p == nil {
+		return err
+	}
+	return s.deliver(ctx, p)
+}
+
+// deliverAll is deliverFrom for several shards.
+func (s *Store) deliverAll(ctx context.Context, r *route, shards []int) error {
+	for _, i := range shards {
+		if err := s.deliverFrom(ctx, r.names[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// depart moves ids and keys of sends from one shard to another. It returns the ids that stay, because they are leased,
+// and the keys of sends of such ids.
+func (s *Store) depart(
+	ctx context.Context, r *route, at, to int, ids, once []string,
+) (leased, kept map[string]bool, err error) {
+	leased, kept = map[string]bool{}, map[string]bool{}
+	for len(ids)+len(once) > 0 {
+		n := min(len(ids), store.MaxDeparture)
+		m := min(len(once), store.MaxDeparture-n)
+		d, err := s.engine.Depart(ctx, r.names[at],
+			store.Departure{To: r.names[to], IDs: ids[:n], Once: once[:m]})
+		if err != nil {
+			return nil, nil, err
+		}
+		if d.Parcel != nil {
+			if err := s.deliver(ctx, d.Parcel); err != nil {
+				return nil, nil, err
+			}
+		}
+		if d.Before {
+			continue
+		}
+		for _, id := range d.Leased {
+			leased[id] = true
+		}
+		for _, key := range d.Kept {
+			kept[key] = true
+		}
+		if !d.More {
+			ids, once = ids[n:], once[m:]
+		}
+	}
+	return leased, kept, nil
+}
+
+// shardSuffix is in the names of leases in shards, before two digits.
+const shardSuffix = "-shard-"
+
+// leaseIn returns the name that a caller knows for a lease in a shard.
+func leaseIn(shard int, lease string) string {
+	return fmt.Sprintf("%s%s%02d", lease, shardSuffix, shard)
+}
+
+// cutLease returns the shard of a lease and its name there. A lease from before the queue had shards is in the first.
+func cutLease(lease string) (shard int, name string) {
+	at := len(lease) - len(shardSuffix) - 2
+	if at < 0 || !strings.HasPrefix(lease[at:], shardSuffix) {
+		return 0, lease
+	}
+	tens, ones := lease[len(lease)-2]-'0', lease[len(lease)-1]-'0'
+	if tens > 9 || ones > 9 {
+		return 0, lease
+	}
+	return int(tens)*10 + int(ones), lease[:at]
+}
+
+// in returns the context of a call on a shard, which is one of several for a call of this store: its request has a
+// session of its own.
+func in(ctx context.Context, shard int, step string) context.Context {
+	r, ok := store.RequestOf(ctx)
+	if !ok {
+		return ctx
+	}
+	r.Session = fmt.Sprintf("%s/%d%s", r.Session, shard, step)
+	return store.WithRequest(ctx, r)
+}

@@ -1,0 +1,190 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// One process at a time moves the messages of a queue, for as long as the directory says. Others would do no harm; they
+// go on when it does not come back. What they do is bounded steps, each of which anyone may repeat.
+const (
+	moverTime    = 30 * time.Second // for which a process is the mover; it renews that in time
+	moverLooks   = 5 * time.Second  // time between looks of others, ± 20 %
+	minRestPause = 20 * time.Millisecond
+	maxRestPause = 5 * time.Second // between passes while only leased messages are left
+)
+
+// moveSoon has this process move the messages of a queue, or look whether the change is over, if no other one does.
+func (s *Store) moveSoon(r *route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.movers[r.queue] {
+		return
+	}
+	s.movers[r.queue] = true
+	s.loops.Go(func() {
+		s.moveInTurn(r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.movers, r.queue)
+	})
+}
+
+// moveInTurn moves messages until the change is over.
+func (s *Store) moveInTurn(r *route) {
+	for r != nil && r.Phase != settled {
+		now := time.Now()
+		wait := moverLooks
+		switch {
+		case r.Phase != moving: // a call does what is to be done
+			return
+		case r.Emptied != 0:
+			ends := time.UnixMilli(r.Emptied).Add(s.late)
+			if wait = ends.Sub(now); wait <= 0 {
+				wait = 0
+				s.remark(r, s.finish(s.ending, r))
+			}
+		case r.Mover == s.name || time.UnixMilli(r.MovesUntil).Before(now):
+			wait = 0
+			if err := s.move(s.ending, r); errors.Is(err, store.ErrConflict) {
+				wait = minRestPause
+			} else if err != nil {
+				wait = time.Second
+				s.remark(r, err)
+			}
+		}
+		if pause(s.ending, min(wait, moverTime)) != nil {
+			return
+		}
+		next, err := s.read(s.ending, r.queue)
+		if s.ending.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.remark(r, err)
+			continue
+		}
+		r = next
+	}
+}
+
+// remark logs why a change does not go on.
+func (s *Store) remark(r *route, err error) {
+	if err != nil && s.ending.Err() == nil && !errors.Is(err, store.ErrConflict) && !isMoved(err) {
+		s.log.Warn("later: a change of the number of shards does not go on now", "queue", r.queue, "error", err)
+	}
+}
+
+// move moves all messages of a queue to where they belong, as the mover. It returns when they are there, or ErrConflict
+// when another process has changed the directory.
+func (s *Store) move(ctx context.Context, r *route) (err error) {
+	rest := minRestPause
+	for {
+		began := time.Now()
+		var over bool
+		if r, over, err = s.pass(ctx, r); over || err != nil {
+			return err
+		}
+		rest = max(rest, 4*time.Since(began)) // a pass reads all ids
+		if err := pause(ctx, min(rest, maxRestPause)); err != nil {
+			return err
+		}
+		rest *= 2
+	}
+}
+
+// pass moves what can move now. If nothing was left to move at its beginning, it writes so to the directory.
+func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err error) {
+	if r, err = s.beMover(ctx, r); err != nil {
+		return r, false, err
+	}
+	over = true
+	sources, _ := r.sources()
+	for _, i := range sources {
+		found, err := s.moveFrom(ctx, &r, i)
+		if err != nil {
+			return r, false, err
+		}
+		over = over && found == 0
+	}
+	if over {
+		d := r.directory
+		d.Emptied = time.Now().UnixMilli()
+		r, err = s.setDirectory(ctx, r, &d)
+	}
+	return r, over, err
+}
+
+// beMover has this process be the mover for some time, unless it is that for long enough.
+func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
+	now := time.Now()
+	if r.Mover == s.name && time.UnixMilli(r.MovesUntil).Sub(now) > moverTime/2 {
+		return r, nil
+	}
+	d := r.directory
+	d.Mover, d.MovesUntil = s.name, now.Add(moverTime).UnixMilli()
+	return s.setDirectory(ctx, r, &d)
+}
+
+// parts is what a page of a shard has for another shard.
+type parts struct{ ids, once []string }
+
+// moveFrom moves what does not belong in a shard. It returns how many ids, keys and leases it found there that do not,
+// whether or not they have moved.
+func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, err error) {
+	name := (*r).names[shard]
+	if err := s.deliverFrom(ctx, name); err != nil {
+		return 0, err
+	}
+	for cursor := ""; ; {
+		if *r, err = s.beMover(ctx, *r); err != nil {
+			return found, err
+		}
+		page, err := s.engine.Scan(ctx, name, cursor)
+		if err != nil {
+			return found, err
+		}
+		if shard >= (*r).To {
+			found += page.Leases // whose holders ask for what was cancelled
+		}
+		to := map[int]*parts{}
+		for _, id := range page.IDs {
+			if p := s.belongs(*r, shard, id, to); p != nil {
+				p.ids = append(p.ids, id)
+				found++
+			}
+		}
+		for _, o := range page.Once {
+			if p := s.belongs(*r, shard, o.ID, to); p != nil {
+				p.once = append(p.once, o.Key)
+				found++
+			}
+		}
+		for _, i := range slices.Sorted(maps.Keys(to)) {
+			p := to[i]
+			if _, _, err := s.depart(ctx, *r, shard, i, p.ids, p.once); err != nil {
+				return found, err
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			return found, nil
+		}
+	}
+}
+
+// belongs returns the parts of the page for the shard in which an id belongs, nil if it is there.
+func (s *Store) belongs(r *route, shard int, id string, to map[int]*parts) *parts {
+	at, home := r.home(id)
+	if at == home || home == shard {
+		return nil
+	}
+	if to[home] == nil {
+		to[home] = &parts{}
+	}
+	return to[home]
+}

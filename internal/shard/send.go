@@ -1,0 +1,220 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/laterq/later/store"
+)
+
+// Send implements store.Store.
+//
+// While the number of shards changes, a message whose id leaves its shard is sent to the new one, once the old one
+// certainly does not have the id: it is moved first, unless it is leased. Then the old shard takes the send, but only
+// while it still has the id.
+func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.sendBy(ctx, queue, msgs, s.engine.Send)
+}
+
+// SendPromptly implements store.PromptSender.
+func (s prompt) SendPromptly(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	send := s.engine.(store.PromptSender).SendPromptly
+	if r := s.known(queue); r == nil {
+		return s.sendBy(ctx, queue, msgs, send)
+	}
+	type sent struct {
+		results []store.SendResult
+		err     error
+	}
+	done := make(chan sent, 1)
+	go func() {
+		results, err := s.sendBy(ctx, queue, msgs, send)
+		done <- sent{results, err}
+	}()
+	select {
+	case d := <-done:
+		return d.results, d.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+type sender = func(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error)
+
+func (s *Store) sendBy(
+	ctx context.Context, queue string, msgs []store.Outgoing, send sender,
+) ([]store.SendResult, error) {
+	if s.known(queue) == nil { // the common case, without another list
+		if results, err := send(ctx, queue, msgs); !isMoved(err) {
+			return results, err
+		}
+	}
+	results := make([]store.SendResult, len(msgs))
+	to := func(ctx context.Context, send sender, name string, items []int) error {
+		got, err := send(ctx, name, pick(msgs, items))
+		for k := range got {
+			results[items[k]] = got[k]
+		}
+		return err
+	}
+	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(items []int) error { return to(ctx, send, queue, items) },
+		func(r *route, p place, items []int) ([]int, error) {
+			if err := checkSend(queue, msgs); err != nil {
+				return items, err
+			}
+			if !p.leaves() {
+				return items, to(in(ctx, p.at, ""), send, r.names[p.at], items)
+			}
+			return s.sendLeaving(ctx, r, p, items, msgs, results, send)
+		})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// checkSend returns an error, before anything is written, if messages are sent under a condition, which only the first
+// shard could check, or with an urgency.
+func checkSend(queue string, msgs []store.Outgoing) error {
+	for i := range msgs {
+		if err := store.CheckUrgency(queue, &store.Flow{}, &msgs[i]); err != nil {
+			return err
+		}
+	}
+	if len(msgs) > 0 && msgs[0].If != nil {
+		return store.Errorf(store.ErrUnsupported,
+			"a message is sent to queue %q under a condition, and the queue has several shards: leave it out", queue)
+	}
+	return nil
+}
+
+// sendLeaving sends messages whose ids leave a shard.
+func (s *Store) sendLeaving(
+	ctx context.Context, r *route, p place, items []int, msgs []store.Outgoing, results []store.SendResult,
+	send sender,
+) ([]int, error) {
+	for try := 0; len(items) > 0; try++ {
+		var ids, once []string
+		for _, i := range items {
+			ids = append(ids, msgs[i].ID)
+			if msgs[i].Once != nil {
+				once = append(once, msgs[i].Once.Key)
+			}
+		}
+		leased, kept, err := s.depart(ctx, r, p.at, p.to, ids, once)
+		if err != nil {
+			return items, err
+		}
+		var stay, move []int
+		for _, i := range items {
+			if leased[msgs[i].ID] || msgs[i].Once != nil && kept[msgs[i].Once.Key] {
+				stay = append(stay, i)
+			} else {
+				move = append(move, i)
+			}
+		}
+		if len(once) > 0 && len(stay) > 0 && len(move) > 0 { // equal keys take effect in order
+			for k, i := range items {
+				if _, err := s.sendLeaving(ctx, r, p, []int{i}, msgs, results, send); err != nil {
+					return items[k:], err
+				}
+			}
+			return nil, nil
+		}
+		if len(move) > 0 {
+			got, err := send(in(ctx, p.to, stepOf(try)), r.names[p.to], pick(msgs, move))
+			for k := range got {
+				results[move[k]] = got[k]
+			}
+			if err != nil {
+				return items, err
+			}
+		}
+		if items, err = s.sendStaying(ctx, r, p, stay, kept, msgs, results, stepOf(try)); err != nil {
+			return stay, err
+		}
+	}
+	return nil, nil
+}
+
+// sendStaying sends messages of which the old shard has a leased one with the id, or remembers the send. It returns
+// those for which that has changed. The new shard may remember the send of a message whose id is leased in the old one.
+func (s *Store) sendStaying(
+	ctx context.Context, r *route, p place, stay []int, kept map[string]bool, msgs []store.Outgoing,
+	results []store.SendResult, step string,
+) (changed []int, err error) {
+	known := func(shard int, items []int) (unknown []int, err error) {
+		if len(items) == 0 {
+			return nil, nil
+		}
+		got, err := s.engine.SendKnown(in(ctx, shard, "known"+step), r.names[shard], pick(msgs, items))
+		for k := range got {
+			if results[items[k]] = got[k]; errors.Is(got[k].Err, store.ErrNotFound) {
+				unknown = append(unknown, items[k])
+			}
+		}
+		return unknown, err
+	}
+	var atOld, atNew []int
+	for _, i := range stay {
+		if o := msgs[i].Once; o != nil && !kept[o.Key] {
+			atNew = append(atNew, i)
+		} else {
+			atOld = append(atOld, i)
+		}
+	}
+	unknown, err := known(p.to, atNew)
+	if err != nil {
+		return nil, err
+	}
+	atOld = append(atOld, unknown...)
+	slices.Sort(atOld)
+	return known(p.at, atOld)
+}
+
+func stepOf(try int) string { return string(rune('a' + min(try, 25))) }
+
+// Restore implements store.Store.
+func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
+	results := make([]store.SendResult, len(msgs))
+	to := func(ctx context.Context, name string, items []int) error {
+		got, err := s.engine.Restore(ctx, name, pick(msgs, items))
+		for k := range got {
+			results[items[k]] = got[k]
+		}
+		return err
+	}
+	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(items []int) error { return to(ctx, queue, items) },
+		func(r *route, p place, items []int) ([]int, error) {
+			if !p.leaves() {
+				return items, to(in(ctx, p.at, ""), r.names[p.at], items)
+			}
+			var ids []string
+			for _, i := range items {
+				ids = append(ids, msgs[i].ID)
+			}
+			leased, _, err := s.depart(ctx, r, p.at, p.to, ids, nil)
+			if err != nil {
+				return items, err
+			}
+			var move []int
+			for _, i := range items {
+				if leased[msgs[i].ID] {
+					results[i] = store.SendResult{Duplicate: true}
+				} else {
+					move = append(move, i)
+				}
+			}
+			if len(move) == 0 {
+				return nil, nil
+			}
+			return move, to(in(ctx, p.to, "new"), r.names[p.to], move)
+		})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}

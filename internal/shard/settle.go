@@ -1,0 +1,205 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/laterq/later/store"
+)
+
+// Settle implements store.Store. A lease is in the shard that it was claimed from, whatever became of the ids.
+func (s *Store) Settle(
+	ctx context.Context, queue string, settlements []store.Settlement,
+) ([]store.SettleResult, error) {
+	if s.known(queue) == nil { // the common case
+		if results, err := s.engine.Settle(ctx, queue, settlements); !isMoved(err) {
+			return results, err
+		}
+	}
+	results := make([]store.SettleResult, len(settlements))
+	left := make([]int, len(settlements))
+	for i := range left {
+		left[i] = i
+	}
+	some := func(ctx context.Context, name string, some []store.Settlement, items []int) error {
+		got, err := s.engine.Settle(ctx, name, some)
+		for k := range got {
+			results[items[k]] = got[k]
+		}
+		return err
+	}
+	err := s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			list := pick(settlements, left)
+			err := some(ctx, queue, list, left)
+			if moved, ok := errors.AsType[*store.Moved](err); ok && moved.Name != queue {
+				// A queue of a follow-up has shards now.
+				list, err = s.sendFirst(ctx, list, func(_ *store.Receipt, f *store.FollowUp) bool {
+					return f.Queue == queue || s.Linked(queue, f.Queue)
+				})
+				if err == nil {
+					err = some(ctx, queue, list, left)
+				}
+			}
+			return err
+		}
+		by := map[int][]int{}
+		for _, i := range left {
+			shard, _ := cutLease(settlements[i].Receipt.Lease)
+			by[shard] = append(by[shard], i)
+		}
+		left = nil
+		return s.eachShard(r, by, &left, func(shard int, items []int) error {
+			var list []store.Settlement
+			var listed []int
+			for _, i := range items {
+				one := settlements[i]
+				if one.If != nil {
+					return store.Errorf(store.ErrUnsupported, "a message of queue %q is settled under a condition, and "+
+						"the queue has several shards: leave it out", queue)
+				}
+				if results[i].Err = one.CheckThen(anyQueue{}, queue); results[i].Err == nil && shard >= len(r.names) {
+					results[i].Err = store.ErrLeaseLost
+				}
+				if results[i].Err != nil {
+					continue
+				}
+				_, one.Receipt.Lease = cutLease(one.Receipt.Lease)
+				list, listed = append(list, one), append(listed, i)
+			}
+			if len(list) == 0 {
+				return nil
+			}
+			list, err := s.sendFirst(ctx, list, func(acked *store.Receipt, f *store.FollowUp) bool {
+				at, to := r.home(f.Message.ID)
+				if f.Queue != queue || (at != shard || to != shard) && f.Message.ID != acked.ID {
+					return false
+				}
+				f.Queue = r.names[shard]
+				return true
+			})
+			if err != nil {
+				return err
+			}
+			return some(in(ctx, shard, ""), r.names[shard], list, listed)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// anyQueue is a store.Linker for which it does not matter where a follow-up goes.
+type anyQueue struct{}
+
+func (anyQueue) Linked(string, string) bool { return true }
+
+// sendFirst sends the follow-ups that an ack cannot write, and returns settlements with the others: those for which
+// written returns true. What is sent before the ack is sent at least once, under the id that it has.
+func (s *Store) sendFirst(
+	ctx context.Context, list []store.Settlement, written func(acked *store.Receipt, f *store.FollowUp) bool,
+) ([]store.Settlement, error) {
+	by := map[string][]store.Outgoing{}
+	list = slices.Clone(list)
+	for k := range list {
+		var then []store.FollowUp
+		for _, f := range list[k].Then {
+			if written(&list[k].Receipt, &f) {
+				then = append(then, f)
+				continue
+			}
+			f.Message.Relayed = true
+			by[f.Queue] = append(by[f.Queue], f.Message)
+		}
+		list[k].Then = then
+	}
+	for to, msgs := range by {
+		results, err := s.Send(ctx, to, msgs)
+		if err == nil {
+			err = store.SendError(results)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// eachShard calls do for the items of each shard at the same time. If it fails, left has the items that may not be
+// done.
+func (s *Store) eachShard(r *route, by map[int][]int, left *[]int, do func(shard int, items []int) error) error {
+	var shards []int
+	for i := range by {
+		shards = append(shards, i)
+	}
+	errs := make([]error, len(shards))
+	inParallel(len(shards), func(k int) { errs[k] = do(shards[k], by[shards[k]]) })
+	for k, err := range errs {
+		if err != nil {
+			*left = append(*left, by[shards[k]]...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Extend implements store.Store.
+func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
+	if s.known(queue) == nil { // the common case
+		if results, err := s.engine.Extend(ctx, queue, e); !isMoved(err) {
+			return results, err
+		}
+	}
+	results := make([]store.ExtendResult, len(e))
+	left := make([]int, len(e))
+	for i := range left {
+		left[i] = i
+	}
+	err := s.with(ctx, queue, func(r *route) error {
+		if r == nil {
+			got, err := s.engine.Extend(ctx, queue, pick(e, left))
+			for k := range got {
+				results[left[k]] = got[k]
+			}
+			return err
+		}
+		by := map[int][]int{}
+		for _, i := range left {
+			shard, _ := cutLease(e[i].Lease)
+			by[shard] = append(by[shard], i)
+		}
+		left = nil
+		return s.eachShard(r, by, &left, func(shard int, items []int) error {
+			list := make([]store.Extension, len(items))
+			for k, i := range items {
+				list[k] = e[i]
+				_, list[k].Lease = cutLease(e[i].Lease)
+			}
+			if shard >= len(r.names) {
+				for _, i := range items {
+					results[i] = store.ExtendResult{Err: store.ErrLeaseLost}
+				}
+				return nil
+			}
+			got, err := s.engine.Extend(in(ctx, shard, ""), r.names[shard], list)
+			for k := range got {
+				for j := range got[k].Lost {
+					got[k].Lost[j].Lease = e[items[k]].Lease
+				}
+				results[items[k]] = got[k]
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// Linked implements store.Linker: an ack can have follow-ups to another queue while neither has shards. A caller that
+// has asked before may be wrong; Settle then sends the follow-ups before the ack.
+func (s *Store) Linked(queue, to string) bool {
+	return s.known(queue) == nil && s.known(to) == nil && s.engine.Linked(queue, to)
+}

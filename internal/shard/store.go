@@ -1,0 +1,265 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Engine is a store whose queues can have shards.
+type Engine interface {
+	store.Store
+	store.SubQueues
+	store.Linker
+	store.Forwarder
+}
+
+// Store is a store.Store over an engine, whose queues have shards. A call on a queue with a single shard goes to the
+// engine as it is.
+type Store struct {
+	engine Engine
+	log    *slog.Logger
+	name   string        // of this process among movers
+	late   time.Duration // see lateCalls
+
+	routes    sync.Map // queue → *route, of queues with shards
+	consumers sync.Map // queue → *consumer, of the same
+
+	ending context.Context
+	end    context.CancelFunc
+	mu     sync.Mutex
+	ended  bool
+	movers map[string]bool // queues whose messages this process moves
+	loops  sync.WaitGroup
+}
+
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Sharder = (*Store)(nil)
+)
+
+// local is a Store over an engine with all users in this process.
+type local struct{ *Store }
+
+// prompt is a Store over an engine that ends a send with its context.
+type prompt struct{ *Store }
+
+// New returns a store over a store whose queues can have shards, and any other store as it is. Close closes the engine.
+func New(s store.Store, log *slog.Logger) store.Store {
+	engine, ok := s.(Engine)
+	if _, sharded := s.(store.Sharder); !ok || sharded {
+		return s
+	}
+	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, movers: map[string]bool{}}
+	over.ending, over.end = context.WithCancel(context.Background())
+	if _, ok := s.(store.Local); ok {
+		return local{over}
+	}
+	if _, ok := s.(store.PromptSender); ok {
+		return prompt{over}
+	}
+	return over
+}
+
+// Unwrap returns the engine.
+func (s *Store) Unwrap() store.Store { return s.engine }
+
+// Close ends the moves of this process, and closes the engine.
+func (s *Store) Close() error {
+	s.stop()
+	return s.engine.Close()
+}
+
+func (s *Store) stop() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.end()
+	s.loops.Wait()
+}
+
+// maxTries is how often a call is made while the shards of its queue change.
+const maxTries = 100
+
+// with calls f with the route of a queue, nil if it has a single shard, and again whenever f returns that it has
+// others. What f has done before is done.
+func (s *Store) with(ctx context.Context, queue string, f func(r *route) error) error {
+	r := s.known(queue)
+	for try := 1; ; try++ {
+		var err error
+		if r, err = s.usable(ctx, queue, r); err != nil {
+			return err
+		}
+		err = f(r)
+		moved, ok := errors.AsType[*store.Moved](err)
+		if of, _, _, _ := cut(moved); !ok || of != queue {
+			return err
+		}
+		if try == maxTries {
+			return fmt.Errorf("shards of queue %q changed %d times during a call: %w", queue, try, err)
+		}
+		if try > 2 {
+			if err := pause(ctx, time.Duration(try)*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		if r, err = s.learn(ctx, queue, r, moved); err != nil {
+			return err
+		}
+	}
+}
+
+func cut(moved *store.Moved) (queue, generation, salt string, ok bool) {
+	if moved == nil {
+		return "", "", "", false
+	}
+	return store.CutSubQueue(moved.Name)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// known returns the route that this process remembers.
+func (s *Store) known(queue string) *route {
+	if r, ok := s.routes.Load(queue); ok {
+		return r.(*route)
+	}
+	return nil
+}
+
+// usable returns a route that calls can take: it reads an old one again, and does what has to be done before.
+func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, err error) {
+	if r != nil && time.Now().After(r.until) {
+		if r, err = s.read(ctx, queue); err != nil {
+			return nil, err
+		}
+	}
+	for r != nil && (r.Phase == preparing || r.Phase == deleting) {
+		if r.Phase == preparing {
+			err = s.prepare(ctx, r)
+		} else {
+			err = s.finishDelete(ctx, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r, err = s.read(ctx, queue); err != nil {
+			return nil, err
+		}
+	}
+	if r != nil && r.Phase == moving {
+		s.moveSoon(r)
+	}
+	return r, nil
+}
+
+// learn returns the route of a queue after a call found that another one is wrong.
+func (s *Store) learn(ctx context.Context, queue string, wrong *route, moved *store.Moved) (*route, error) {
+	if moved.Name == queue && moved.Sign != "" {
+		return s.remember(queue, moved.Sign)
+	}
+	r, err := s.read(ctx, queue)
+	if err != nil || r == nil || wrong == nil || r.text != wrong.text || moved.Sign != "" || r.Phase == preparing {
+		return r, err
+	}
+	// The directory names a sub-queue that does not exist: its server has lost all data.
+	s.log.Warn("later: a shard was lost with all its messages; it is created again", "queue", queue,
+		"shard", moved.Name)
+	return r, s.engine.Create(ctx, moved.Name, store.Settings{})
+}
+
+// read reads the directory of a queue.
+func (s *Store) read(ctx context.Context, queue string) (*route, error) {
+	sign, err := s.engine.Sign(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	return s.remember(queue, sign)
+}
+
+// remember returns the route in a directory, nil if there is none.
+func (s *Store) remember(queue, sign string) (*route, error) {
+	if sign == "" {
+		s.routes.Delete(queue)
+		s.consumers.Delete(queue)
+		return nil, nil
+	}
+	r, err := newRoute(queue, sign)
+	if err == nil {
+		s.routes.Store(queue, r)
+	}
+	return r, err
+}
+
+// one makes a call of which one sub-queue has all, the first, or the queue itself.
+func one[T any](ctx context.Context, s *Store, queue string, call func(name string) (T, error)) (result T, err error) {
+	err = s.with(ctx, queue, func(r *route) error {
+		name := queue
+		if r != nil {
+			name = r.first()
+		}
+		result, err = call(name)
+		return err
+	})
+	return result, err
+}
+
+// all makes a call on every sub-queue, and hands over their results in order: first the shards from which messages
+// leave, so that no message is missed. A message that moves meanwhile may be found twice.
+func all[T any](ctx context.Context, s *Store, r *route, call func(i int, name string) (T, error)) ([]T, error) {
+	results := make([]T, len(r.names))
+	errs := make([]error, len(r.names))
+	run := func(shards []int) error {
+		inParallel(len(shards), func(k int) {
+			i := shards[k]
+			results[i], errs[i] = call(i, r.names[i])
+		})
+		return errors.Join(errs...)
+	}
+	sources, others := r.sources()
+	if err := run(sources); err != nil {
+		return nil, err
+	}
+	if len(others) < len(r.names) {
+		if err := s.deliverAll(ctx, r, sources); err != nil {
+			return nil, err
+		}
+	}
+	if err := run(others); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// inParallel calls f n times, and returns when all calls have.
+func inParallel(n int, f func(i int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { f(i) })
+	}
+	group.Wait()
+}
+
+// loop runs f on a goroutine that Close waits for. f ends with s.ending.
+func (s *Store) loop(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.loops.Go(f)
+	}
+}
