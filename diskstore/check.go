@@ -84,13 +84,14 @@ func (e *checker) checkQueues() error {
 // names are the keys of a store beside the contents of its queues.
 type names struct {
 	queues map[uint32]string // by number, "" for a number without a name
+	signs  map[string]string // by name
 	stray  [][]byte          // keys that belong to nothing
 	issues
 }
 
 // names reads the names of all queues.
 func (r *reader) names() (*names, error) {
-	n := &names{queues: map[uint32]string{}}
+	n := &names{queues: map[uint32]string{}, signs: map[string]string{}}
 	it, err := r.iterate(nil, nil)
 	if err != nil {
 		return nil, err
@@ -98,12 +99,15 @@ func (r *reader) names() (*names, error) {
 	for valid := it.First(); valid; {
 		key, value := string(it.Key()), string(it.Value())
 		name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
+		signed, hasSign := strings.CutPrefix(key, string(appendKey(nil, 0, kindSign)))
 		switch number, named := numberOf(key), numberOf(value); {
 		case number != 0:
 			n.queues[number] += "" // its name, which came first, or none
 			valid = it.SeekGE(numberKey(number + 1))
 			continue
-		case isName && len(value) == 4 && named != 0 && n.queues[named] == "":
+		case hasSign && isSign(signed, []byte(value)):
+			n.signs[signed] = value // they come before the names
+		case isName && len(value) == 4 && named != 0 && n.queues[named] == "" && n.signs[name] == "":
 			n.queues[named] = name
 		case isName:
 			n.add("names", name)
@@ -189,6 +193,7 @@ var countedIssues = map[string]string{
 	"limits":     "limits of keys that cannot be read, or that are of a queue without turns",
 	"holds":      "keys that are held by a message that does not exist, is leased, or is not as dead as the key says",
 	"leases":     "leases that cannot be read or do not match their messages",
+	"outbox":     "outboxes, and numbers of parcels that have arrived, that cannot be read",
 	"unreadable": "messages that cannot be read, or whose record cannot be",
 	"remembered": "remembered ids that would never be forgotten",
 }

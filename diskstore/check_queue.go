@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,7 +23,13 @@ func (e *checker) checkQueue(name string, number uint32) error {
 	gone := false
 	prepare := func(t *tx, _ *queue) {
 		q := t.s.queues[name]
-		gone = name != "" && (q == nil || q.number != number)
+		if gone = name != "" && (q == nil || q.number != number); gone {
+			for other, renamed := range t.s.queues {
+				if renamed.number == number {
+					name, q, gone = other, renamed, false
+				}
+			}
+		}
 		if c.loaded = q != nil && q.damage == nil; c.loaded {
 			c.flow, c.lanes = q.flow, q.lanes.inMemory(q, t.micros)
 		}
@@ -146,6 +153,10 @@ func (c *scan) visit(key, value []byte) error {
 		return c.rememberedID(rest, value)
 	case kindKeyFlow, kindKeyState:
 		return c.keyState(kind, string(rest), value)
+	case kindOutbox, kindArrived:
+		if !isSound(kind, rest, value) {
+			c.add("outbox", cmp.Or(string(rest), "outbox"))
+		}
 	default:
 		if !isSound(kind, rest, value) && !(kind == kindOriginal && c.followed[string(rest)]) {
 			c.add("keys", fmt.Sprintf("%x", key))
@@ -167,6 +178,15 @@ func isSound(kind byte, rest, value []byte) bool {
 	case kindKeyState:
 		_, err := parseKeyState(string(rest), value)
 		return err == nil
+	case kindOutbox:
+		o, err := parseOutbox(value)
+		if err == nil {
+			_, err = parseItems(o.data)
+		}
+		return len(rest) == 0 && err == nil
+	case kindArrived:
+		_, err := parseArrived(value)
+		return len(rest) > 0 && err == nil
 	case kindActivity:
 		_, err := activity.Parse(string(value))
 		return len(rest) == 0 && err == nil

@@ -310,6 +310,20 @@ var damages = []struct {
 		checks: "remembered",
 		damage: func(r raw) { r.set(r.id(kindRemembered, oncePrefix+"0123456789abcdef"), []byte("x")) },
 	},
+	{name: "outbox that nobody can read", checks: "outbox", damage: func(r raw) {
+		r.set(r.id(kindOutbox, ""), []byte("x"))
+		r.set(r.id(kindArrived, "q{g}a"), []byte("x"))
+		r.set(r.id(kindArrived, ""), appendNumbers(nil, 1))
+	}},
+	{
+		name:   "sign at the name of a queue",
+		checks: "names names",
+		queue:  "recovered-1",
+		damage: func(r raw) { r.set(appendIDKey(nil, 0, kindSign, "q"), []byte("sign")) },
+	},
+	{name: "sign without a text", checks: "keys", damage: func(r raw) {
+		r.set(appendIDKey(nil, 0, kindSign, "q"), nil)
+	}},
 	{name: "short keys", checks: "indexes counters", damage: func(r raw) {
 		r.set(r.id(kindDue, "a"), nil)
 		r.set(r.id(kindDead, "b"), nil)

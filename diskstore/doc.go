@@ -32,6 +32,11 @@
 // have sorted by key are in memory (lanes.go). The numbers of messages that fall due in each part of the time are
 // stored (counts.go).
 //
+// # Sub-queues
+//
+// A queue with shards is several queues here. They are renamed, and messages move between them, as store.SubQueues says
+// (subqueue.go, parcel.go).
+//
 // # Damage
 //
 // Pebble checks every block of a table and every record of a log against a checksum. Open refuses a damaged directory

@@ -29,7 +29,8 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 			}
 			return struct{}{}, err
 		})
-		results[i].Watchers = s.hub.Publish(r.Queue, r.Events, r.Number)
+		queue, _, _, _ := store.CutSubQueue(r.Queue)
+		results[i].Watchers = s.hub.Publish(queue, r.Events, r.Number)
 	}
 	return results, nil
 }

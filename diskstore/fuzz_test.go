@@ -53,6 +53,10 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
+	data := appendItem(nil, &item{id: "a", message: make([]byte, timeLength)})
+	f.Add(data)
+	f.Add(appendOutbox(nil, &outbox{number: 5}))
+	f.Add(appendOutbox(nil, &outbox{number: 5, from: "q{g}a", to: "q{g}b", data: data}))
 	f.Add([]byte(strings.Repeat("\xff", 64)))
 	f.Add(make([]byte, 64))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -92,6 +96,21 @@ func FuzzStored(f *testing.F) {
 		}
 		if stored, k, ok := parseDueValue(b); ok {
 			same(appendDueValue(nil, &record{stored: stored, rank: k}))
+		}
+		if o, err := parseOutbox(b); !refused(err) && bytes.Equal(appendOutbox(nil, &o)[:8], b[:8]) {
+			again, err := parseOutbox(appendOutbox(nil, &o))
+			if err != nil || again.from != o.from || again.to != o.to || !bytes.Equal(again.data, o.data) {
+				t.Errorf("%x becomes %+v, %v", b, again, err)
+			}
+		}
+		if all, err := parseItems(b); !refused(err) {
+			var again []byte
+			for i := range all {
+				again = appendItem(again, &all[i].item)
+			}
+			if all2, err := parseItems(again); err != nil || len(all2) != len(all) {
+				t.Errorf("%x becomes %x, %v", b, again, err)
+			}
 		}
 		if _, err := parseRequest("session", b); !refused(err) {
 			same(b)

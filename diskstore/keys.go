@@ -33,18 +33,22 @@ import (
 //	kindRemembered  id          → until when               acked ids that are refused, and sends by key; see send.go
 //	kindForget      until, id   → nothing                  the same by time
 //	kindProperty    name        → value                    properties, see properties.go
+//	kindArrived     from        → number                   of the last parcel from there, see parcel.go
+//	kindOutbox      -           → number, parcel           the last parcel that has departed, see parcel.go
 //	kindKeyFlow     key         → limits                   overrides of keys, see key_flow.go
 //	kindKeyState    key         → next start, holder       states of keys, see key_flow.go
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
-// each queue's name with its number, kindRequest one for each session with its last request (share.go), and
-// kindStamp has the stamp of the last backup.
+// each queue's name with its number, kindSign one for each sign (subqueue.go), kindRequest one for each session with
+// its last request (share.go), and kindStamp has the stamp of the last backup.
 const (
 	kindActivity   = 'a'
 	kindCount      = 'c'
 	kindDue        = 'd'
+	kindArrived    = 'e'
 	kindForget     = 'f'
 	kindGroup      = 'g'
+	kindSign       = 'i' // before kindName
 	kindKeyFlow    = 'k'
 	kindLease      = 'l'
 	kindMessage    = 'm'
@@ -58,6 +62,7 @@ const (
 	kindRequest    = 'u'
 	kindKeyState   = 'v'
 	kindDead       = 'x'
+	kindOutbox     = 'y' // after all other kinds
 )
 
 const (
@@ -337,7 +342,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 13
+	formatVersion = 14
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

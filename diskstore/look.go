@@ -252,14 +252,24 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 // Queues implements store.Store.
 func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
 	names, err = read(ctx, s, "", nil, func(v *view) (names []string, err error) {
-		it, err := v.iterate(append(appendIDKey(nil, 0, kindName, cursor), 0), appendKey(nil, 0, kindName+1))
-		if err != nil {
-			return nil, err
+		for _, kind := range []byte{kindName, kindSign} {
+			it, err := v.iterate(append(appendIDKey(nil, 0, kind, cursor), 0), appendKey(nil, 0, kind+1))
+			if err != nil {
+				return nil, err
+			}
+			found := 0
+			for valid := it.First(); valid && found <= store.MaxBatch; valid = it.Next() {
+				if name := string(it.Key()[prefixLength:]); !isSubQueue(name) {
+					names = append(names, name)
+					found++
+				}
+			}
+			if err := v.end(it, nil); err != nil {
+				return nil, err
+			}
 		}
-		for valid := it.First(); valid && len(names) <= store.MaxBatch; valid = it.Next() {
-			names = append(names, string(it.Key()[prefixLength:]))
-		}
-		return names, v.end(it, nil)
+		slices.Sort(names)
+		return slices.Compact(names), nil
 	})
 	if len(names) > store.MaxBatch {
 		names = names[:store.MaxBatch]

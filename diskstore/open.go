@@ -71,6 +71,7 @@ type Store struct {
 
 	// The fields below belong to the writer.
 	queues        map[string]*queue
+	signs         map[string]string // by the name at which they stand; see subqueue.go
 	lastNumber    uint32
 	numbersReused bool  // the numbers of queues came to their end once
 	lastNow       int64 // the engine's clock at the last call
@@ -147,6 +148,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		failed:      make(chan struct{}),
 		stuck:       make(chan struct{}),
 		queues:      map[string]*queue{},
+		signs:       map[string]string{},
 		notifiers:   map[string]*notifier{},
 	}
 	for i, opt := range opts {

@@ -349,6 +349,9 @@ func (q *queue) soonest(now int64) int64 {
 // load reads the queues' counters and their leases. A queue that contradicts itself is refused; the others are served.
 func (s *Store) load() error {
 	r := &reader{s: s, src: s.db}
+	if err := s.loadSigns(r); err != nil {
+		return err
+	}
 	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
 	if err != nil {
 		return err
@@ -367,6 +370,8 @@ func (s *Store) load() error {
 		switch other, taken := named[number]; {
 		case number == 0:
 			err = corrupt("its number is %x", it.Value())
+		case s.signs[name] != "":
+			err = corrupt("there is a sign at its name")
 		case taken:
 			err = corrupt("its number %d is that of queue %q too", number, other)
 		default:

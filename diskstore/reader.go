@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -141,7 +142,7 @@ func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *qu
 	var failed error
 	err := s.do(ctx, name, urgent, func(t *tx) {
 		q := s.queue(name)
-		if failed = q.damage; failed != nil {
+		if failed = cmp.Or(s.moved(name), q.damage); failed != nil {
 			return
 		}
 		if failed = t.flush(); failed != nil {

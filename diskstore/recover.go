@@ -34,7 +34,8 @@ import (
 //   - a message that cannot be read goes to dead as unreadable, with its bytes;
 //   - a message with an unreadable record is due as it was sent, and its attempts are counted from 0 again;
 //   - a queue with lost settings is paused;
-//   - a queue with a lost name is called recovered-N.
+//   - a queue with a lost name is called recovered-N;
+//   - what was on its way to another sub-queue stays so, or is back in its queue if a part of it cannot be read.
 //
 // The new store is made in target+".recovering", with two copies of all that is read, and renamed when it is complete.
 //
@@ -84,6 +85,7 @@ type recovery struct {
 	writes *writes
 	failed error             // a file cannot be reached, and may be intact
 	leased map[string]string // keys of the messages of a queue that were leased with a key and counted
+	sent   map[string]int64  // the highest number of the parcels that have arrived, by where they came from
 }
 
 // copyFiles copies all that can be read of files. The writes are put in order in one database and done again in
@@ -227,8 +229,15 @@ func (r *recovery) copyQueues(from *reader) error {
 	if err != nil {
 		return err
 	}
+	if err := r.copySigns(n.signs); err != nil {
+		return err
+	}
+	numbers := slices.Sorted(maps.Keys(n.queues))
+	if err := r.findSent(from, numbers); err != nil {
+		return err
+	}
 	used := slices.Collect(maps.Values(n.queues))
-	for _, number := range slices.Sorted(maps.Keys(n.queues)) {
+	for _, number := range numbers {
 		name := n.queues[number]
 		if name == "" {
 			for name = recoveredName(number); slices.Contains(used, name); {
@@ -278,6 +287,9 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
 					swept: q.swept, flow: m.flow})
 				t.touch(q)
+				if sent := r.sent[name]; sent > 0 {
+					t.putOutbox(q, &outbox{number: sent})
+				}
 			}
 			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {
 				failed = r.copyKey(t, q, from, &found, it.Key(), it.Value())
@@ -323,6 +335,14 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 		if isSound(kind, []byte(id), value) {
 			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
 		}
+	case kindArrived:
+		if !isSound(kind, []byte(id), value) {
+			found.add("outbox", id)
+			return nil
+		}
+		t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
+	case kindOutbox:
+		return r.copyOutbox(t, q, found, value)
 	case kindRemembered:
 		if isRemembered([]byte(id), value) {
 			t.value = append(t.value[:0], value...)

@@ -183,8 +183,8 @@ func (t *tx) forget(q *queue) error {
 }
 
 // sendOneByOne sends messages that may change live ones, or repeat earlier sends. The caller has flushed. Each message
-// is one step: a message with an unreadable place gets the error, and the others are sent.
-func (t *tx) sendOneByOne(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+// is one step: a message with an unreadable place gets the error, and the others are sent. With ifKnown it adds none.
+func (t *tx) sendOneByOne(name string, msgs []store.Outgoing, ifKnown bool) ([]store.SendResult, error) {
 	if err := t.checkRoom(); err != nil {
 		return nil, err
 	}
@@ -195,9 +195,9 @@ func (t *tx) sendOneByOne(name string, msgs []store.Outgoing) ([]store.SendResul
 	for i := range msgs {
 		var err error
 		if msgs[i].Once == nil {
-			results[i], _, err = t.collapse(name, &msgs[i])
+			results[i], _, err = t.collapse(name, &msgs[i], ifKnown)
 		} else {
-			results[i], err = t.sendOnce(name, &msgs[i])
+			results[i], err = t.sendOnce(name, &msgs[i], ifKnown)
 		}
 		if err != nil {
 			return nil, err
@@ -207,7 +207,7 @@ func (t *tx) sendOneByOne(name string, msgs []store.Outgoing) ([]store.SendResul
 }
 
 // collapse sends one message, and returns when it is due if it was sent.
-func (t *tx) collapse(name string, out *store.Outgoing) (result store.SendResult, due int64, err error) {
+func (t *tx) collapse(name string, out *store.Outgoing, ifKnown bool) (result store.SendResult, due int64, err error) {
 	q := t.s.queue(name)
 	if _, ok := q.unread[out.ID]; ok { // sent by this call before
 		if err := t.flush(); err != nil {
@@ -225,14 +225,17 @@ func (t *tx) collapse(name string, out *store.Outgoing) (result store.SendResult
 	case out.OnDuplicate.Unchanged != nil:
 		return store.SendResult{Err: store.ErrNotFound}, 0, nil
 	}
-	return t.sendFirst(name, out)
+	return t.sendFirst(name, out, ifKnown)
 }
 
 // sendFirst sends a message with an id that is not live.
-func (t *tx) sendFirst(name string, out *store.Outgoing) (result store.SendResult, due int64, err error) {
+func (t *tx) sendFirst(name string, out *store.Outgoing, ifKnown bool) (result store.SendResult, due int64, err error) {
 	taken, err := t.taken(t.s.queue(name), out.ID)
-	if taken || err != nil {
+	switch {
+	case taken || err != nil:
 		return store.SendResult{Duplicate: taken}, 0, err
+	case ifKnown:
+		return store.SendResult{Err: store.ErrNotFound}, 0, nil
 	}
 	q, err := t.create(name)
 	if err != nil {
@@ -339,7 +342,7 @@ const (
 )
 
 // sendOnce sends a message with a Once, unless that repeats an earlier send.
-func (t *tx) sendOnce(name string, out *store.Outgoing) (store.SendResult, error) {
+func (t *tx) sendOnce(name string, out *store.Outgoing, ifKnown bool) (store.SendResult, error) {
 	q, key := t.s.queue(name), oncePrefix+out.Once.Key
 	if q.forget.n > 0 {
 		if err := t.flush(); err != nil { // an earlier message of this call may have the key
@@ -349,7 +352,7 @@ func (t *tx) sendOnce(name string, out *store.Outgoing) (store.SendResult, error
 			return result, err
 		}
 	}
-	result, due, err := t.collapse(name, out)
+	result, due, err := t.collapse(name, out, ifKnown)
 	if err != nil || result.Err != nil || result.Duplicate {
 		return result, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -18,6 +17,10 @@ type how struct {
 	looks  bool // it reads messages, so the changes of earlier steps are made readable
 	change change
 	size   int // about how many bytes it writes
+
+	// Of calls of store.SubQueues; see subqueue.go.
+	anyName   bool // also at a name with a sign, or of a sub-queue that does not exist
+	confirmed bool // it is fsynced with syncEvery too, and no request remembers it
 }
 
 // change says which of the checks of a full disk a step has to pass; see checkChange. Sends have a check of their own.
@@ -47,10 +50,18 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 	}
 	err := s.doSized(ctx, name, h.urgent, h.size, func(t *tx) {
 		q := s.queue(name)
-		if failed = q.damage; failed == nil || h.any {
-			result, failed = executeOnce(ctx, t, q, checked)
-			t.notify(name)
+		if failed = s.moved(name); failed != nil && !h.anyName {
+			return
 		}
+		if failed = q.damage; failed != nil && !h.any {
+			return
+		}
+		if t.durable = t.durable || h.confirmed; h.confirmed {
+			result, failed = checked(t, q)
+		} else {
+			result, failed = executeOnce(ctx, t, q, checked)
+		}
+		t.notify(name)
 	})
 	if err == nil { // else the writer may never leave it
 		err = failed
@@ -65,6 +76,18 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 // see room.go. A durable send is fsynced before Send returns, with SyncEvery too. The store does not have replicas, so
 // a send that asks for one returns ErrUnsupported.
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.send(ctx, name, msgs, false)
+}
+
+// SendKnown implements store.SubQueues.
+func (s *Store) SendKnown(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.send(ctx, name, msgs, true)
+}
+
+// send sends messages. With ifKnown it adds none, and is fsynced before it returns.
+func (s *Store) send(
+	ctx context.Context, name string, msgs []store.Outgoing, ifKnown bool,
+) ([]store.SendResult, error) {
 	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
 	if durable && msgs[0].Durable.Replicas > 0 {
 		return nil, fmt.Errorf(
@@ -76,13 +99,14 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 		size += msgs[i].Size()
 	}
 	oneByOne := len(msgs) > 0 && msgs[0].OneByOne()
-	return call(ctx, s, name, how{looks: oneByOne, size: size}, func(t *tx, q *queue) ([]store.SendResult, error) {
+	h := how{looks: oneByOne || ifKnown, size: size}
+	return call(ctx, s, name, h, func(t *tx, q *queue) ([]store.SendResult, error) {
 		if err := q.checkUrgencies(msgs); err != nil {
 			return nil, err
 		}
-		t.durable = t.durable || durable
+		t.durable = t.durable || durable || ifKnown
 		if oneByOne {
-			return t.sendOneByOne(name, msgs)
+			return t.sendOneByOne(name, msgs, ifKnown)
 		}
 		if len(msgs) > 0 {
 			if met, err := t.meets(q, msgs[0].If); err != nil {
@@ -90,6 +114,9 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 			} else if !met {
 				return slices.Repeat([]store.SendResult{{Err: store.ErrConflict}}, len(msgs)), nil
 			}
+		}
+		if ifKnown {
+			return t.sendOneByOne(name, msgs, true)
 		}
 		return t.send(name, msgs)
 	})
@@ -107,6 +134,13 @@ func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) 
 // Settle implements store.Store.
 func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
 	return call(ctx, s, name, how{urgent: true, change: changes}, func(t *tx, q *queue) ([]store.SettleResult, error) {
+		for i := range settlements {
+			for j := range settlements[i].Then {
+				if err := s.moved(settlements[i].Then[j].Queue); err != nil {
+					return nil, err
+				}
+			}
+		}
 		results := make([]store.SettleResult, len(settlements))
 		met := true // of the last settlement
 		for i := range settlements {
@@ -203,8 +237,7 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 		}
 		q, err = t.create(name)
 		if err == nil {
-			q.retention = store.Retention{MaxAge: time.Duration(store.Millis(r.MaxAge)) * time.Millisecond,
-				MaxCount: r.MaxCount}
+			q.retention = wholeMillis(r)
 			t.touch(q)
 		}
 		return true, err
@@ -224,7 +257,9 @@ func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *q
 // Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	_, err := call(ctx, s, name, how{any: true, change: makesRoom}, func(t *tx, q *queue) (struct{}, error) {
-		return struct{}{}, t.removeQueue(q)
+		err := t.removeQueue(q)
+		t.dismiss(name)
+		return struct{}{}, err
 	})
 	return err
 }

@@ -42,7 +42,8 @@ type waiter struct {
 	check chan struct{} // has a token when something changed for it
 	alarm int64         // when it checks by itself at the latest; 0 when it is about to check
 	woken bool
-	left  bool // Wait has returned
+	left  bool  // Wait has returned
+	moved error // why it was dismissed; a *store.Moved
 }
 
 // Wait implements store.Store. It sleeps until the queue's earliest message falls due, its first lease ends, or a call
@@ -99,7 +100,7 @@ func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 	for {
 		at, sleeping := s.checkTime(name, w)
 		if !sleeping {
-			return nil
+			return w.moved
 		}
 		var alarm <-chan time.Time
 		stop := func() {}
@@ -198,6 +199,28 @@ func (s *Store) wake(b *notifier, now int64) {
 	w.nudge()
 	b.woken = now
 	b.setAlarm(now)
+}
+
+// dismiss has all waiters of a name return, if its queue has moved.
+func (t *tx) dismiss(name string) {
+	s := t.s
+	moved := s.moved(name)
+	if moved == nil {
+		return
+	}
+	s.waitMu.Lock()
+	defer s.waitMu.Unlock()
+	b := s.notifiers[name]
+	if b == nil {
+		return
+	}
+	for front := b.line.Front(); front != nil; front = b.line.Front() {
+		w := front.Value.(*waiter)
+		w.moved = moved
+		s.stepOut(b, w)
+		w.nudge()
+	}
+	delete(s.notifiers, name)
 }
 
 // stepOut takes a waiter out of the line. The lock is held.

@@ -50,7 +50,7 @@ func (e *env) refusesAll(sign string) {
 	receipt := store.Receipt{Lease: "a", ID: "x", Epoch: 1}
 	due := store.Due{Delay: time.Second}
 	errOf := func(_ any, err error) error { return err }
-	for name, call := range map[string]func() error{
+	calls := map[string]func() error{
 		"send":     func() error { return errOf(s.Send(ctx, e.queue, []store.Outgoing{message("x")})) },
 		"send far": func() error { return errOf(s.Send(ctx, e.queue, many(9, delay(50*time.Hour)))) },
 		"collapse": func() error { return errOf(s.Send(ctx, e.queue, []store.Outgoing{message("x", replacing)})) },
@@ -103,15 +103,18 @@ func (e *env) refusesAll(sign string) {
 		},
 		"delete":   func() error { return s.Delete(ctx, e.queue) },
 		"activity": func() error { return errOf(s.Activity(ctx, e.queue)) },
-		"forward": func() error {
-			return errOf(s.(store.Forwarder).Forward(ctx, e.queue,
+		"scan":     func() error { return errOf(sub.Scan(ctx, e.queue, "")) },
+		"depart":   func() error { return errOf(sub.Depart(ctx, e.queue, store.Departure{To: "y", IDs: []string{"x"}})) },
+		"outbox":   func() error { return errOf(sub.Outbox(ctx, e.queue)) },
+		"empty":    func() error { return sub.Empty(ctx, e.queue, 1) },
+	}
+	if f, ok := s.(store.Forwarder); ok {
+		calls["forward"] = func() error {
+			return errOf(f.Forward(ctx, e.queue,
 				store.ForwardRequest{To: store.Target{Kind: store.TargetQueue, Name: "storetest-other"}, Max: 1}))
-		},
-		"scan":   func() error { return errOf(sub.Scan(ctx, e.queue, "")) },
-		"depart": func() error { return errOf(sub.Depart(ctx, e.queue, store.Departure{To: "y", IDs: []string{"x"}})) },
-		"outbox": func() error { return errOf(sub.Outbox(ctx, e.queue)) },
-		"empty":  func() error { return sub.Empty(ctx, e.queue, 1) },
-	} {
+		}
+	}
+	for name, call := range calls {
 		e.isMoved(name, call(), e.queue, sign)
 	}
 }

@@ -1,0 +1,195 @@
+package diskstore
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var _ store.SubQueues = (*Store)(nil)
+
+// A queue has its number in its keys, so another name of it changes nothing else. The memory has all signs. A name has
+// a queue or a sign, and not both; in a damaged store that has both, the sign counts, and the queue is refused.
+//
+// Calls of store.SubQueues are fsynced before they return, with SyncEvery too, also where they only read. They can be
+// repeated, so a store.Request is not looked at, except by SendKnown.
+
+// isSubQueue reports whether a name is one of a sub-queue.
+func isSubQueue(name string) bool {
+	_, _, _, ok := store.CutSubQueue(name)
+	return ok
+}
+
+// moved returns a *store.Moved if a name has a sign, or is one of a sub-queue that does not exist.
+func (s *Store) moved(name string) error {
+	sign, signed := s.signs[name]
+	if !signed && (s.queues[name] != nil || !isSubQueue(name)) {
+		return nil
+	}
+	return &store.Moved{Name: name, Sign: sign}
+}
+
+// setSign sets the sign at a name; an empty one removes it.
+func (t *tx) setSign(name, sign string) {
+	key := appendIDKey(t.key[:0], 0, kindSign, name)
+	if sign != "" {
+		t.s.signs[name] = sign
+		t.set(key, []byte(sign))
+	} else if _, signed := t.s.signs[name]; signed {
+		delete(t.s.signs, name)
+		t.remove(key)
+	}
+}
+
+// loadSigns reads all signs. Check reports one that cannot be.
+func (s *Store) loadSigns(r *reader) error {
+	it, err := r.iterate(appendKey(nil, 0, kindSign), appendKey(nil, 0, kindSign+1))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		if name := string(it.Key()[prefixLength:]); isSign(name, it.Value()) {
+			s.signs[name] = string(it.Value())
+		}
+	}
+	return r.end(it, nil)
+}
+
+func isSign(name string, value []byte) bool { return name != "" && len(value) > 0 }
+
+// Sign implements store.SubQueues.
+func (s *Store) Sign(ctx context.Context, name string) (string, error) {
+	return call(ctx, s, name, how{urgent: true, any: true, anyName: true, confirmed: true},
+		func(*tx, *queue) (string, error) { return s.signs[name], nil })
+}
+
+// SetSign implements store.SubQueues.
+func (s *Store) SetSign(ctx context.Context, name, sign, former string) error {
+	_, err := call(ctx, s, name, how{any: true, anyName: true, confirmed: true, change: changes},
+		func(t *tx, _ *queue) (struct{}, error) {
+			if now, signed := s.signs[name]; !signed || now != former {
+				return struct{}{}, store.ErrConflict
+			}
+			t.setSign(name, sign)
+			return struct{}{}, nil
+		})
+	return err
+}
+
+// Create implements store.SubQueues.
+func (s *Store) Create(ctx context.Context, name string, to store.Settings) error {
+	if err := to.DeadRetention.Check(); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, name, how{anyName: true, confirmed: true, change: changes},
+		func(t *tx, q *queue) (struct{}, error) {
+			if _, signed := s.signs[name]; signed || q.number != 0 {
+				return struct{}{}, nil
+			}
+			q, err := t.create(name)
+			if err == nil {
+				q.paused, q.retention = to.Paused, wholeMillis(to.DeadRetention)
+			}
+			return struct{}{}, err
+		})
+	return err
+}
+
+// wholeMillis returns a retention as it is stored.
+func wholeMillis(r store.Retention) store.Retention {
+	r.MaxAge = time.Duration(store.Millis(r.MaxAge)) * time.Millisecond
+	return r
+}
+
+// Rename implements store.SubQueues. The queue forgets which parcels have arrived, because they name it as it was
+// called.
+func (s *Store) Rename(ctx context.Context, from, to, sign, former string) error {
+	_, err := call(ctx, s, from, how{anyName: true, confirmed: true, change: changes},
+		func(t *tx, q *queue) (struct{}, error) {
+			switch {
+			case q.number == 0:
+				return struct{}{}, nil
+			case s.queues[to] != nil || s.signs[to] != former:
+				return struct{}{}, store.ErrConflict
+			}
+			t.remove(appendIDKey(t.key[:0], 0, kindName, from))
+			t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
+			t.set(appendIDKey(t.key[:0], 0, kindName, to), t.value)
+			t.removeRange(appendKey(nil, q.number, kindArrived), appendKey(nil, q.number, kindArrived+1))
+			delete(s.queues, from)
+			s.queues[to], q.name = q, to
+			t.setSign(to, "")
+			t.setSign(from, sign)
+			t.dismiss(from)
+			q.wake = true
+			t.notify(to)
+			return struct{}{}, nil
+		})
+	return err
+}
+
+// Retire implements store.SubQueues. It retires a damaged queue too.
+func (s *Store) Retire(ctx context.Context, name, sign string) error {
+	_, err := call(ctx, s, name, how{any: true, anyName: true, confirmed: true, change: makesRoom},
+		func(t *tx, q *queue) (struct{}, error) {
+			if err := t.removeQueue(q); err != nil {
+				return struct{}{}, err
+			}
+			t.setSign(name, sign)
+			t.dismiss(name)
+			return struct{}{}, nil
+		})
+	return err
+}
+
+// Scan implements store.SubQueues. A cursor is the kind of the last key of a part, and the id in it.
+func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
+	kind, from := byte(kindMessage), ""
+	if cursor != "" {
+		kind, from = cursor[0], cursor[1:]+"\x00"
+	}
+	if kind != kindMessage && kind != kindRemembered {
+		return store.Scanned{}, badCursor(cursor)
+	}
+	return read(ctx, s, name, confirm, func(v *view) (part store.Scanned, err error) {
+		size := 0
+		if kind == kindMessage {
+			if err = v.scanPart(&part, &size, kindMessage, from); part.Next != "" || err != nil {
+				return part, err
+			}
+			from = ""
+		}
+		return part, v.scanPart(&part, &size, kindRemembered, from)
+	})
+}
+
+// confirm has a view show only what is fsynced.
+func confirm(t *tx, _ *queue) { t.durable = true }
+
+// scanPart adds what can depart, by the keys of a kind from an id on, until the part has store.MaxBatch ids or size is
+// larger than store.MaxBatchBytes.
+func (v *view) scanPart(part *store.Scanned, size *int, kind byte, from string) error {
+	it, err := v.iterate(appendIDKey(nil, v.number, kind, from), appendKey(nil, v.number, kind+1))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid && part.Next == ""; valid = it.Next() {
+		id, value := string(it.Key()[prefixLength:]), it.Value()
+		switch {
+		case kind == kindMessage:
+			part.IDs = append(part.IDs, id)
+		case !isRemembered([]byte(id), value) || readTime(value) <= v.now:
+			continue
+		case id[:1] == oncePrefix:
+			part.Once = append(part.Once, store.OnceID{Key: id[len(oncePrefix):], ID: string(value[onceID:])})
+		default:
+			part.IDs = append(part.IDs, id)
+		}
+		if *size += len(value); *size > store.MaxBatchBytes || len(part.IDs)+len(part.Once) == store.MaxBatch {
+			part.Next = string(kind) + id
+		}
+	}
+	return v.end(it, nil)
+}
