@@ -305,6 +305,7 @@ func (t *tx) chooseRemembered(p *departing, id string) error {
 		return err
 	}
 	if len(value) > timeLength && p.queue.held[string(value[onceID:])] != nil {
+		p.Kept = append(p.Kept, id[len(oncePrefix):])
 		return nil
 	}
 	p.data = appendItem(p.data, &item{id: id, remembered: value})

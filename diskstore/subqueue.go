@@ -153,7 +153,13 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 	if kind != kindMessage && kind != kindRemembered {
 		return store.Scanned{}, badCursor(cursor)
 	}
-	return read(ctx, s, name, confirm, func(v *view) (part store.Scanned, err error) {
+	leases := 0
+	count := func(t *tx, q *queue) {
+		confirm(t, q)
+		leases = len(q.leases)
+	}
+	return read(ctx, s, name, count, func(v *view) (part store.Scanned, err error) {
+		part.Leases = leases
 		size := 0
 		if kind == kindMessage {
 			if err = v.scanPart(&part, &size, kindMessage, from); part.Next != "" || err != nil {
