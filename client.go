@@ -18,6 +18,7 @@ import (
 	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/schedule"
+	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/store"
 
 	// These engines register the URL schemes that Open always supports.
@@ -183,6 +184,7 @@ func optionsOf(opts []Option) (options, error) {
 }
 
 func newClient(s store.Store, o options) *Client {
+	s = shard.New(s, o.logger)
 	c := &Client{
 		store: s, log: o.logger, observe: o.observer, sendMiddleware: o.sendMiddleware,
 		eventHeaders: o.eventHeaders,
@@ -331,6 +333,8 @@ func (c *Client) Close() error {
 		c.reporter.Close()
 		if c.owned {
 			c.closeErr = c.store.Close()
+		} else {
+			shard.Stop(c.store)
 		}
 		c.reporter.Wait()
 	})
@@ -392,7 +396,7 @@ func (c *Client) Backup(ctx context.Context, dir string) error {
 		return err
 	}
 	defer c.calls.Done()
-	b, ok := c.store.(store.Backuper)
+	b, ok := store.As[store.Backuper](c.store)
 	if !ok {
 		return fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to a file "+
 			"with later export, or use the backups of the server", ErrUnsupported)
@@ -410,7 +414,7 @@ func (c *Client) Ping(ctx context.Context) error {
 		return err
 	}
 	defer c.calls.Done()
-	if p, ok := c.store.(store.Pinger); ok {
+	if p, ok := store.As[store.Pinger](c.store); ok {
 		return p.Ping(ctx)
 	}
 	_, err := c.store.Stats(ctx, "ping")

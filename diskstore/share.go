@@ -19,6 +19,7 @@ import (
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/internal/remote"
+	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/store"
 )
 
@@ -139,7 +140,7 @@ func (s *sharing) connect(within time.Duration) (*remote.Target, *holding, error
 		}
 		h, err := s.hold()
 		if err == nil {
-			return &remote.Target{Local: h.store}, h, nil
+			return &remote.Target{Local: h.sharded}, h, nil
 		}
 		if _, held := errors.AsType[*HeldError](err); !held {
 			return nil, nil, err
@@ -174,6 +175,7 @@ func (s *sharing) Close() error {
 // holding is a directory that this process has open and serves to others.
 type holding struct {
 	store    *Store
+	sharded  store.Store  // the same with the shards of its queues
 	listener net.Listener // nil if others cannot connect
 	server   *remote.Server
 	http     *http.Server
@@ -198,8 +200,9 @@ func (s *sharing) hold() (*holding, error) {
 		}
 		return nil, err
 	}
+	h.sharded = shard.New(h.store, s.log)
 	if h.listener != nil {
-		h.server = remote.NewServer(h.store, s.log, true)
+		h.server = remote.NewServer(h.sharded, s.log, true)
 		h.server.MaxInFlight(h.store.inFlight)
 		h.http = &http.Server{Handler: h.server, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 		h.loops.Go(func() { h.http.Serve(h.listener) })
@@ -223,7 +226,7 @@ func (h *holding) endServing() {
 func (h *holding) close() error {
 	close(h.closing)
 	h.loops.Wait()
-	return h.store.Close()
+	return h.sharded.Close()
 }
 
 // A call with a store.Request is executed once. The result of the last request of each session is written with the

@@ -43,7 +43,7 @@ const (
 //
 // A damaged embedded store that cannot be opened has no client: see diskstore.Inspect and diskstore.Recover.
 func Check(ctx context.Context, client *later.Client, cfg Config, report func(Result)) error {
-	checker, ok := client.Store().(store.Checker)
+	checker, ok := store.As[store.Checker](client.Store())
 	if !ok {
 		return fmt.Errorf("%w: it has nothing to check", store.ErrUnsupported)
 	}

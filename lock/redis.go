@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 // KeyPrefix begins the Redis keys of locks.
@@ -17,7 +18,7 @@ const KeyPrefix = "later:lock:"
 // For returns a Locker for the workers of a client: Redis with the connections of the client's store, or, on a store
 // that only this process has open, Local.
 func For(client *later.Client) Locker {
-	if s, ok := client.Store().(interface{ Client() redis.UniversalClient }); ok {
+	if s, ok := store.As[interface{ Client() redis.UniversalClient }](client.Store()); ok {
 		return Redis(s.Client())
 	}
 	return Local()

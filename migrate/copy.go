@@ -167,7 +167,7 @@ func (s side) remove(ctx context.Context, queue string, infos []store.Info) ([]b
 
 // sync makes acknowledged messages durable if the store does not always do so before it answers.
 func (s side) sync(ctx context.Context) error {
-	if syncer, ok := s.store.(store.Syncer); ok {
+	if syncer, ok := store.As[store.Syncer](s.store); ok {
 		return s.wrap(syncer.Sync(ctx))
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // SubQueues is implemented by a Store whose queues can have shards.
@@ -150,42 +149,4 @@ type Salter interface {
 	// Salts returns n different salts for the sub-queues of a queue, the first one empty. They are on as many servers
 	// as there are, and on each of them there are about as many as on any other. The first ones are those of former.
 	Salts(ctx context.Context, queue string, n int, former []string) ([]string, error)
-}
-
-// Sharder is implemented by a Store whose queues have shards; see internal/shard.
-type Sharder interface {
-	// SetShards changes the number of shards of a queue to n, 1 to MaxShards, and creates the queue if necessary. It
-	// returns when all messages are where they belong, or when ctx ends: then other processes go on with the change. A
-	// call with the same n joins a change.
-	//
-	// It returns ErrInvalid for another n, ErrConflict while the queue changes to another number, and ErrUnsupported
-	// for a queue that cannot have shards.
-	SetShards(ctx context.Context, queue string, n int) error
-
-	// Shards returns the shards of a queue.
-	Shards(ctx context.Context, queue string) (Shards, error)
-}
-
-// MaxShards is the largest number of shards of a queue.
-const MaxShards = 64
-
-// Shards describes the shards of a queue.
-type Shards struct {
-	// Number is how many there are, 1 for a queue that was never changed. While the number changes, From is the one
-	// before; else it is Number.
-	Number, From int
-	// Since is when the change began, zero if there is none.
-	Since time.Time
-	// Moving is set while messages are where they belonged before.
-	Moving bool
-	Each   []Shard
-}
-
-// Shard is a shard of a queue. While the number of shards becomes smaller, those that go are listed too.
-type Shard struct {
-	Server string // "" if the store has only one
-	Stats  Stats
-	Err    error // why Stats is not known
-	// Leaving is about how many messages belong elsewhere and still have to move; -1 if that is not known.
-	Leaving int64
 }

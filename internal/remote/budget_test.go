@@ -104,7 +104,7 @@ func TestLargeCallsWaitForRoom(t *testing.T) {
 	for name, with := range ways {
 		t.Run(name, func(t *testing.T) {
 			with(t, func(t *testing.T, _ *network, server *Server, c *Client) {
-				s := &crowdedStore{Store: server.store.(*memstore.Store), goOn: make(chan struct{})}
+				s := &crowdedStore{Store: engineOf(server), goOn: make(chan struct{})}
 				server.store = s
 				server.MaxInFlight(0) // the least
 				settled := []store.Settlement{{Receipt: store.Receipt{Lease: "x", ID: "x"}, Action: store.Bury}}

@@ -20,6 +20,7 @@ var (
 	_ store.Placer    = (*Client)(nil)
 	_ store.Checker   = (*Client)(nil)
 	_ store.Backuper  = (*Client)(nil)
+	_ store.Sharder   = (*Client)(nil)
 )
 
 // The methods of store.Store and its optional interfaces.
@@ -149,6 +150,15 @@ func (c *Client) Report(ctx context.Context, reports []store.Report) ([]store.Re
 
 func (c *Client) Activity(ctx context.Context, queue string) (store.Activity, error) {
 	return invoke(ctx, c, opActivity, &queueArgs{queue})
+}
+
+func (c *Client) SetShards(ctx context.Context, queue string, n int) error {
+	_, err := invoke(ctx, c, opSetShards, about(queue, n))
+	return err
+}
+
+func (c *Client) Shards(ctx context.Context, queue string) (store.Shards, error) {
+	return invoke(ctx, c, opShards, &queueArgs{queue})
 }
 
 func (c *Client) Ping(ctx context.Context) error {

@@ -314,7 +314,7 @@ var opReport = &operation[reportArgs, []store.ReportResult]{
 var opPing = &operation[none, none]{
 	name: "ping",
 	run: func(ctx context.Context, s store.Store, _ *none) (none, error) {
-		if p, ok := s.(store.Pinger); ok {
+		if p, ok := store.As[store.Pinger](s); ok {
 			return none{}, p.Ping(ctx)
 		}
 		_, err := s.Stats(ctx, "ping")
@@ -325,7 +325,7 @@ var opPing = &operation[none, none]{
 var opSync = &operation[none, none]{
 	name: "sync", kind: long,
 	run: func(ctx context.Context, s store.Store, _ *none) (none, error) {
-		if syncer, ok := s.(store.Syncer); ok {
+		if syncer, ok := store.As[store.Syncer](s); ok {
 			return none{}, syncer.Sync(ctx)
 		}
 		return none{}, nil
@@ -385,11 +385,27 @@ func cannotForward(to store.Target) error {
 	return fmt.Errorf("destination %q needs Redis, and this store has only queues: %w", to, store.ErrUnsupported)
 }
 
+var opSetShards = &operation[onQueue[int], none]{
+	name: "set_shards", kind: changes,
+	check: func(a *onQueue[int]) error { return store.CheckShards(a.Queue, a.Arg) },
+	run: func(ctx context.Context, s store.Store, a *onQueue[int]) (none, error) {
+		return none{}, store.SetShards(ctx, s, a.Queue, a.Arg)
+	},
+	change: func(a *onQueue[int], _ none) Change { return Change{"set_shards", a.Queue, 0} },
+}
+
+var opShards = &operation[queueArgs, store.Shards]{
+	name: "shards", check: (*queueArgs).check,
+	run: func(ctx context.Context, s store.Store, a *queueArgs) (store.Shards, error) {
+		return store.ShardsOf(ctx, s, a.Queue)
+	},
+}
+
 // opBackup writes to the disk of the server's machine, so a server offers it only to clients on the same one.
 var opBackup = &operation[backupArgs, none]{
 	name: "backup", kind: long,
 	run: func(ctx context.Context, s store.Store, a *backupArgs) (none, error) {
-		b, ok := s.(store.Backuper)
+		b, ok := store.As[store.Backuper](s)
 		if !ok {
 			return none{}, fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the "+
 				"messages to a file with later export, or use the backups of the server", store.ErrUnsupported)
@@ -408,7 +424,7 @@ var endpoints = func() map[string]endpoint {
 		opResumeKey, opKeys, opSetProperties,
 		opProperties, opQueues,
 		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward,
-		opDeliver, opBackup,
+		opDeliver, opBackup, opSetShards, opShards,
 		opWatch, opWatchAdd, opCheck,
 	} {
 		by[e.path()] = e

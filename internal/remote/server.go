@@ -14,6 +14,7 @@ import (
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/store"
 )
 
@@ -27,6 +28,8 @@ type Server struct {
 	log         *slog.Logger
 	sameMachine bool
 	budgets     budgets
+
+	stopShards func() // ends moves of the store over an engine; nil if it was over one before
 
 	memory   memory
 	closing  context.Context
@@ -48,9 +51,13 @@ type Server struct {
 // this machine and may act for its user, so they may have the store write backups, and their connections carry calls
 // without HTTP.
 func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
-	server := &Server{store: s, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
+	over := shard.New(s, log)
+	server := &Server{store: over, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
 		watches: map[string]*watch{}, connections: map[*connection]struct{}{}, budgets: newBudgets(DefaultInFlight)}
 	server.closing, server.shutdown = context.WithCancel(context.Background())
+	if over != s {
+		server.stopShards = func() { shard.Stop(over) }
+	}
 	return server
 }
 
@@ -86,6 +93,9 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	s.serving.Wait()
+	if s.stopShards != nil {
+		s.stopShards()
+	}
 }
 
 func (s *Server) awaitReplies() {

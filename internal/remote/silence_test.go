@@ -352,3 +352,9 @@ func TestAWatchThatIsNotRenewedEnds(t *testing.T) {
 		server.mu.Unlock()
 	})
 }
+
+// engineOf returns the store in memory of a server.
+func engineOf(s *Server) *memstore.Store {
+	engine, _ := store.As[*memstore.Store](s.store)
+	return engine
+}

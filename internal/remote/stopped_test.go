@@ -275,7 +275,7 @@ func (goneWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestAClaimOverHTTPWhoseReplyCannotBeDeliveredIsReleased(t *testing.T) {
 	withNetwork(t, func(t *testing.T, _ *network, server *Server, c *Client) {
-		counting := &countingStore{Store: server.store.(*memstore.Store)}
+		counting := &countingStore{Store: engineOf(server)}
 		server.store = counting
 		sendLarge(t, counting, "a")
 		for what, handle := range map[string]func(w http.ResponseWriter, r *http.Request){

@@ -173,7 +173,7 @@ var opCheck = &stream[checkArgs, store.CheckResult]{
 }
 
 func check(ctx context.Context, s store.Store, opts store.CheckOptions, report func(store.CheckResult)) error {
-	checker, ok := s.(store.Checker)
+	checker, ok := store.As[store.Checker](s)
 	if !ok {
 		return fmt.Errorf("%w: it has nothing to check", store.ErrUnsupported)
 	}

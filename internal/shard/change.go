@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -23,10 +22,10 @@ func (s *Store) setDirectory(ctx context.Context, r *route, d *directory) (*rout
 
 // SetShards implements store.Sharder.
 func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
-	if err := checkShards(queue, n); err != nil {
+	if err := store.CheckShards(queue, n); err != nil {
 		return err
 	}
-	for wait := minChangePause; ; wait = min(2*wait, maxChangePause) {
+	for {
 		r, err := s.read(ctx, queue)
 		if err == nil {
 			r, err = s.usable(ctx, queue, r)
@@ -38,10 +37,8 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 			return nil
 		case r == nil:
 			err = s.begin(ctx, queue, n)
-		case r.To == n && (r.Phase == settled || r.Emptied != 0):
-			return nil
 		case r.To == n: // a goroutine moves messages, here or in another process
-			err = pause(ctx, wait)
+			return nil
 		case r.Phase == moving:
 			return beingChanged(r)
 		default:
@@ -53,12 +50,6 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 	}
 }
 
-// The pauses between looks for the end of a change.
-const (
-	minChangePause = 2 * time.Millisecond
-	maxChangePause = 500 * time.Millisecond
-)
-
 // beginAgain begins a change of a queue that has a directory.
 func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d := r.directory
@@ -68,19 +59,6 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 		_, err = s.setDirectory(ctx, r, &d)
 	}
 	return err
-}
-
-func checkShards(queue string, n int) error {
-	if n < 1 || n > store.MaxShards {
-		return store.Field("shards", store.Invalid("number of shards is %d: must be 1 to %d", n, store.MaxShards))
-	}
-	if err := store.CheckNewQueue(queue); err != nil {
-		return err
-	}
-	if prefix, _ := reserved.Cut(queue); prefix != "" {
-		return store.Field("queue", store.Invalid("queue %q is one of Later's own, which have one shard", queue))
-	}
-	return nil
 }
 
 // beingChanged is the error of a change during another one.

@@ -22,7 +22,7 @@ func open(n int) func(t *testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		clock := memstore.NewManualClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 		engine := memstore.New(memstore.WithClock(clock))
-		s := New(engine, slog.New(slog.DiscardHandler)).(*Store)
+		s := New(engine, slog.New(slog.DiscardHandler)).(forwarder)
 		t.Cleanup(func() { s.Close() })
 		var known sync.Map
 		p := prefixed{s, fmt.Sprint("p", opened.Add(1)), func(call, queue string) {
@@ -37,6 +37,11 @@ func open(n int) func(t *testing.T) storetest.Harness {
 			err := s.SetShards(t.Context(), queue, n)
 			if err != nil && !errors.Is(err, store.ErrUnsupported) { // it has a flow
 				t.Error(err)
+			}
+			if r := s.known(queue); r != nil {
+				if _, _, err := s.pass(t.Context(), r); err != nil && !errors.Is(err, store.ErrConflict) {
+					t.Error(err)
+				}
 			}
 		}}
 		return storetest.Harness{Store: p, Peer: p, Exact: true, Sharded: n > 1,

@@ -11,18 +11,20 @@ import (
 // forwardLease is how long messages are held that are forwarded in two steps.
 const forwardLease = time.Minute
 
+func (s forwarder) moves() store.Forwarder { return s.engine.(store.Forwarder) }
+
 // ForwardsTo implements store.Forwarder. A queue with shards forwards to every queue, in steps.
-func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
-	return s.engine.ForwardsTo(queue, to)
+func (s forwarder) ForwardsTo(queue string, to store.Target) (bool, error) {
+	return s.moves().ForwardsTo(queue, to)
 }
 
 // Forward implements store.Forwarder. From or to a queue with shards, messages move at least once: they are sent under
 // their ids and then acked.
-func (s *Store) Forward(
+func (s forwarder) Forward(
 	ctx context.Context, queue string, req store.ForwardRequest,
 ) (forwarded store.Forwarded, err error) {
 	if s.known(queue) == nil && (req.To.Kind != store.TargetQueue || s.known(req.To.Name) == nil) {
-		forwarded, err = s.engine.Forward(ctx, queue, req)
+		forwarded, err = s.moves().Forward(ctx, queue, req)
 		if !isMoved(err) {
 			return forwarded, err
 		}
@@ -69,9 +71,9 @@ func (s *Store) Forward(
 }
 
 // forward writes messages to a destination.
-func (s *Store) forward(ctx context.Context, to store.Target, msgs []store.Claimed) error {
+func (s forwarder) forward(ctx context.Context, to store.Target, msgs []store.Claimed) error {
 	if to.Kind != store.TargetQueue {
-		return s.engine.Deliver(ctx, to, msgs)
+		return s.moves().Deliver(ctx, to, msgs)
 	}
 	out := make([]store.Outgoing, len(msgs))
 	for i := range msgs {
@@ -85,7 +87,7 @@ func (s *Store) forward(ctx context.Context, to store.Target, msgs []store.Claim
 }
 
 // release gives messages back that could not be forwarded.
-func (s *Store) release(ctx context.Context, queue string, msgs []store.Claimed) error {
+func (s forwarder) release(ctx context.Context, queue string, msgs []store.Claimed) error {
 	settlements := make([]store.Settlement, len(msgs))
 	for i, m := range msgs {
 		settlements[i] = store.Settlement{Receipt: m.Receipt, Action: store.Release}
@@ -95,6 +97,6 @@ func (s *Store) release(ctx context.Context, queue string, msgs []store.Claimed)
 }
 
 // Deliver implements store.Forwarder.
-func (s *Store) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
-	return s.engine.Deliver(ctx, to, msgs)
+func (s forwarder) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
+	return s.moves().Deliver(ctx, to, msgs)
 }

@@ -19,6 +19,7 @@ import (
 // faulty is an engine whose steps of changes fail, before they are executed or afterwards.
 type faulty struct {
 	Engine
+	store.Forwarder
 	rnd   *rand.Rand
 	steps int // that are left until one fails; below zero none does
 }
@@ -84,7 +85,7 @@ func (f *faulty) Empty(ctx context.Context, name string, number int64) error {
 
 // changer changes the number of shards of queues in small steps, which may fail.
 type changer struct {
-	s   *Store
+	s   forwarder
 	f   *faulty
 	rnd *rand.Rand
 	max int
@@ -95,8 +96,8 @@ type changer struct {
 // newChanger returns a store over an engine and its changer. No goroutine of the store makes a change.
 func newChanger(engine Engine, seed uint64, most int) *changer {
 	rnd := rand.New(rand.NewPCG(seed, seed))
-	f := &faulty{Engine: engine, rnd: rnd, steps: -1}
-	s := New(f, slog.New(slog.DiscardHandler)).(*Store)
+	f := &faulty{Engine: engine, Forwarder: engine.(store.Forwarder), rnd: rnd, steps: -1}
+	s := New(f, slog.New(slog.DiscardHandler)).(forwarder)
 	s.ended = true
 	s.late = 0
 	return &changer{s: s, f: f, rnd: rnd, max: most}

@@ -16,7 +16,6 @@ type Engine interface {
 	store.Store
 	store.SubQueues
 	store.Linker
-	store.Forwarder
 }
 
 // Store is a store.Store over an engine, whose queues have shards. A call on a queue with a single shard goes to the
@@ -43,11 +42,12 @@ var (
 	_ store.Sharder = (*Store)(nil)
 )
 
-// local is a Store over an engine with all users in this process.
-type local struct{ *Store }
-
-// prompt is a Store over an engine that ends a send with its context.
-type prompt struct{ *Store }
+// The types of a Store over engines that can do more.
+type (
+	forwarder struct{ *Store }    // a store.Forwarder
+	local     struct{ forwarder } // and a store.Local
+	prompt    struct{ forwarder } // and a store.PromptSender
+)
 
 // New returns a store over a store whose queues can have shards, and any other store as it is. Close closes the engine.
 func New(s store.Store, log *slog.Logger) store.Store {
@@ -57,13 +57,17 @@ func New(s store.Store, log *slog.Logger) store.Store {
 	}
 	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, movers: map[string]bool{}}
 	over.ending, over.end = context.WithCancel(context.Background())
+	if _, ok := s.(store.Forwarder); !ok {
+		return over
+	}
+	forwards := forwarder{over}
 	if _, ok := s.(store.Local); ok {
-		return local{over}
+		return local{forwards}
 	}
 	if _, ok := s.(store.PromptSender); ok {
-		return prompt{over}
+		return prompt{forwards}
 	}
-	return over
+	return forwards
 }
 
 // Unwrap returns the engine.
@@ -71,11 +75,19 @@ func (s *Store) Unwrap() store.Store { return s.engine }
 
 // Close ends the moves of this process, and closes the engine.
 func (s *Store) Close() error {
-	s.stop()
+	s.Stop()
 	return s.engine.Close()
 }
 
-func (s *Store) stop() {
+// Stop ends the moves of this process. Another process goes on with them.
+func Stop(s store.Store) {
+	if s, ok := s.(interface{ Stop() }); ok {
+		s.Stop()
+	}
+}
+
+// Stop is the function of this name.
+func (s *Store) Stop() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/internal/reserved"
+)
+
+// Sharder is implemented by a Store whose queues have shards: by the one of a client, over an engine with SubQueues, and
+// by a remote store.
+type Sharder interface {
+	// SetShards changes the number of shards of a queue to n, 1 to MaxShards, and creates the queue if necessary. It
+	// returns when the change has begun: the processes that use the queue move its messages, which Shards shows. If the
+	// queue has that many shards, or changes to them, it changes nothing.
+	//
+	// It returns ErrInvalid for another n, ErrConflict while the queue changes to another number, and ErrUnsupported
+	// for a queue that cannot have shards.
+	SetShards(ctx context.Context, queue string, n int) error
+
+	// Shards returns the shards of a queue.
+	Shards(ctx context.Context, queue string) (Shards, error)
+}
+
+// MaxShards is the largest number of shards of a queue.
+const MaxShards = 64
+
+// Shards describes the shards of a queue.
+type Shards struct {
+	// Number is how many there are, 1 for a queue that was never changed. While the number changes, From is the one
+	// before; else it is Number.
+	Number, From int
+	// Since is when the change began, zero if there is none.
+	Since time.Time
+	// Moving is set while messages are where they belonged before.
+	Moving bool
+	Each   []Shard
+}
+
+// Shard is a shard of a queue. While the number of shards becomes smaller, those that go are listed too.
+type Shard struct {
+	Server string // "" if the store has only one
+	Stats  Stats
+	Err    error // why Stats is not known
+	// Leaving is about how many messages belong elsewhere and still have to move; -1 if that is not known.
+	Leaving int64
+}
+
+// SetShards calls Sharder.SetShards. A store that has no shards returns ErrUnsupported for more than one.
+func SetShards(ctx context.Context, s Store, queue string, n int) error {
+	if err := CheckShards(queue, n); err != nil {
+		return err
+	}
+	if sharder, ok := s.(Sharder); ok {
+		return sharder.SetShards(ctx, queue, n)
+	}
+	if n > 1 {
+		return fmt.Errorf("queues of this store have one shard, and %d are asked for: %w", n, ErrUnsupported)
+	}
+	return nil
+}
+
+// ShardsOf calls Sharder.Shards. A queue of a store that has no shards is one.
+func ShardsOf(ctx context.Context, s Store, queue string) (Shards, error) {
+	if sharder, ok := s.(Sharder); ok {
+		return sharder.Shards(ctx, queue)
+	}
+	stats, err := s.Stats(ctx, queue)
+	return Shards{Number: 1, From: 1, Each: []Shard{{Stats: stats}}}, err
+}
+
+// CheckShards returns an ErrInvalid unless a queue can have n shards.
+func CheckShards(queue string, n int) error {
+	if n < 1 || n > MaxShards {
+		return Field("shards", Invalid("number of shards is %d: must be 1 to %d", n, MaxShards))
+	}
+	if err := CheckNewQueue(queue); err != nil {
+		return err
+	}
+	if prefix, _ := reserved.Cut(queue); prefix != "" {
+		return Field("queue", Invalid("queue %q is one of Later's own, which have one shard", queue))
+	}
+	return nil
+}
