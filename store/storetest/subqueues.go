@@ -102,16 +102,19 @@ func (e *env) refusesAll(sign string) {
 		},
 		"delete":   func() error { return s.Delete(ctx, e.queue) },
 		"activity": func() error { return errOf(s.Activity(ctx, e.queue)) },
-		"forward": func() error {
-			return errOf(s.(store.Forwarder).Forward(ctx, e.queue,
-				store.ForwardRequest{To: store.Target{Kind: store.TargetQueue, Name: "storetest-other"}, Max: 1}))
-		},
-		"scan":   func() error { return errOf(sub.Scan(ctx, e.queue, "")) },
-		"depart": func() error { return errOf(sub.Depart(ctx, e.queue, store.Departure{To: "y", IDs: []string{"x"}})) },
-		"outbox": func() error { return errOf(sub.Outbox(ctx, e.queue)) },
-		"empty":  func() error { return sub.Empty(ctx, e.queue, 1) },
+		"scan":     func() error { return errOf(sub.Scan(ctx, e.queue, "")) },
+		"depart":   func() error { return errOf(sub.Depart(ctx, e.queue, store.Departure{To: "y", IDs: []string{"x"}})) },
+		"outbox":   func() error { return errOf(sub.Outbox(ctx, e.queue)) },
+		"empty":    func() error { return sub.Empty(ctx, e.queue, 1) },
 	} {
 		e.isMoved(name, call(), e.queue, sign)
+	}
+	f, to := s.(store.Forwarder), store.Target{Kind: store.TargetQueue, Name: "storetest-other"}
+	here, err := f.ForwardsTo(e.queue, to)
+	e.ok(err)
+	if here { // otherwise workers claim, send and ack
+		_, err := f.Forward(ctx, e.queue, store.ForwardRequest{To: to, Max: 1})
+		e.isMoved("forward", err, e.queue, sign)
 	}
 }
 
