@@ -24,29 +24,32 @@ var scannedParts = []string{"messages", "dedup", onceKey, oldOnceKey}
 type scanPlace struct {
 	part   int // index in scannedParts
 	cursor string
-	count  int // of messages in a step; 0 if none was made
+	count  int    // of messages in a step; 0 if none was made
+	run    string // of the server
 }
 
-func (p scanPlace) String() string { return fmt.Sprintf("%d.%s.%d", p.part, p.cursor, p.count) }
+func (p scanPlace) String() string {
+	return fmt.Sprintf("%d.%s.%d.%s", p.part, p.cursor, p.count, p.run)
+}
 
 func parseScanPlace(text string) (scanPlace, error) {
 	if text == "" {
 		return scanPlace{cursor: "0"}, nil
 	}
 	fields := strings.Split(text, ".")
-	if len(fields) == 3 {
+	if len(fields) == 4 {
 		part, err1 := strconv.Atoi(fields[0])
 		_, err2 := strconv.ParseUint(fields[1], 10, 64)
 		count, err3 := strconv.Atoi(fields[2])
 		if err1 == nil && err2 == nil && err3 == nil && part >= 0 && part < len(scannedParts) && count >= 0 {
-			return scanPlace{part, fields[1], count}, nil
+			return scanPlace{part, fields[1], count, fields[3]}, nil
 		}
 	}
 	return scanPlace{}, store.Field("cursor", store.Invalid("cursor %q is invalid: pass Scanned.Next of the previous "+
 		"part, or \"\" for the first", text))
 }
 
-// Scan implements store.SubQueues.
+// Scan implements store.SubQueues. It begins again on another server, after a failover.
 func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
 	place, err := parseScanPlace(cursor)
 	if err != nil {
@@ -54,14 +57,15 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 	}
 	c := s.newCall("scan", name, 5)
 	s.addOnceKeys(c, name)
-	part := scannedParts[place.part]
-	c.add(part, place.cursor, place.count)
+	c.add(scannedParts[place.part], place.cursor, place.count, place.run)
 	reply, err := s.run(ctx, name, c)
 	if err != nil {
 		return store.Scanned{}, err
 	}
 	r := reply.([]any)
 	found, scanned := texts(r[2]), store.Scanned{}
+	part := r[3].(string) // the first one if the scan began again
+	place.part, place.run = slices.Index(scannedParts, part), r[4].(string)
 	if part == onceKey || part == oldOnceKey {
 		for pair := range slices.Chunk(found, 2) {
 			scanned.Once = append(scanned.Once, store.OnceID{Key: pair[0], ID: pair[1]})

@@ -185,11 +185,15 @@ func TestScanReadsEveryMessageInBoundedSteps(t *testing.T) {
 			break
 		}
 	}
+	part, err := s.Scan(ctx, queue, "3.0.1.0123") // of another server
+	if err != nil || len(part.IDs) == 0 || !strings.HasPrefix(part.Next, "0.") {
+		t.Errorf("after a failover the scan goes on at %s with %d ids, %v", part.Next, len(part.IDs), err)
+	}
 	slices.Sort(got)
 	if !slices.Equal(slices.Compact(got), want) || steps > 100 {
 		t.Errorf("%d ids in %d steps, want %d", len(got), steps, len(want))
 	}
-	for _, cursor := range []string{"x", "9.0.1", "1.x.0", "1.0", "0.0.-1"} {
+	for _, cursor := range []string{"x", "9.0.1.", "1.x.0.", "1.0.0", "0.0.-1."} {
 		if _, err := s.Scan(ctx, queue, cursor); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("Scan with the cursor %q: %v", cursor, err)
 		}

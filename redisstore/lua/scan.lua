@@ -2,8 +2,10 @@
 --- Returns a step of a scan over what can depart from a queue.
 -- KEYS   the keys of every script, then the two of sends with a key
 -- ARGV   1 part of the scan: "messages", "dedup", "once" or "old_once"; 2 cursor, 3 number of messages that it looks
---        at, about; 0 for a first step, which knows only how long the longest is
--- Reply  {next cursor, bytes that were read, ids, or key and id alternating}; NEWER
+--        at, about; 0 for a first step, which knows only how long the longest is; 4 run of the server, or ""
+-- Reply  {next cursor, bytes that were read, ids, or key and id alternating, part, run of the server or ""}; NEWER
+-- Safe   nothing is written. A cursor has a meaning only in the server that gave it, as long as it runs: each one has
+--        its own order of fields. So the scan begins again after a restart or a failover.
 --@include keys
 --@include format
 --@include clock
@@ -12,22 +14,25 @@ local format, longest = unpack(redis.call('HMGET', META, 'format', 'max_envelope
 if not reads(format) then return NEWER end
 local now = read_clock()
 local found, bytes, step = {}, 0, nil
-if ARGV[1] == 'messages' then
-  local count = tonumber(ARGV[3])
+local part, cursor, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local info = redis.pcall('INFO', 'server')
+local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+if ARGV[4] ~= '' and ARGV[4] ~= run then part, cursor, count = 'messages', '0', 0 end
+if part == 'messages' then
   if count == 0 then count = math.floor(PAGE_BYTES / math.max(1, tonumber(longest or '') or 1)) end
-  step = redis.call('HSCAN', MESSAGES, ARGV[2], 'COUNT', math.max(1, math.min(MAX_SCANNED_IDS, count)))
+  step = redis.call('HSCAN', MESSAGES, cursor, 'COUNT', math.max(1, math.min(MAX_SCANNED_IDS, count)))
   for i = 1, #step[2], 2 do
     found[#found + 1] = step[2][i]
     bytes = bytes + #step[2][i] + #step[2][i + 1]
   end
-elseif ARGV[1] == 'dedup' then
-  step = redis.call('ZSCAN', DEDUP, ARGV[2], 'COUNT', MAX_SCANNED_IDS)
+elseif part == 'dedup' then
+  step = redis.call('ZSCAN', DEDUP, cursor, 'COUNT', MAX_SCANNED_IDS)
   for i = 1, #step[2], 2 do
     if tonumber(step[2][i + 1]) > now then found[#found + 1] = step[2][i] end
   end
 else
-  local key = ARGV[1] == 'once' and ONCE or OLD_ONCE
-  step = redis.call('HSCAN', key, ARGV[2], 'COUNT', MAX_SCANNED_IDS)
+  local key = part == 'once' and ONCE or OLD_ONCE
+  step = redis.call('HSCAN', key, cursor, 'COUNT', MAX_SCANNED_IDS)
   for i = 1, #step[2], 2 do
     local name, value = step[2][i], step[2][i + 1]
     if name ~= 'since' and struct.unpack('>I6', value) > now then
@@ -36,4 +41,4 @@ else
     end
   end
 end
-return { step[1], bytes, found }
+return { step[1], bytes, found, part, run }
