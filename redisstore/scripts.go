@@ -309,6 +309,7 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 		return nil, err
 	}
 	first := true
+	var unknown error // of the last attempt that may have been executed
 	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		if !first && c.repeated > 0 {
 			if c.common != nil { // its script does not look whether the call was repeated, so this one has to say so
@@ -318,16 +319,20 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 			}
 		}
 		first = false
-		return s.do(ctx, c)
+		reply, err := s.do(ctx, c)
+		if err != nil && mayHaveExecuted(err) {
+			unknown = err
+		}
+		return reply, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	switch reply {
 	case any(int64(replyNewer)):
-		return nil, s.newerError(ctx, queue, c)
+		return nil, c.movedAfter(ctx, unknown, s.newerError(ctx, queue, c))
 	case any(int64(replyGone)):
-		return nil, &store.Moved{Name: queue}
+		return nil, c.movedAfter(ctx, unknown, &store.Moved{Name: queue})
 	case any(int64(replyNotUrgent)):
 		return nil, store.NoUrgency(queue, c.urgency)
 	}

@@ -282,6 +282,38 @@ func TestCallsOfSeveralQueuesKnowSubQueues(t *testing.T) {
 	}
 }
 
+// A send whose reply was lost before a rename does not say that it has changed nothing, unless its request is known
+// wherever the queue is.
+func TestCallWithALostReplyDoesNotDenyIt(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	for i, ctx := range []context.Context{t.Context(),
+		store.WithRequest(t.Context(), store.Request{Session: "s", Number: 1})} {
+		queue := fmt.Sprint("lost reply ", i)
+		to := queue + "{g1}"
+		send(t, s, queue, "first", store.Due{})
+		other := afterLostReply(t, rdb, func() {
+			if err := s.Rename(t.Context(), queue, to, "sign", ""); err != nil {
+				t.Error(err)
+			}
+		})
+		other.registered.Store(queue, true)
+		msgs := []store.Outgoing{{Message: store.Message{ID: "second"}}}
+		_, err := other.Send(ctx, queue, msgs)
+		if i == 1 {
+			moved(t, "send", err, queue, "sign")
+			if r, err := other.Send(ctx, to, msgs); err != nil || r[0].Duplicate {
+				t.Errorf("the same send elsewhere: %v, %v", r, err)
+			}
+		} else if _, ok := errors.AsType[*store.Moved](err); ok || !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("send: %v", err)
+		}
+		if all := idsOf(t, s, to); !slices.Equal(all, []string{"first", "second"}) {
+			t.Errorf("the queue has %v", all)
+		}
+	}
+}
+
 // A sign of a sub-queue ends after a day, and one of a queue stays.
 func TestSignsOfSubQueuesEnd(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/laterq/later/store"
 )
@@ -32,6 +33,18 @@ func (s *Store) movedError(ctx context.Context, name string, reply int64) *store
 		return moved
 	}
 	return nil
+}
+
+// movedAfter returns the error of a call that was refused, after an attempt that may have been executed, if unknown is
+// its error. A *store.Moved would deny that. Its caller may make the call again elsewhere if it has a store.Request,
+// because the queue keeps it under any name. A claim that was executed is of no consequence.
+func (c *call) movedAfter(ctx context.Context, unknown, refused error) error {
+	_, moved := errors.AsType[*store.Moved](refused)
+	_, named := store.RequestOf(ctx)
+	if changes := c.stamp > 0 && c.repeated == 0; !moved || unknown == nil || named || !changes {
+		return refused
+	}
+	return wrap(store.ErrUnavailable, fmt.Errorf("%w; a repetition was refused: %v", unknown, refused))
 }
 
 // endMoved ends a call that has found that the queue has moved, and with it every wait. The lock is held.
