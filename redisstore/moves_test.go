@@ -131,8 +131,13 @@ func TestFullServerLetsMessagesDepart(t *testing.T) {
 	s, ctx := newStore(t, rdb), t.Context()
 	a, b := subQueue(t, s, "full", "g1", "a"), subQueue(t, s, "full", "g1", "b")
 	send(t, s, a, "x", store.Due{})
+	send(t, s, "full", "y", store.Due{})
 	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
+	}
+	if err := errors.Join(s.Rename(ctx, "full", "full{g1}", "s", ""), s.Rename(ctx, "full{g1}", "full", "s", "s"),
+		s.Create(ctx, "full{g2}a", store.Settings{}), s.Retire(ctx, "full{g2}a", "s")); err != nil {
+		t.Error(err)
 	}
 	d, err := s.Depart(ctx, a, store.Departure{To: b, IDs: []string{"x"}})
 	if err != nil {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -100,12 +101,17 @@ func (s *Store) Create(ctx context.Context, name string, to store.Settings) erro
 	return err
 }
 
-// listName registers the name of a queue, so that listings have it.
+// listName registers the name of a queue, so that listings have it. A full server refuses that, but usually has the
+// name.
 func (s *Store) listName(ctx context.Context, name string) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	return s.register(ctx, name)
+	err := s.register(ctx, name)
+	if errors.Is(err, store.ErrFull) && s.rdb.SIsMember(ctx, s.keys.registry(), name).Val() {
+		return nil
+	}
+	return err
 }
 
 // Rename implements store.SubQueues.
