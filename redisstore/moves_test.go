@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
@@ -81,6 +83,98 @@ func TestLateStepsOfAMoveChangeNothing(t *testing.T) {
 		reply, err := s.do(ctx, departs)
 		if err != nil || fmt.Sprint(reply.([]any)[0]) != before || parcelOf(reply.([]any)[3]).Number != 3 {
 			t.Errorf("departure: %v, %v", reply, err)
+		}
+	}
+}
+
+// Several processes move the same messages, while others are sent, claimed and acked. Each message is in one place in
+// the end, or was acked once.
+func TestProcessesMoveMessagesTogether(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s, ctx := newStore(t, rdb), t.Context()
+	queue := "moved together " + store.NewID()
+	a, b := subQueue(t, s, queue, "g1", "a"), subQueue(t, s, queue, "g1", "b")
+	const messages = 1000
+	var sender, others sync.WaitGroup
+	sent := make(chan struct{})
+	sender.Go(func() {
+		defer close(sent)
+		for i := range messages {
+			send(t, s, a, fmt.Sprint(i), store.Due{Delay: time.Duration(i%3) * 2 * time.Hour})
+		}
+	})
+	var mu sync.Mutex
+	acked := map[string]int{}
+	for range 2 {
+		others.Go(func() {
+			worker := newStore(t, rdb)
+			for done := false; !done; {
+				select {
+				case <-sent:
+					done = true
+				default:
+				}
+				for _, queue := range []string{a, b} {
+					var acks []store.Settlement
+					for _, m := range claim(t, worker, queue, 3, time.Minute).Messages {
+						acks = append(acks, store.Settlement{Receipt: m.Receipt, Action: store.Ack})
+						mu.Lock()
+						acked[m.ID]++
+						mu.Unlock()
+					}
+					if _, err := worker.Settle(ctx, queue, acks); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	for range 3 {
+		others.Go(func() {
+			if err := moveAll(ctx, newStore(t, rdb), a, b, sent); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	sender.Wait()
+	others.Wait()
+	left := idsOf(t, s, b)
+	if n := len(idsOf(t, s, a)); n > 0 || len(left)+len(acked) != messages {
+		t.Errorf("%d messages have not moved, %d have, and %d of %d were acked", n, len(left), len(acked), messages)
+	}
+	for id, n := range acked {
+		if n > 1 || slices.Contains(left, id) {
+			t.Errorf("%s was claimed %d times, and is left: %v", id, n, slices.Contains(left, id))
+		}
+	}
+	st, err := s.Stats(ctx, b)
+	if n := st.Ready + st.Scheduled; err != nil || int(n) != len(left) || st.Leased+st.Dead != 0 {
+		t.Errorf("stats are %+v, %v", st, err)
+	}
+}
+
+// moveAll moves messages from one sub-queue to another as one of several processes, until all were sent and none is
+// left.
+func moveAll(ctx context.Context, s *Store, from, to string, sent <-chan struct{}) error {
+	for cursor, last := "", false; ; {
+		select {
+		case <-sent:
+			last = true
+		default:
+		}
+		part, err := s.Scan(ctx, from, cursor)
+		if err != nil {
+			return err
+		}
+		d, err := s.Depart(ctx, from, store.Departure{To: to, IDs: part.IDs[:min(len(part.IDs), store.MaxDeparture)]})
+		if err == nil && d.Parcel != nil {
+			err = errors.Join(s.Arrive(ctx, d.Parcel), s.Empty(ctx, from, d.Parcel.Number))
+		}
+		if err != nil || last && d.Parcel == nil && cursor == "" && len(part.IDs) == 0 {
+			return err
+		}
+		if cursor = part.Next; d.Before || d.More || len(part.IDs) > store.MaxDeparture || last {
+			cursor = ""
 		}
 	}
 }
