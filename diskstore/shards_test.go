@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/laterq/later/internal/shard/shardtest"
+	"github.com/laterq/later/internal/shardtest"
 )
 
 // sharded is an engine whose queues get shards.
