@@ -172,9 +172,16 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, 
 			}
 		}
 		if cursor = page.Next; cursor == "" {
-			return found, nil
+			break
 		}
 	}
+	// What another process took out during the scan was in no page, and the process may have stopped since.
+	p, err := s.engine.Outbox(ctx, name)
+	if p != nil && err == nil {
+		found++
+		err = s.deliver(ctx, p)
+	}
+	return found, err
 }
 
 // belongs returns the parts of the page for the shard in which an id belongs, nil if it is there.

@@ -1,0 +1,160 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// hooked is an engine of which tests replace what calls do first. A hook that returns an error refuses the call.
+type hooked struct {
+	*memstore.Store
+	hooks *hooks
+}
+
+type hooks struct {
+	sync.Mutex
+	before func(call, name string) error
+}
+
+func (h hooked) hook(call, name string) error {
+	h.hooks.Lock()
+	before := h.hooks.before
+	h.hooks.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before(call, name)
+}
+
+// set sets what is called before a call.
+func (h hooked) set(before func(call, name string) error) {
+	h.hooks.Lock()
+	defer h.hooks.Unlock()
+	h.hooks.before = before
+}
+
+func (h hooked) Close() error { return nil }
+
+func (h hooked) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
+	if err := h.hook("Scan", name); err != nil {
+		return store.Scanned{}, err
+	}
+	return h.Store.Scan(ctx, name, cursor)
+}
+
+func (h hooked) Sign(ctx context.Context, name string) (string, error) {
+	if err := h.hook("Sign", name); err != nil {
+		return "", err
+	}
+	return h.Store.Sign(ctx, name)
+}
+
+func (h hooked) SetSign(ctx context.Context, name, sign, former string) error {
+	if err := h.hook("SetSign", name); err != nil {
+		return err
+	}
+	return h.Store.SetSign(ctx, name, sign, former)
+}
+
+func (h hooked) Stats(ctx context.Context, name string) (store.Stats, error) {
+	stats, err := h.Store.Stats(ctx, name)
+	if refused := h.hook("Stats", name); refused != nil {
+		return store.Stats{}, refused
+	}
+	return stats, err
+}
+
+func (h hooked) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
+	if err := h.hook("Claim", name); err != nil {
+		return store.Claim{}, err
+	}
+	return h.Store.Claim(ctx, name, req)
+}
+
+func (h hooked) Wait(ctx context.Context, name string) error {
+	if err := h.hook("Wait", name); err != nil {
+		return err
+	}
+	return h.Store.Wait(ctx, name)
+}
+
+// newHooked returns the store of one process over a new engine.
+func newHooked(t *testing.T) (forwarder, hooked) {
+	engine := hooked{memstore.New(), &hooks{}}
+	t.Cleanup(func() { engine.Store.Close() })
+	over := New(engine, slog.New(slog.DiscardHandler)).(forwarder)
+	t.Cleanup(func() { over.Close() })
+	return over, engine
+}
+
+// route returns the route of a queue.
+func routeOf(t *testing.T, s forwarder, queue string) *route {
+	t.Helper()
+	r, err := s.read(t.Context(), queue)
+	if err != nil || r == nil {
+		t.Fatalf("%v, %v", r, err)
+	}
+	return r
+}
+
+// still has a store not move messages by itself.
+func still(s forwarder, queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.movers[queue] = true
+}
+
+func sendTo(t *testing.T, s store.Store, queue string, ids ...string) {
+	t.Helper()
+	var msgs []store.Outgoing
+	for _, id := range ids {
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: id}})
+	}
+	results, err := s.Send(t.Context(), queue, msgs)
+	if err == nil {
+		err = store.SendError(results)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// idOf returns an id that is in a shard of n, and was in another one of former.
+func idOf(n, shard, former, was int) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprint(i); Of(store.Slot(id), n) == shard && Of(store.Slot(id), former) == was {
+			return id
+		}
+	}
+}
+
+// A process takes a message out of its shard while the mover reads the ids there, and stops before the message arrives.
+func TestAChangeIsNotOverWhileAMessageIsOnItsWay(t *testing.T) {
+	s, engine := newHooked(t)
+	still(s, "q")
+	id := idOf(2, 1, 1, 0)
+	sendTo(t, s, "q", id)
+	if err := s.SetShards(t.Context(), "q", 2); err != nil {
+		t.Fatal(err)
+	}
+	r := routeOf(t, s, "q")
+	engine.set(func(call, name string) error {
+		if call == "Scan" {
+			_, err := engine.Depart(t.Context(), r.names[0], store.Departure{To: r.names[1], IDs: []string{id}})
+			return err
+		}
+		return nil
+	})
+	if _, over, err := s.pass(t.Context(), r); over || err != nil {
+		t.Errorf("the change is over: %v, %v", over, err)
+	}
+	if stats, err := engine.Stats(t.Context(), r.names[1]); stats.Ready != 1 || err != nil {
+		t.Errorf("the new shard has %d messages, %v", stats.Ready, err)
+	}
+}
