@@ -158,3 +158,20 @@ func TestAChangeIsNotOverWhileAMessageIsOnItsWay(t *testing.T) {
 		t.Errorf("the new shard has %d messages, %v", stats.Ready, err)
 	}
 }
+
+func TestAFirstChangeKeepsThePauseOfAQueueThatAppears(t *testing.T) {
+	s, engine := newHooked(t)
+	engine.set(func(call, name string) error {
+		if call == "Stats" && name == "q" {
+			engine.set(nil)
+			return engine.SetPaused(t.Context(), "q", true)
+		}
+		return nil
+	})
+	if err := s.SetShards(t.Context(), "q", 2); err != nil {
+		t.Fatal(err)
+	}
+	if stats, err := s.Stats(t.Context(), "q"); !stats.Paused || err != nil {
+		t.Errorf("the queue is not paused: %v", err)
+	}
+}
