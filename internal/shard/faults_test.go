@@ -2,10 +2,13 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -173,5 +176,78 @@ func TestAFirstChangeKeepsThePauseOfAQueueThatAppears(t *testing.T) {
 	}
 	if stats, err := s.Stats(t.Context(), "q"); !stats.Paused || err != nil {
 		t.Errorf("the queue is not paused: %v", err)
+	}
+}
+
+// inBubble runs a test in which sleeps take no time.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, test)
+}
+
+func TestAChangeThatCannotEndIsTriedFromTimeToTime(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, engine := newHooked(t)
+		if err := s.SetShards(t.Context(), "q", 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if r := routeOf(t, s, "q"); r.Emptied == 0 {
+			t.Fatalf("%+v", r)
+		}
+		calls := 0
+		engine.set(func(call, name string) error {
+			calls++
+			if calls > 10000 {
+				panic("too many calls")
+			}
+			return store.Errorf(store.ErrUnavailable, "the server is down")
+		})
+		time.Sleep(8 * time.Minute)
+		synctest.Wait()
+		engine.set(nil)
+		if calls > 500 {
+			t.Errorf("%d calls in a minute", calls)
+		}
+		time.Sleep(time.Minute)
+		if r := routeOf(t, s, "q"); r.Phase != settled {
+			t.Errorf("%+v", r)
+		}
+		s.Close()
+	})
+}
+
+// Messages of other shards move while one does not answer.
+func TestAShardThatIsDownHoldsUpOnlyItsOwnMessages(t *testing.T) {
+	s, engine := newHooked(t)
+	still(s, "q")
+	if err := s.SetShards(t.Context(), "q", 2); err != nil {
+		t.Fatal(err)
+	}
+	r := routeOf(t, s, "q")
+	sendTo(t, engine.Store, r.names[0], idOf(3, 2, 2, 0))
+	sendTo(t, engine.Store, r.names[1], idOf(3, 2, 2, 1))
+	for range 2 {
+		if next, _, err := s.pass(t.Context(), routeOf(t, s, "q")); err != nil {
+			t.Fatal(next, err)
+		}
+	}
+	if err := s.finish(t.Context(), routeOf(t, s, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetShards(t.Context(), "q", 3); err != nil {
+		t.Fatal(err)
+	}
+	r = routeOf(t, s, "q")
+	engine.set(func(call, name string) error {
+		if name == r.names[0] {
+			return store.Errorf(store.ErrUnavailable, "the server is down")
+		}
+		return nil
+	})
+	if _, over, err := s.pass(t.Context(), r); over || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the change is over: %v, %v", over, err)
+	}
+	if stats, err := engine.Store.Stats(t.Context(), r.names[2]); stats.Ready != 1 || err != nil {
+		t.Errorf("the new shard has %d messages, %v", stats.Ready, err)
 	}
 }
