@@ -184,6 +184,51 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+func TestAWaitEndsWhenAShardAnswersAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, engine := newHooked(t)
+		if err := s.SetShards(t.Context(), "q", 2); err != nil {
+			t.Fatal(err)
+		}
+		r := routeOf(t, s, "q")
+		for r.Phase != settled {
+			time.Sleep(time.Minute)
+			r = routeOf(t, s, "q")
+		}
+		down := func(call, name string) error {
+			if name == r.names[1] {
+				return store.Errorf(store.ErrUnavailable, "the server is down")
+			}
+			return nil
+		}
+		engine.set(down)
+		if claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil {
+			t.Fatal(claim, err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- s.Wait(t.Context(), "q") }()
+		synctest.Wait()
+		sendTo(t, engine.Store, r.names[1], idOf(2, 1, 2, 1))
+		engine.set(nil)
+		time.Sleep(5 * time.Second)
+		select {
+		case err := <-waited:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the wait goes on")
+			sendTo(t, engine.Store, r.names[0], idOf(2, 0, 2, 0))
+			<-waited
+		}
+		claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if len(claim.Messages) != 1 || err != nil {
+			t.Errorf("%d messages, %v", len(claim.Messages), err)
+		}
+		s.Close()
+	})
+}
+
 func TestAChangeThatCannotEndIsTriedFromTimeToTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, engine := newHooked(t)
@@ -211,6 +256,38 @@ func TestAChangeThatCannotEndIsTriedFromTimeToTime(t *testing.T) {
 		time.Sleep(time.Minute)
 		if r := routeOf(t, s, "q"); r.Phase != settled {
 			t.Errorf("%+v", r)
+		}
+		s.Close()
+	})
+}
+
+// A Wait of a caller that makes no claim afterwards does not have the claim of another one find nothing.
+func TestAClaimAsksAllShardsLongAfterAWait(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, engine := newHooked(t)
+		if err := s.SetShards(t.Context(), "q", 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		r := routeOf(t, s, "q")
+		req := store.ClaimRequest{Max: 1, Lease: time.Minute}
+		if _, err := s.Claim(t.Context(), "q", req); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- s.Wait(t.Context(), "q") }()
+		synctest.Wait()
+		sendTo(t, s, "q", idOf(2, 0, 2, 0))
+		if err := <-waited; err != nil {
+			t.Fatal(err)
+		}
+		if claim, err := engine.Claim(t.Context(), r.names[0], req); len(claim.Messages) != 1 || err != nil {
+			t.Fatal(claim, err) // another process was faster
+		}
+		time.Sleep(time.Second)
+		sendTo(t, s, "q", idOf(2, 1, 2, 1))
+		if claim, err := s.Claim(t.Context(), "q", req); len(claim.Messages) != 1 || err != nil {
+			t.Errorf("%d messages, %v", len(claim.Messages), err)
 		}
 		s.Close()
 	})
