@@ -261,6 +261,34 @@ func TestAChangeThatCannotEndIsTriedFromTimeToTime(t *testing.T) {
 	})
 }
 
+// The directory of a queue is on one server. While it is down the other shards go on.
+func TestShardsGoOnWhileTheDirectoryCannotBeRead(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s, engine := newHooked(t)
+		if err := s.SetShards(t.Context(), "q", 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if _, err := s.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+		r := routeOf(t, s, "q")
+		engine.set(func(call, name string) error {
+			if name == "q" || name == r.names[0] {
+				return store.Errorf(store.ErrUnavailable, "the server is down")
+			}
+			return nil
+		})
+		time.Sleep(2 * settledAge)
+		sendTo(t, s, "q", idOf(2, 1, 2, 1))
+		claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if len(claim.Messages) != 1 || err != nil {
+			t.Errorf("%d messages, %v", len(claim.Messages), err)
+		}
+		s.Close()
+	})
+}
+
 // A Wait of a caller that makes no claim afterwards does not have the claim of another one find nothing.
 func TestAClaimAsksAllShardsLongAfterAWait(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
