@@ -205,11 +205,20 @@ func (o *Outgoing) Check() error {
 	return err
 }
 
+// slotOf returns the key that says in which shard the new id of a message is. All attempts of a send with Once are in
+// the same one, because that shard remembers it.
+func slotOf(m *store.Outgoing) string {
+	if m.Key == "" && m.Once != nil {
+		return m.Once.Key
+	}
+	return m.Key
+}
+
 // prepare checks the message and returns the one that the store keeps. It makes an id when there is none.
 func (o *Outgoing) prepare(ids *store.IDs) (store.Outgoing, error) {
 	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {
-		out.ID = ids.New(o.Key)
+		out.ID = ids.New(slotOf(&out))
 		if o.DedupWindow > 0 {
 			return out, store.Field("dedup_window", store.Invalid("dedup window is %v and there is no id: give the id "+
 				"that repeated sends share, or leave the window out", o.DedupWindow))
