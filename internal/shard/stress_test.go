@@ -303,7 +303,8 @@ func (s *stress) stays(n int) int {
 	for i, name := range r.names {
 		var page store.Page
 		for {
-			page, err = s.engine.List(s.t.Context(), name, store.ListRequest{State: store.StateScheduled, Limit: 500, Cursor: page.Next})
+			req := store.ListRequest{State: store.StateScheduled, Limit: 500, Cursor: page.Next}
+			page, err = s.engine.List(s.t.Context(), name, req)
 			if err != nil {
 				s.t.Fatal(err)
 			}
