@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -25,10 +26,44 @@ func groups(r *route, items []int, id func(i int) string) map[place][]int {
 	return by
 }
 
+// partly collects the items of a call whose shards do not answer, while others do.
+type partly struct {
+	n    int
+	fail func(i int, err error) // writes the result of an item; nil if a result cannot have an error
+	mu   sync.Mutex
+	left []int // items to be sent to other shards
+	lost []int
+	errs []error
+}
+
+// failed records why some items are not done, and returns the error of the whole call, nil if it goes on.
+func (p *partly) failed(items []int, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil || p.fail == nil || isMoved(err) || !errors.Is(err, store.ErrUnavailable) {
+		p.left = append(p.left, items...)
+		return err
+	}
+	for _, i := range items {
+		p.fail(i, err)
+	}
+	p.lost, p.errs = append(p.lost, items...), append(p.errs, err)
+	return nil
+}
+
+// end returns the error of a call: its own, or that of all its items.
+func (p *partly) end(err error) error {
+	if err == nil && len(p.lost) == p.n {
+		return errors.Join(p.errs...)
+	}
+	return err
+}
+
 // items makes a call that has items with ids, which go to different shards. call gets some of them and returns which
-// of them are not done, with the error.
+// of them are not done, with the error. fail, unless it is nil, takes the error of an item whose shard does not answer
+// while others do.
 func (s *Store) items(
-	ctx context.Context, queue string, n int, id func(i int) string,
+	ctx context.Context, queue string, n int, id func(i int) string, fail func(i int, err error),
 	plain func(items []int) error,
 	sharded func(r *route, p place, items []int) (left []int, err error),
 ) error {
@@ -36,36 +71,31 @@ func (s *Store) items(
 	for i := range left {
 		left[i] = i
 	}
-	return s.with(ctx, queue, func(r *route) error {
+	some := &partly{n: n, fail: fail}
+	return some.end(s.with(ctx, queue, func(r *route) error {
 		if r == nil {
 			return plain(left)
 		}
 		by := groups(r, left, id)
-		left = nil
-		var mu sync.Mutex
-		var places []place
-		for p := range by {
-			places = append(places, p)
-		}
-		var errs []error
+		places := slices.Collect(maps.Keys(by))
+		errs := make([]error, len(places))
+		some.left = nil
 		inParallel(len(places), func(k int) {
-			rest, err := sharded(r, places[k], by[places[k]])
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				left = append(left, rest...)
+			if rest, err := sharded(r, places[k], by[places[k]]); err != nil {
+				errs[k] = some.failed(rest, err)
 			}
 		})
+		left = some.left
 		slices.Sort(left)
 		return errors.Join(errs...)
-	})
+	}))
 }
 
 // byID makes a call on ids, of which one that its shard does not have is not changed.
 func byID[T any](
 	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
+	failed func(err error) T,
 ) ([]T, error) {
 	if s.known(queue) == nil { // the common case
 		if results, err := call(ctx, queue, nil); !isMoved(err) {
@@ -80,7 +110,11 @@ func byID[T any](
 		}
 		return err
 	}
-	err := s.items(ctx, queue, n, id,
+	var fail func(i int, err error)
+	if failed != nil {
+		fail = func(i int, err error) { results[i] = failed(err) }
+	}
+	err := s.items(ctx, queue, n, id, fail,
 		func(items []int) error { return some(ctx, queue, items) },
 		func(r *route, p place, items []int) ([]int, error) {
 			err := some(in(ctx, p.at, ""), r.names[p.at], items)
@@ -135,7 +169,8 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 			some.IDs = pick(req.IDs, items)
 			return s.engine.Cancel(ctx, name, some)
 		},
-		func(r store.CancelResult) bool { return errors.Is(r.Err, store.ErrNotFound) })
+		func(r store.CancelResult) bool { return errors.Is(r.Err, store.ErrNotFound) },
+		func(err error) store.CancelResult { return store.CancelResult{Err: err} })
 }
 
 // Reschedule implements store.Store.
@@ -144,7 +179,8 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 		func(ctx context.Context, name string, items []int) ([]error, error) {
 			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
 		},
-		func(err error) bool { return errors.Is(err, store.ErrNotFound) })
+		func(err error) bool { return errors.Is(err, store.ErrNotFound) },
+		func(err error) error { return err })
 }
 
 // Get implements store.Store.
@@ -153,7 +189,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 		func(ctx context.Context, name string, items []int) ([]*store.Info, error) {
 			return s.engine.Get(ctx, name, pick(ids, items))
 		},
-		func(info *store.Info) bool { return info == nil })
+		func(info *store.Info) bool { return info == nil }, nil)
 }
 
 // Remove implements store.Store.
@@ -162,5 +198,5 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 		func(ctx context.Context, name string, items []int) ([]bool, error) {
 			return s.engine.Remove(ctx, name, pick(msgs, items))
 		},
-		func(removed bool) bool { return !removed })
+		func(removed bool) bool { return !removed }, nil)
 }

@@ -87,6 +87,27 @@ func (h hooked) Wait(ctx context.Context, name string) error {
 	return h.Store.Wait(ctx, name)
 }
 
+func (h hooked) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if err := h.hook("Send", name); err != nil {
+		return nil, err
+	}
+	return h.Store.Send(ctx, name, msgs)
+}
+
+func (h hooked) Settle(ctx context.Context, name string, s []store.Settlement) ([]store.SettleResult, error) {
+	if err := h.hook("Settle", name); err != nil {
+		return nil, err
+	}
+	return h.Store.Settle(ctx, name, s)
+}
+
+func (h hooked) Cancel(ctx context.Context, name string, req store.CancelRequest) ([]store.CancelResult, error) {
+	if err := h.hook("Cancel", name); err != nil {
+		return nil, err
+	}
+	return h.Store.Cancel(ctx, name, req)
+}
+
 // newHooked returns the store of one process over a new engine.
 func newHooked(t *testing.T) (forwarder, hooked) {
 	engine := hooked{memstore.New(), &hooks{}}
@@ -354,5 +375,77 @@ func TestAShardThatIsDownHoldsUpOnlyItsOwnMessages(t *testing.T) {
 	}
 	if stats, err := engine.Store.Stats(t.Context(), r.names[2]); stats.Ready != 1 || err != nil {
 		t.Errorf("the new shard has %d messages, %v", stats.Ready, err)
+	}
+}
+
+// A call with ids of several shards has the error of a shard that is down only for the ids of that one.
+func TestIDsOfOtherShardsDoNotFailWithOne(t *testing.T) {
+	s, engine := newHooked(t)
+	still(s, "q")
+	if err := s.SetShards(t.Context(), "q", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Gather(t.Context(), s, "q"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.finish(t.Context(), routeOf(t, s, "q")); err != nil {
+		t.Fatal(err)
+	}
+	r := routeOf(t, s, "q")
+	up, down := idOf(2, 0, 1, 0), idOf(2, 1, 1, 0)
+	sendTo(t, s, "q", up, down)
+	var settlements []store.Settlement
+	for len(settlements) < 2 {
+		claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if err != nil || len(claim.Messages) != 1 {
+			t.Fatalf("%+v, %v", claim, err)
+		}
+		settlements = append(settlements, store.Settlement{Receipt: claim.Messages[0].Receipt, Action: store.Nack})
+	}
+	both := true
+	engine.set(func(_, name string) error {
+		if name == r.names[1] || both && name == r.names[0] {
+			return store.Errorf(store.ErrUnavailable, "the server is down")
+		}
+		return nil
+	})
+	calls := map[string]func(ids ...string) (errs []error, err error){
+		"send": func(ids ...string) (errs []error, err error) {
+			results, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: ids[0]}},
+				{Message: store.Message{ID: ids[1]}}})
+			for _, r := range results {
+				errs = append(errs, r.Err)
+			}
+			return errs, err
+		},
+		"settle": func(ids ...string) (errs []error, err error) {
+			if settlements[0].Receipt.ID != ids[0] {
+				settlements[0], settlements[1] = settlements[1], settlements[0]
+			}
+			results, err := s.Settle(t.Context(), "q", settlements)
+			for _, r := range results {
+				errs = append(errs, r.Err)
+			}
+			return errs, err
+		},
+		"cancel": func(ids ...string) (errs []error, err error) {
+			results, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: ids})
+			for _, r := range results {
+				errs = append(errs, r.Err)
+			}
+			return errs, err
+		},
+	}
+	for _, name := range []string{"send", "settle", "cancel"} {
+		if _, err := calls[name](up, down); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s with all shards down: %v", name, err)
+		}
+	}
+	both = false
+	for _, name := range []string{"send", "settle", "cancel"} {
+		errs, err := calls[name](up, down)
+		if err != nil || errs[0] != nil || !errors.Is(errs[1], store.ErrUnavailable) {
+			t.Errorf("%s with one shard down: %v, %v", name, errs, err)
+		}
 	}
 }

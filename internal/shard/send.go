@@ -59,6 +59,7 @@ func (s *Store) sendBy(
 		return err
 	}
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(i int, err error) { results[i] = store.SendResult{Err: err} },
 		func(items []int) error { return to(ctx, send, queue, items) },
 		func(r *route, p place, items []int) ([]int, error) {
 			if err := checkSend(queue, msgs); err != nil {
@@ -187,6 +188,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 		return err
 	}
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(i int, err error) { results[i] = store.SendResult{Err: err} },
 		func(items []int) error { return to(ctx, queue, items) },
 		func(r *route, p place, items []int) ([]int, error) {
 			if !p.leaves() {

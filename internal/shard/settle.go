@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/laterq/later/store"
@@ -29,7 +30,8 @@ func (s *Store) Settle(
 		}
 		return err
 	}
-	err := s.with(ctx, queue, func(r *route) error {
+	part := &partly{n: len(settlements), fail: func(i int, err error) { results[i] = store.SettleResult{Err: err} }}
+	err := part.end(s.with(ctx, queue, func(r *route) error {
 		if r == nil {
 			list := pick(settlements, left)
 			err := some(ctx, queue, list, left)
@@ -49,8 +51,7 @@ func (s *Store) Settle(
 			shard, _ := cutLease(settlements[i].Receipt.Lease)
 			by[shard] = append(by[shard], i)
 		}
-		left = nil
-		return s.eachShard(r, by, &left, func(shard int, items []int) error {
+		err := s.eachShard(by, part, func(shard int, items []int) error {
 			var list []store.Settlement
 			var listed []int
 			for _, i := range items {
@@ -84,7 +85,9 @@ func (s *Store) Settle(
 			}
 			return some(in(ctx, shard, ""), r.names[shard], list, listed)
 		})
-	})
+		left = part.left
+		return err
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -127,20 +130,17 @@ func (s *Store) sendFirst(
 	return list, nil
 }
 
-// eachShard calls do for the items of each shard at the same time. If it fails, left has the items that may not be
-// done.
-func (s *Store) eachShard(r *route, by map[int][]int, left *[]int, do func(shard int, items []int) error) error {
-	var shards []int
-	for i := range by {
-		shards = append(shards, i)
-	}
+// eachShard calls do for the items of each shard at the same time. Afterwards some.left has the items that are to be
+// sent to other shards.
+func (s *Store) eachShard(by map[int][]int, some *partly, do func(shard int, items []int) error) error {
+	shards := slices.Collect(maps.Keys(by))
 	errs := make([]error, len(shards))
-	inParallel(len(shards), func(k int) { errs[k] = do(shards[k], by[shards[k]]) })
-	for k, err := range errs {
-		if err != nil {
-			*left = append(*left, by[shards[k]]...)
+	some.left = nil
+	inParallel(len(shards), func(k int) {
+		if err := do(shards[k], by[shards[k]]); err != nil {
+			errs[k] = some.failed(by[shards[k]], err)
 		}
-	}
+	})
 	return errors.Join(errs...)
 }
 
@@ -156,7 +156,8 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 	for i := range left {
 		left[i] = i
 	}
-	err := s.with(ctx, queue, func(r *route) error {
+	part := &partly{n: len(e), fail: func(i int, err error) { results[i] = store.ExtendResult{Err: err} }}
+	err := part.end(s.with(ctx, queue, func(r *route) error {
 		if r == nil {
 			got, err := s.engine.Extend(ctx, queue, pick(e, left))
 			for k := range got {
@@ -169,8 +170,7 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 			shard, _ := cutLease(e[i].Lease)
 			by[shard] = append(by[shard], i)
 		}
-		left = nil
-		return s.eachShard(r, by, &left, func(shard int, items []int) error {
+		err := s.eachShard(by, part, func(shard int, items []int) error {
 			list := make([]store.Extension, len(items))
 			for k, i := range items {
 				list[k] = e[i]
@@ -191,7 +191,9 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 			}
 			return err
 		})
-	})
+		left = part.left
+		return err
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,9 @@ func (s *stress) send(ctx context.Context, name string, batches int) {
 		over := s.any()
 		var results []store.SendResult
 		lost := until(func() (err error) {
-			results, err = over.Send(ctx, stressed, msgs)
+			if results, err = over.Send(ctx, stressed, msgs); err == nil {
+				err = store.SendError(results)
+			}
 			return err
 		})
 		for i, r := range results {
@@ -222,6 +224,11 @@ func (s *stress) work(ctx context.Context, over forwarder) {
 		var results []store.SettleResult
 		lost := until(func() (err error) {
 			results, err = over.Settle(context.WithoutCancel(ctx), stressed, list)
+			for _, r := range results {
+				if errors.Is(r.Err, store.ErrUnavailable) { // of one shard
+					return r.Err
+				}
+			}
 			return err
 		})
 		for i, r := range results {
@@ -383,7 +390,9 @@ func TestNoMessageIsLostOrHandledTwiceWhileNumbersChange(t *testing.T) {
 	for part := range slices.Chunk(again, store.MaxBatch) {
 		var results []store.SendResult
 		until(func() (err error) {
-			results, err = s.stores[1].Send(ctx, stressed, part)
+			if results, err = s.stores[1].Send(ctx, stressed, part); err == nil {
+				err = store.SendError(results)
+			}
 			return err
 		})
 		for i, r := range results {
