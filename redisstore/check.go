@@ -59,7 +59,8 @@ func (x *checkRun) run(ctx context.Context) error {
 		return err
 	}
 	for _, q := range queues {
-		if err := x.queue(ctx, q); err != nil {
+		err := x.queue(ctx, q)
+		if _, moved := errors.AsType[*store.Moved](err); err != nil && !moved { // it has another name by now
 			return err
 		}
 	}
@@ -121,7 +122,7 @@ func (x *checkRun) registry(ctx context.Context, nodes []*redis.Client) ([]strin
 	var all []string
 	for name := range kept {
 		all = append(all, name)
-		if !registered[name] {
+		if !registered[name] && !isSubQueue(name) {
 			if err := x.checkUnregistered(ctx, name, kind != "set" && kind != "none"); err != nil {
 				return nil, err
 			}
@@ -142,16 +143,16 @@ func (x *checkRun) registry(ctx context.Context, nodes []*redis.Client) ([]strin
 
 // scanQueues finds the queues that have keys on a node.
 func (x *checkRun) scanQueues(ctx context.Context, n *redis.Client, found map[string]bool) error {
-	prefix := x.s.keys.prefix + "{"
-	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*}:*"
+	pattern := escapePattern.Replace(x.s.keys.prefix+"{") + "*}:*"
 	for cursor := uint64(0); ; {
 		keys, next, err := n.Scan(ctx, cursor, pattern, 1000).Result()
 		if err != nil {
 			return err
 		}
 		for _, key := range keys {
-			name, part, ok := strings.Cut(strings.TrimPrefix(key, prefix), "}:")
-			if ok && slices.Contains(allKeyNames, part) && store.CheckQueue(name) == nil {
+			name, part, ok := x.s.keys.queueOf(key)
+			queue, _, _, _ := store.CutSubQueue(name)
+			if ok && slices.Contains(allKeyNames, part) && store.CheckQueue(queue) == nil {
 				found[name] = true
 			}
 		}
@@ -170,7 +171,8 @@ func (x *checkRun) checkUnregistered(ctx context.Context, name string, broken bo
 		}
 	}
 	st, err := x.s.Stats(ctx, name)
-	if kind, _ := classify(err); err != nil && kind != store.ErrCorrupt && kind != store.ErrUnsupported {
+	_, signed := errors.AsType[*store.Moved](err)
+	if kind, _ := classify(err); err != nil && !signed && kind != store.ErrCorrupt && kind != store.ErrUnsupported {
 		return err
 	}
 	if err == nil && !st.Exists && st.Ready+st.Scheduled+st.Dead+st.Leased == 0 {
@@ -192,10 +194,11 @@ func (x *checkRun) checkUnregistered(ctx context.Context, name string, broken bo
 // checkNameOnly reports a registered name without a queue.
 func (x *checkRun) checkNameOnly(ctx context.Context, name string) error {
 	st, err := x.s.Stats(ctx, name)
-	if err != nil {
+	_, signed := errors.AsType[*store.Moved](err)
+	if err != nil && !signed {
 		return err
 	}
-	if st.Exists {
+	if st.Exists || signed {
 		return nil // created since the keys were scanned
 	}
 	f := store.CheckResult{Severity: store.SeverityNote, Check: "registry", Queue: name, Count: 1,

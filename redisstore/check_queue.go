@@ -225,7 +225,7 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 		"groups": "zset", "lanes": "zset", "key_states": "hash", "turns": "zset", "rests": "zset",
 		"old_rests": "zset", "forget": "zset", "key_flows": "hash", "holders": "hash", "halted": "zset",
 		"turns_high": "zset", "turns_low": "zset",
-		"properties": "hash", "activity": "hash", "once": "hash", "old_once": "hash"}
+		"properties": "hash", "activity": "hash", "once": "hash", "old_once": "hash", "outbox": "hash"}
 	sound = true
 	for _, name := range allKeyNames {
 		key := q.s.keys.key(q.name, name)
@@ -250,6 +250,16 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 	if err != nil && err != redis.Nil {
 		return false, err
 	}
+	switch {
+	case format == "" && isSubQueue(q.name):
+		return false, q.missing(ctx)
+	case format == signFormat:
+		if !isSubQueue(q.name) {
+			q.report(store.CheckResult{Severity: store.SeverityOK, Check: "queue", Queue: q.name,
+				Text: "the queue has shards, which are checked by themselves"})
+		}
+		return false, nil
+	}
 	if format != "" && !knownFormat(format) {
 		of, advice := formatAdvice(format)
 		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name,
@@ -257,6 +267,17 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// missing reports a sub-queue that does not exist and has messages.
+func (q *queueCheck) missing(ctx context.Context) error {
+	n, err := q.s.rdb.HLen(ctx, q.s.keys.key(q.name, "messages")).Result()
+	if err == nil && n > 0 {
+		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name, Count: n,
+			Text:   fmt.Sprintf("%d messages are in a shard that does not exist, so they are never delivered", n),
+			Advice: "find out who deleted the key " + q.s.keys.key(q.name, "meta") + ", and save the messages"})
+	}
+	return err
 }
 
 // pages runs check.lua over one key.

@@ -54,7 +54,8 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 	return func(t testing.TB, queue string, d time.Duration) {
 		t.Helper()
 		ctx := t.Context()
-		key := DefaultPrefix + "{" + queue + "}:clock"
+		tag, _ := keyParts(queue)
+		key := DefaultPrefix + "{" + tag + "}:clock"
 		now, err := rdb.Get(ctx, key).Int64()
 		if err == redis.Nil {
 			var server time.Time
@@ -75,7 +76,8 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 
 // wakeAll sends a message to every process in the list of a queue.
 func wakeAll(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	key := DefaultPrefix + "{" + queue + "}:wake"
+	keys := keyTable{prefix: DefaultPrefix}
+	key := keys.key(queue, "wake")
 	return rdb.Eval(ctx, `for _, process in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
 			redis.call('PUBLISH', process, '0 ' .. KEYS[1])
 		end

@@ -17,14 +17,22 @@ const (
 	collapseBytes = 1 << 20
 )
 
-// sendOneByOne sends messages that may change live ones, or repeat earlier sends. It makes one call for some of them
-// each, with different ids and keys. If a later call fails, the results of the earlier ones stand, and the remaining
-// messages get its error.
-func (s *Store) sendOneByOne(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+// SendKnown implements store.SubQueues.
+func (s *Store) SendKnown(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.sendOneByOne(ctx, queue, msgs, true)
+}
+
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends; with known it adds none. It makes one
+// call for some of them each, with different ids and keys. If a later call fails, the results of the earlier ones
+// stand, and the remaining messages get its error.
+func (s *Store) sendOneByOne(
+	ctx context.Context, queue string, msgs []store.Outgoing, known bool,
+) ([]store.SendResult, error) {
 	results := make([]store.SendResult, 0, len(msgs))
 	for len(results) < len(msgs) {
 		rest := msgs[len(results):]
-		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:collapsedTogether(rest)])
+		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:collapsedTogether(rest)],
+			known)
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -55,12 +63,14 @@ func collapsedTogether(msgs []store.Outgoing) int {
 }
 
 // collapseSome makes one call. It returns the results of the first messages, as many as the script has sent.
-func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+func (s *Store) collapseSome(
+	ctx context.Context, queue string, msgs []store.Outgoing, known bool,
+) ([]store.SendResult, error) {
 	expected, err := s.expected(ctx, queue, msgs)
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall("collapse", queue, 8+9*len(msgs))
+	c := s.newCall("collapse", queue, 9+9*len(msgs))
 	once := slices.ContainsFunc(msgs, func(m store.Outgoing) bool { return m.Once != nil })
 	if once {
 		s.addOnceKeys(c, queue)
@@ -73,7 +83,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	}
 	c.add("0")
 	longest := len(c.args)
-	c.add(0, false, durable.Asked())
+	c.add(0, false, durable.Asked(), known)
 	maxBytes, inspect := 0, false
 	for i := range msgs {
 		m := msgs[i].Message
@@ -93,9 +103,21 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
 	c.needUrgency(queue, create, len(msgs), func(i int) store.Urgency { return msgs[i].AsksUrgency() })
-	reply, err := s.runSend(ctx, queue, c, create, false)
+	var reply any
+	if known {
+		reply, err = s.run(ctx, queue, c)
+	} else {
+		reply, err = s.runSend(ctx, queue, c, create, false)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if reply == any(int64(replyUnregistered)) { // so no message is known
+		results := make([]store.SendResult, len(msgs))
+		for i := range results {
+			results[i].Err = store.ErrNotFound
+		}
+		return results, nil
 	}
 	var firsts []any
 	if list, ok := reply.([]any); ok {

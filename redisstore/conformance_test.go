@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/laterq/later/internal/redistest"
@@ -54,12 +55,17 @@ func (e checkingStore) Delete(ctx context.Context, queue string) error {
 	return errors.Join(append(wrong, e.Store.Delete(ctx, queue))...)
 }
 
-func TestStateMachine(t *testing.T) {
-	if !long() {
-		f := flag.Lookup("rapid.checks")
-		defer f.Value.Set(f.Value.String())
-		f.Value.Set("15")
+// checks sets the number of random histories of a test, unless it is to be long.
+func checks(t *testing.T, n int) {
+	f := flag.Lookup("rapid.checks")
+	former := f.Value.String()
+	if !long() && f.Value.Set(strconv.Itoa(n)) == nil {
+		t.Cleanup(func() { f.Value.Set(former) })
 	}
+}
+
+func TestStateMachine(t *testing.T) {
+	checks(t, 15)
 	for _, e := range engines {
 		if long() || e.name != "cluster" {
 			t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })

@@ -245,7 +245,7 @@ func (s *Store) nodeFor(ctx context.Context, key string) (*redis.Client, error) 
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
 	}
-	return nil, fmt.Errorf("durable sends need a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",
+	return nil, fmt.Errorf("durable sends and shards need a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",
 		s.rdb, store.ErrUnsupported)
 }
 

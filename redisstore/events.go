@@ -74,6 +74,8 @@ func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []st
 				store.ErrCorrupt)
 		case watchers == replyNewer:
 			results[i].Err = s.formatError(ctx, reports[i].Queue)
+		case watchers == replyGone:
+			results[i].Err = &store.Moved{Name: reports[i].Queue}
 		case watchers < 0:
 			s.warnSilent()
 		default:
@@ -120,8 +122,12 @@ func (s *Store) sharded() bool {
 }
 
 // eventChannel returns the channel of a queue's events. All databases of a server share its channels, so the name has
-// the number of the database.
+// the number of the database. The channel of a sub-queue without a salt is that of the queue, so that watchers need not
+// know the generation.
 func (s *Store) eventChannel(queue string) string {
+	if of, _, salt, sub := store.CutSubQueue(queue); sub && salt == "" {
+		queue = of
+	}
 	name := s.keys.key(queue, "events")
 	if rdb, ok := s.rdb.(*redis.Client); ok && rdb.Options().DB != 0 {
 		name += ":" + strconv.Itoa(rdb.Options().DB)

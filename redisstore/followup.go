@@ -14,7 +14,9 @@ import (
 // Linked implements store.Linker. In a Cluster two queues are on different nodes, so a script cannot change both.
 func (s *Store) Linked(queue, to string) bool {
 	_, cluster := s.rdb.(*redis.ClusterClient)
-	return !cluster || queue == to
+	tag, _ := keyParts(queue)
+	other, _ := keyParts(to)
+	return !cluster || tag == other
 }
 
 // ackThen acks the settlements at indexes, which have follow-ups, and sends these. A server that is full refuses all of

@@ -46,6 +46,10 @@ var formatReads = map[string]func(ctx context.Context, s *Store, queue string) e
 		_, err := s.Histogram(ctx, queue, []time.Time{time.Now(), time.Now().Add(time.Hour)})
 		return err
 	},
+	"scan": func(ctx context.Context, s *Store, queue string) error {
+		_, err := s.Scan(ctx, queue, "")
+		return err
+	},
 	"activity": func(ctx context.Context, s *Store, queue string) error {
 		_, err := s.Activity(ctx, queue)
 		return err
@@ -104,7 +108,8 @@ func TestScriptsRefuseOtherFormats(t *testing.T) {
 // A queue of the previous format is read as it is, and gets the present one when it is changed.
 func TestScriptsRaiseThePreviousFormat(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	leaves := map[string]bool{"check": true, "recount": true, "repair lost": true, "report": true} // they change no message
+	leaves := map[string]bool{"check": true, "recount": true, "repair lost": true, "report": true, "outbox": true,
+		"empty": true} // they change no message
 	for i, c := range calls {
 		x := newPopulatedQueue(t, rdb, "previous-format-"+strconv.Itoa(i))
 		setFormat(t, rdb, x.queue, previousFormat)

@@ -30,7 +30,8 @@ func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
 			s.keys.prefix)
 	}
 	_, cluster := s.rdb.(*redis.ClusterClient)
-	return !cluster || hashTag(to.Name) == queue, nil
+	tag, _ := keyParts(queue)
+	return !cluster || hashTag(to.Name) == tag, nil
 }
 
 // hashTag returns the part of a key that selects its slot.

@@ -2,8 +2,11 @@ package redisstore
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/laterq/later/store"
 )
 
 // The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
@@ -37,9 +40,13 @@ import (
 //	packed_messages     number of messages in buckets
 //	repeats_until       when first attempts of repeated claims have arrived at the latest, in ms
 //
-// Four more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events;
-// and once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
-// fifteen; see propertiesKey, activityKey and onceKey.
+// Five more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events;
+// once and old_once, hashes key → send, see lua/_once.lua; and outbox, a hash, see lua/depart.lua. Only the scripts
+// that use them receive them, after the fifteen; see propertiesKey, activityKey, onceKey and outboxKey.
+//
+// A name that has a sign in place of a queue (store.SubQueues) has meta with two fields: format, which is signFormat,
+// so that every script refuses it, and sign, the text. Unless it is that of a sub-queue, it has properties with
+// signProperty.
 //
 // A queue with a flow may have eleven more keys, the ones of flowKeyNames, which only the rendering of scripts for such
 // queues receives, behind the fifteen; see lua/_lanes.lua.
@@ -78,8 +85,12 @@ const (
 	oldOnceKey = "old_once"
 )
 
+// outboxKey is the name of the key that has what departs to another sub-queue, and the numbers of what has arrived.
+const outboxKey = "outbox"
+
 // allKeyNames are the names of all keys of a queue.
-var allKeyNames = slices.Concat(keyNames[:], flowKeyNames[:], []string{propertiesKey, activityKey, onceKey, oldOnceKey})
+var allKeyNames = slices.Concat(keyNames[:], flowKeyNames[:],
+	[]string{propertiesKey, activityKey, onceKey, oldOnceKey, outboxKey})
 
 // maxNames is about how many names of queues a process remembers. A process that uses more forgets all of them now and
 // then.
@@ -98,6 +109,7 @@ type queueKeys struct {
 	wake   string
 	common [commonCases]commonUse
 	flow   atomic.Bool   // the queue had a flow at the last call; see rendering.go
+	sub    bool          // it is a sub-queue
 	alone  [1]*queueKeys // itself
 }
 
@@ -105,7 +117,7 @@ func (t *keyTable) of(queue string) *queueKeys {
 	if keys, ok := t.queues.Load(queue); ok {
 		return keys.(*queueKeys)
 	}
-	keys := &queueKeys{}
+	keys := &queueKeys{sub: isSubQueue(queue)}
 	keys.alone[0] = keys
 	keys.wake = t.key(queue, "wake")
 	for _, name := range keyNames {
@@ -133,7 +145,46 @@ func (t *keyTable) forget(queue string) {
 	}
 }
 
+// The keys of a sub-queue have the name of the queue as their hash tag, too, or that and the salt with a brace between
+// them, which no name of a queue has. So the sub-queues of all generations with one salt are on one node, and those
+// without a salt on that of the queue. The generation stands before the name of the key.
+
 // key returns the key of a queue with one of the names in allKeyNames.
-func (t *keyTable) key(queue, name string) string { return t.prefix + "{" + queue + "}:" + name }
+func (t *keyTable) key(queue, name string) string {
+	tag, generation := keyParts(queue)
+	return t.prefix + "{" + tag + "}:" + generation + name
+}
+
+// keyParts returns the hash tag of the keys of a queue, and what their names begin with.
+func keyParts(queue string) (tag, generation string) {
+	of, generation, salt, sub := store.CutSubQueue(queue)
+	switch {
+	case !sub:
+		return queue, ""
+	case salt == "":
+		return of, generation + ":"
+	}
+	return of + "{" + salt, generation + ":"
+}
+
+// queueOf returns the queue of a key and the name of the key, and whether it can be such a key.
+func (t *keyTable) queueOf(key string) (queue, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, t.prefix+"{")
+	if !ok {
+		return "", "", false
+	}
+	tag, name, ok := strings.Cut(rest, "}:")
+	generation, inner, sub := strings.Cut(name, ":")
+	if !sub {
+		return tag, name, ok
+	}
+	queue, salt, _ := strings.Cut(tag, "{")
+	return store.SubQueue(queue, generation, salt), inner, ok
+}
+
+func isSubQueue(queue string) bool {
+	_, _, _, ok := store.CutSubQueue(queue)
+	return ok
+}
 
 func (t *keyTable) registry() string { return t.prefix + "queues" }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/laterq/later/store"
 )
@@ -36,8 +37,15 @@ func (s *Store) SetProperties(
 	return nil
 }
 
+// signProperty is a property of a name that has a sign in place of a queue, and of no queue. So one command reads the
+// properties and finds a sign, as a script would. Sub-queues, whose properties are hardly ever read, have none.
+const signProperty = ""
+
 // Properties implements store.Store.
 func (s *Store) Properties(ctx context.Context, queue string) (map[string]string, error) {
+	if isSubQueue(queue) {
+		return s.subProperties(ctx, queue)
+	}
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -47,5 +55,24 @@ func (s *Store) Properties(ctx context.Context, queue string) (map[string]string
 	if err != nil {
 		return nil, fmt.Errorf("properties of queue %q: %w", queue, err)
 	}
-	return all.(map[string]string), nil
+	properties := all.(map[string]string)
+	if _, signed := properties[signProperty]; signed {
+		return nil, s.formatError(ctx, queue)
+	}
+	return properties, nil
+}
+
+// subProperties is Properties for a sub-queue.
+func (s *Store) subProperties(ctx context.Context, queue string) (map[string]string, error) {
+	c := s.newCall("properties", queue, 1)
+	c.addKey(s.keys.key(queue, propertiesKey))
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for pair := range slices.Chunk(texts(reply), 2) {
+		all[pair[0]] = pair[1]
+	}
+	return all, nil
 }

@@ -13,16 +13,18 @@ type renderer struct {
 	constants map[string]string
 	clock     string
 	flow      bool              // the parts for queues with a flow are included
+	sub       bool              // the parts for sub-queues are included
 	texts     map[string]string // files with their constants and clock
 	keys      string            // the text of lua/_keys.lua for a script with fewer keys
 }
 
-func newRenderer(clock string, constants map[string]string, flow bool) renderer {
+func newRenderer(clock string, constants map[string]string, flow, sub bool) renderer {
 	if flow {
 		constants = maps.Clone(constants)
 		constants["FORMAT"], constants["QUEUE_KEYS"] = constants["FLOW_FORMAT"], constants["FLOW_QUEUE_KEYS"]
 	}
-	return renderer{constants: constants, clock: cmp.Or(clock, serverTime), flow: flow, texts: map[string]string{}}
+	return renderer{constants: constants, clock: cmp.Or(clock, serverTime), flow: flow, sub: sub,
+		texts: map[string]string{}}
 }
 
 // script renders the named script.
@@ -35,10 +37,12 @@ func (r renderer) script(name string) *script {
 
 const includeMark = "--@include " // starts the line of an include, before its name
 
-// Lines that begin a part of one of the two renderings, and end either.
+// Lines that begin a part of some renderings: for queues with a flow, for plain queues, or for sub-queues of either
+// kind; and the line that ends one.
 const (
 	flowMark  = "--@flow"
 	plainMark = "--@plain"
+	subMark   = "--@sub"
 	endMark   = "--@end"
 )
 
@@ -55,6 +59,8 @@ func (r renderer) render(file string, done map[string]bool) string {
 			left = !r.flow
 		case text == plainMark:
 			left = r.flow
+		case text == subMark:
+			left = !r.sub
 		case text == endMark:
 			left = false
 		case left:

@@ -29,12 +29,33 @@ func (s *Store) do(ctx context.Context, c *call) (any, error) {
 		if c.confirmed != nil {
 			c.confirmed.reply = nil // a refusal
 		}
+		if tries == 2 && reply == any(int64(replyNewer)) { // of both renderings: perhaps of a sign, or of a newer queue
+			format, err := s.formatOf(ctx, c)
+			if err != nil || format != "" && !knownFormat(format) {
+				return reply, err
+			}
+		}
 	}
 }
+
+// formatOf returns the format of the queue of a call, "" if there is none.
+func (s *Store) formatOf(ctx context.Context, c *call) (string, error) {
+	cmd := redis.NewStringCmd(ctx, "hget", c.queues[0].args[metaIndex], "format")
+	if err := s.process(ctx, cmd); err != nil && err != redis.Nil {
+		return "", err
+	}
+	return cmd.Val(), nil
+}
+
+// metaIndex is the index of meta in keyNames.
+var metaIndex = slices.Index(keyNames[:], "meta")
 
 // doRendering executes a call once.
 func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 	c.choose()
+	if c.safe {
+		return s.doSafely(ctx, c)
+	}
 	if c.confirmed != nil {
 		return s.doDurably(ctx, c)
 	}

@@ -26,6 +26,7 @@ const (
 	replyUncommon     = -4 // the script handles only the common case, and did nothing
 	replyConflict     = -5 // a condition is not met
 	replyNotUrgent    = -6 // a message has an urgency, and the flow of the queue has none
+	replyGone         = -7 // the sub-queue does not exist
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of stored data raises it.
@@ -37,6 +38,9 @@ const (
 	previousFormat = 10
 	flowFormat     = 15
 )
+
+// signFormat is the format of a name that has a sign in place of a queue.
+const signFormat = "sign"
 
 // knownFormat reports whether this version reads queues of a format.
 func knownFormat(format string) bool {
@@ -56,6 +60,12 @@ var luaConstants = map[string]string{
 	"FLOW_FORMAT":         strconv.Quote(strconv.Itoa(flowFormat)),
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
 	"NEWER":               strconv.Itoa(replyNewer),
+	"GONE":                strconv.Itoa(replyGone),
+	"SIGN":                strconv.Quote(signFormat),
+	"SIGN_PROPERTY":       strconv.Quote(signProperty),
+	"MAX_MOVED":           "1000", // processes that learn that their queue has moved
+	"MAX_SCANNED_IDS":     strconv.Itoa(maxScannedIDs),
+	"MAX_DEPARTURE_BYTES": strconv.Itoa(store.MaxDepartureBytes),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
 	"CONFLICT":            strconv.Itoa(replyConflict),
 	"NOT_URGENT":          strconv.Itoa(replyNotUrgent),
@@ -150,6 +160,7 @@ type script struct {
 	body string
 	sha  string
 	flow func() *script // its rendering for queues with a flow; nil if there is no other
+	sub  func() *script // its rendering for sub-queues; nil if it is one, or if there is no other
 
 	limits bool // it is the rendering for queues with a flow, which receives the keys of flowKeyNames
 }
@@ -162,7 +173,7 @@ var production = sync.OnceValue(func() scripts { return loadScripts("", luaConst
 
 // forEveryQueue are scripts with a single rendering, with the parts for flows, which work on queues of every format.
 var forEveryQueue = map[string]bool{"set_flow": true, "finish_flow": true, "set_key_flow": true, "resume": true,
-	"recount": true}
+	"recount": true, "create": true, "rename": true, "retire": true, "set_sign": true}
 
 // serverTime is how scripts read the clock.
 const serverTime = "redis.call('TIME')"
@@ -173,21 +184,27 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	if err != nil {
 		panic(err) // the files are embedded
 	}
-	plain := newRenderer(clock, constants, false)
+	plain := newRenderer(clock, constants, false, false)
 	all := scripts{}
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "_") {
 			continue
 		}
 		name := strings.TrimSuffix(f.Name(), ".lua")
-		flow := sync.OnceValue(func() *script { return newRenderer(clock, constants, true).script(name) })
-		if forEveryQueue[name] {
-			all[name] = flow()
-			continue
+		of := func(r renderer, sub bool) *script {
+			flow := sync.OnceValue(func() *script { return newRenderer(clock, constants, true, sub).script(name) })
+			if forEveryQueue[name] {
+				return flow()
+			}
+			sc := r.script(name)
+			if keysOfCommon(name) == "" {
+				sc.flow = flow
+			}
+			return sc
 		}
-		all[name] = plain.script(name)
+		all[name] = of(plain, false)
 		if keysOfCommon(name) == "" {
-			all[name].flow = flow
+			all[name].sub = sync.OnceValue(func() *script { return of(newRenderer(clock, constants, false, true), true) })
 		}
 	}
 	return all
@@ -210,6 +227,7 @@ type call struct {
 	repeated int // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
 
 	confirmed *confirmation // only for a durable send
+	safe      bool          // the call waits until a failover keeps what it read and wrote; see safely.go
 	urgency   store.Urgency // of a message that is sent; see needUrgency
 }
 
@@ -219,6 +237,9 @@ const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
 func (s *Store) newCall(name, queue string, n int) *call {
 	keys := s.keys.of(queue)
 	c := &call{plain: s.scripts[name], args: make([]any, 3, callHead+n), queues: keys.alone[:]}
+	if keys.sub && c.plain.sub != nil {
+		c.plain = c.plain.sub()
+	}
 	c.choose()
 	c.args[0], c.args[1], c.args[2] = "evalsha", c.script.sha, len(keyNames)
 	c.args = append(c.args, keys.args...)
@@ -244,6 +265,9 @@ func (c *call) addQueue(keys *queueKeys) {
 }
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
+
+// stampOwn is stampRequest for a call that is not one of the store.Request in whose course it is made.
+func (s *Store) stampOwn(c *call) *session { return s.stampRequest(context.Background(), c) }
 
 // stampRequest adds the session and request number that identify the call when it is repeated, the first arguments of
 // every script that takes them. They come from a store.Request, so that any process knows a repetition, or else from
@@ -285,6 +309,7 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 		return nil, err
 	}
 	first := true
+	var unknown error // of the last attempt that may have been executed
 	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		if !first && c.repeated > 0 {
 			if c.common != nil { // its script does not look whether the call was repeated, so this one has to say so
@@ -294,35 +319,54 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 			}
 		}
 		first = false
-		return s.do(ctx, c)
+		reply, err := s.do(ctx, c)
+		if err != nil && mayHaveExecuted(err) {
+			unknown = err
+		}
+		return reply, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	switch reply {
 	case any(int64(replyNewer)):
-		return nil, s.newerError(ctx, queue, c)
+		return nil, c.movedAfter(ctx, unknown, s.newerError(ctx, queue, c))
+	case any(int64(replyGone)):
+		return nil, c.movedAfter(ctx, unknown, &store.Moved{Name: queue})
 	case any(int64(replyNotUrgent)):
 		return nil, store.NoUrgency(queue, c.urgency)
 	}
 	return reply, nil
 }
 
-// formatError returns the error of a queue in a format that this version does not read.
+// formatError returns the error of a name with a format that this version does not read: a *store.Moved if it has a
+// sign in place of a queue.
 func (s *Store) formatError(ctx context.Context, queue string) error {
-	cmd := redis.NewStringCmd(ctx, "hget", s.keys.key(queue, "meta"), "format")
-	err := s.process(ctx, cmd)
-	if err != nil {
+	format, sign, err := s.readFormat(ctx, queue)
+	flows := s.scripts["claim"].flow != nil
+	switch {
+	case err != nil:
 		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it "+
 			"failed: %w; %w", queue, err, store.ErrUnsupported)
+	case format == signFormat, format == "" && isSubQueue(queue):
+		return &store.Moved{Name: queue, Sign: sign}
+	case format == "", knownFormat(format) && (flows || format != strconv.Itoa(flowFormat)):
+		return fmt.Errorf("the format of queue %q has changed during the call, which changed nothing: try again: %w",
+			queue, store.ErrUnavailable)
 	}
-	flows := s.scripts["claim"].flow != nil
-	if knownFormat(cmd.Val()) && (flows || cmd.Val() != strconv.Itoa(flowFormat)) {
-		return fmt.Errorf("limits of queue %q were set and removed again and again during the call, which changed "+
-			"nothing: try again: %w", queue, store.ErrUnavailable)
-	}
-	of, advice := formatAdvice(cmd.Val())
+	of, advice := formatAdvice(format)
 	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)
+}
+
+// readFormat returns the format and the sign at a name, "" for none.
+func (s *Store) readFormat(ctx context.Context, queue string) (format, sign string, err error) {
+	cmd := redis.NewSliceCmd(ctx, "hmget", s.keys.key(queue, "meta"), "format", "sign")
+	if err := s.process(ctx, cmd); err != nil {
+		return "", "", err
+	}
+	format, _ = cmd.Val()[0].(string)
+	sign, _ = cmd.Val()[1].(string)
+	return format, sign, nil
 }
 
 // formatAdvice says which version wrote a queue that this version does not read, and names the remedy.
@@ -335,84 +379,4 @@ func formatAdvice(format string) (of, advice string) {
 	}
 	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d, %d and %d", format, version,
 		previousFormat, layoutFormat, flowFormat), advice
-}
-
-// runRegistered executes a call that may create the queue, and registers the queue's name first. flag is the index in
-// args of the permission to create it.
-func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag int) (any, error) {
-	return s.runAllRegistered(ctx, queue, c, []string{queue}, []int{flag})
-}
-
-// runAllRegistered executes a call that may create the queues of some names, and registers these first. It does so on
-// their first use in this process, and whenever the script reports that a queue does not exist; then it repeats the
-// call with permission to create all. flags are the indexes in args of these permissions.
-func (s *Store) runAllRegistered(
-	ctx context.Context, queue string, c *call, names []string, flags []int,
-) (reply any, err error) {
-	for i, name := range names {
-		if _, known := s.registered.Load(name); known {
-			continue
-		}
-		// Register on the first use even if the queue exists, so that a lost registry is rebuilt.
-		if err := s.ready(ctx); err != nil {
-			return nil, err
-		}
-		if err := s.register(ctx, name); err != nil {
-			return nil, err
-		}
-		c.args[flags[i]] = "1"
-		c.common = nil // the queue may not exist
-	}
-	if reply, err = s.runNaming(ctx, queue, c, names); err != nil || reply != any(int64(replyUnregistered)) {
-		return reply, err
-	}
-	for i, name := range names {
-		if err := s.register(ctx, name); err != nil {
-			return nil, err
-		}
-		c.args[flags[i]] = "1"
-	}
-	if reply, err = s.runNaming(ctx, queue, c, names); err != nil {
-		return nil, err
-	}
-	for _, name := range names { // again, in case a Delete removed one in between
-		if err := s.register(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	return reply, nil
-}
-
-// runNaming executes a call like run. A script that reads more queues replies which one of names has another format.
-func (s *Store) runNaming(ctx context.Context, queue string, c *call, names []string) (any, error) {
-	reply, err := s.run(ctx, queue, c)
-	if number, ok := newerQueue(reply); ok {
-		return nil, s.formatError(ctx, names[number-1])
-	}
-	return reply, err
-}
-
-// runCreating executes a call that creates the queue if it does not exist, and only then registers the queue's name.
-func (s *Store) runCreating(ctx context.Context, queue string, c *call, flag int) (any, error) {
-	reply, err := s.run(ctx, queue, c)
-	if err != nil || reply != any(int64(replyUnregistered)) {
-		return reply, err
-	}
-	s.registered.Delete(queue)
-	return s.runRegistered(ctx, queue, c, flag)
-}
-
-// register adds a queue's name to the registry.
-func (s *Store) register(ctx context.Context, queue string) error {
-	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
-		return nil, s.process(ctx, redis.NewIntCmd(ctx, "sadd", s.keys.registry(), queue))
-	})
-	if err != nil {
-		return fmt.Errorf("register queue %q: %w", queue, err)
-	}
-	if _, known := s.registered.Swap(queue, true); !known && s.registeredCount.Add(1) > maxNames {
-		s.registered.Clear()
-		s.registeredCount.Store(0)
-	}
-	return nil
 }

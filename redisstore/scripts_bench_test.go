@@ -3,6 +3,7 @@ package redisstore
 import (
 	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 // BenchmarkScripts measures the cost of the most frequent calls for the server: µs of one script, without network, by
 // INFO commandstats, from the tenth of the calls with the least disturbance. To compare two commits on a busy machine,
-// build a test binary of each with go test -c and run them alternately.
+// build a test binary of each with go test -c and run them alternately. LATER_SUB_QUEUES=1 measures sub-queues.
 //
 //	go test ./redisstore -run '^$' -bench Scripts -benchtime 2000x
 func BenchmarkScripts(b *testing.B) {
@@ -28,7 +29,7 @@ func BenchmarkScripts(b *testing.B) {
 	for _, size := range []int{1, store.MaxBatch} {
 		for _, due := range []time.Duration{0, 2 * time.Hour} {
 			b.Run(fmt.Sprintf("send of %d in %v", size, due), func(b *testing.B) {
-				queue := fmt.Sprintf("send-%d-%v-%d", size, due, b.N)
+				queue := x.queue(b, fmt.Sprintf("send-%d-%v-%d", size, due, b.N))
 				x.run(b, func() { x.send(b, queue, size, due) }, nil)
 				if err := x.s.Delete(b.Context(), queue); err != nil {
 					b.Fatal(err)
@@ -36,7 +37,7 @@ func BenchmarkScripts(b *testing.B) {
 			})
 		}
 		var claimed store.Claim
-		queue := fmt.Sprint("claim-", size)
+		queue := x.queue(b, fmt.Sprint("claim-", size))
 		claim := func(b *testing.B) {
 			c, err := x.s.Claim(b.Context(), queue, store.ClaimRequest{Max: size, Lease: time.Hour})
 			if err != nil || len(c.Messages) != size {
@@ -81,6 +82,18 @@ func BenchmarkScripts(b *testing.B) {
 type scriptBench struct {
 	s   *Store
 	rdb *redis.Client
+}
+
+// queue returns the name of a queue, or that of a sub-queue, which it creates.
+func (x *scriptBench) queue(b *testing.B, name string) string {
+	if os.Getenv("LATER_SUB_QUEUES") == "" {
+		return name
+	}
+	name = store.SubQueue(name, "g1", "1")
+	if err := x.s.Create(b.Context(), name, store.Settings{}); err != nil {
+		b.Fatal(err)
+	}
+	return name
 }
 
 func (x *scriptBench) send(b *testing.B, queue string, n int, due time.Duration) {

@@ -54,7 +54,7 @@ func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
 		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|` +
 		`LANES|KEY_STATES|TURNS|RESTS|OLD_RESTS|FORGET|KEY_FLOWS|HOLDERS|HALTED|TURNS_HIGH|TURNS_LOW|` +
-		`PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|key|to)[,)]|` +
+		`PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|OUTBOX|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
 	for name, script := range renderings(production()) {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))
@@ -371,6 +371,32 @@ var calls = []struct {
 		}
 		return results[0].Err
 	}},
+	{"depart", departs},
+	{"depart again", func(ctx context.Context, x *populatedQueue) error {
+		return errors.Join(departs(ctx, x), departs(ctx, x))
+	}},
+	{"arrive", func(ctx context.Context, x *populatedQueue) error {
+		other := x.queue + "-other"
+		msgs := append(onceEach([]store.Outgoing{{Message: store.Message{ID: "new", Group: "g"}}}),
+			store.Outgoing{Message: store.Message{ID: "gone"}, Due: store.Due{Delay: 2 * time.Hour}},
+			store.Outgoing{Message: store.Message{ID: "ready"}})
+		for _, m := range msgs {
+			if _, err := x.s.Send(ctx, other, []store.Outgoing{m}); err != nil {
+				return err
+			}
+		}
+		d, err := x.s.Depart(ctx, other, store.Departure{To: x.queue, IDs: []string{"new", "gone", "ready"},
+			Once: []string{msgs[0].Once.Key}})
+		if err != nil {
+			return err
+		}
+		return x.s.Arrive(ctx, d.Parcel)
+	}},
+	{"outbox", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Outbox(ctx, x.queue)
+		return err
+	}},
+	{"empty", func(ctx context.Context, x *populatedQueue) error { return x.s.Empty(ctx, x.queue, 1) }},
 	{"set a flow", func(ctx context.Context, x *populatedQueue) error {
 		return x.s.SetFlow(ctx, x.queue, store.Flow{Concurrency: 9, Rate: store.Rate{N: 3, Per: time.Second}}, nil)
 	}},
@@ -390,6 +416,14 @@ var calls = []struct {
 	}},
 	{"pause", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, true) }},
 	{"resume", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, false) }},
+}
+
+// departs takes out messages in every state, an id in its dedup window, and a send with a key.
+func departs(ctx context.Context, x *populatedQueue) error {
+	_, err := x.s.Depart(ctx, x.queue, store.Departure{To: x.queue + "-other",
+		IDs:  []string{"ready", "scheduled", "late", "dead", "held1", "followed", "gone", "done", "none", "expired"},
+		Once: []string{store.NewOnce([]byte("once"), nil).Key, store.NewOnce([]byte("older"), nil).Key}})
+	return err
 }
 
 // collapsing returns messages that replace live ones; every other one leaves its group.

@@ -45,7 +45,7 @@ func fitting(n int, work func(i int) int) int {
 // fails, the results of the earlier ones stand, and the remaining messages get its error.
 func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if len(msgs) > 0 && msgs[0].OneByOne() {
-		return s.sendOneByOne(ctx, queue, msgs)
+		return s.sendOneByOne(ctx, queue, msgs, false)
 	}
 	results := make([]store.SendResult, len(msgs))
 	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent

@@ -61,10 +61,10 @@ type waker struct {
 type queueWake struct {
 	name     string
 	server   *wakeServer
-	waiters  []chan struct{}
-	notified bool      // a notification came, and no claim has started since
-	next     time.Time // server's clock: when this process has to claim; zero if it need not
-	heard    int       // number of messages from others
+	waiters  []chan error // closed when the waiter is woken, after the error that it returns, if any
+	notified bool         // a notification came, and no claim has started since
+	next     time.Time    // server's clock: when this process has to claim; zero if it need not
+	heard    int          // number of messages from others
 	listing  listing
 	begun    int            // calls begun that can change the listing
 	calls    int            // in flight
@@ -151,7 +151,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 		w.mu.Unlock()
 		return nil
 	}
-	woken := make(chan struct{})
+	woken := make(chan error, 1)
 	q.waiters = append(q.waiters, woken)
 	if len(q.waiters) == 1 {
 		w.waiting++
@@ -165,13 +165,13 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	w.mu.Unlock()
 
 	select {
-	case <-woken:
+	case err := <-woken:
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.closed {
 			return store.ErrClosed
 		}
-		return nil
+		return err
 	case <-ctx.Done():
 		w.leave(q, woken)
 		return context.Cause(ctx)
@@ -179,7 +179,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 }
 
 // leave removes a waiter. If the waiter was already woken, the next one is woken.
-func (w *waker) leave(q *queueWake, woken chan struct{}) {
+func (w *waker) leave(q *queueWake, woken chan error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

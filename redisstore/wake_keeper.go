@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
 )
 
 // keep maintains this process's places in the lists of a server's queues and sends its beats, until the server is no
@@ -143,11 +145,17 @@ func (v *wakeServer) send(ctx context.Context, calls []keeping) (err error) {
 		if repeatAlone(reply, failure) {
 			reply, failure = s.do(ctx, k.call)
 		}
+		var moved *store.Moved
+		if n, refused := reply.(int64); refused && !k.leaves && failure == nil {
+			moved = s.movedError(ctx, k.start.q.name, n)
+		}
 		v.w.mu.Lock()
 		if failure != nil {
 			err = failure
 			v.missed = true
 			v.w.end(k.start)
+		} else if moved != nil {
+			v.w.endMoved(k.start, moved)
 		} else {
 			v.sent(k, reply, began)
 		}

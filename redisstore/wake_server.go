@@ -246,7 +246,7 @@ func (v *wakeServer) relist() {
 }
 
 // heard handles a message: empty if it is this process's own, or else a time in ms, with three more digits if it is not
-// whole, and the key that lists it.
+// whole, and the key that lists it. If the queue has moved, a word is in place of the time.
 func (v *wakeServer) heard(payload string) {
 	if payload == "" {
 		v.pinged.Add(1)
@@ -254,14 +254,20 @@ func (v *wakeServer) heard(payload string) {
 	}
 	w := v.w
 	due, key, _ := strings.Cut(payload, " ")
+	name, part, ok := v.w.s.keys.queueOf(key)
+	if !ok || part != "wake" {
+		return
+	}
+	if due == movedMessage {
+		v.movedAway(name)
+		return
+	}
 	ms, fraction, exact := strings.Cut(due, ".")
 	if !exact {
 		fraction = "000"
 	}
 	us, err := strconv.ParseInt(ms+fraction, 10, 64)
-	name, found := strings.CutPrefix(key, w.s.keys.prefix+"{")
-	name, whole := strings.CutSuffix(name, "}:wake")
-	if err != nil || !found || !whole {
+	if err != nil {
 		return
 	}
 	w.mu.Lock()

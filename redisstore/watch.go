@@ -163,7 +163,8 @@ func (w *watcher) add(ctx context.Context, queues []string) error {
 	fresh := map[*watchServer][]string{}
 	for i, queue := range queues {
 		if w.queues[channels[i]] == nil {
-			q := &watchedQueue{name: queue}
+			of, _, _, _ := store.CutSubQueue(queue)
+			q := &watchedQueue{name: of}
 			w.queues[channels[i]] = q
 			w.assign(q, places[i])
 			fresh[q.server] = append(fresh[q.server], channels[i])

@@ -32,6 +32,10 @@ func metered() scripts {
 			flow := meter(original.flow())
 			all[name].flow = func() *script { return flow }
 		}
+		if original.sub != nil {
+			sub := meter(original.sub())
+			all[name].sub = func() *script { return sub }
+		}
 	}
 	return all
 }
@@ -98,6 +102,13 @@ var mostWork = map[string][2]int64{
 	"set_flow":       {50, 200},
 	"finish_flow":    {50, 200},
 	"check_lanes":    {800, 200},
+	"depart":         {1000, 5000},
+	"arrive":         {1000, 5000},
+	"outbox":         {10, 2000},
+	"scan":           {10, 5000},
+	"rename":         {200, 100},
+	"retire":         {60, 30},
+	"properties":     {10, 5000},
 
 	// Each ready holder is looked up, since it is in no lane, and whether its lane is empty.
 	"set_flow/end of halts":          {80, 300},
@@ -134,7 +145,8 @@ func TestWorstCasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	tested := map[string]bool{}
-	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder, worstUrgency)
+	all := slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder, worstUrgency,
+		worstMoves)
 	for i := range 2 * len(all) {
 		c, flow := all[i%len(all)], i >= len(all)
 		t.Run(fmt.Sprintf("%s/%s, flow %v", c.script, c.name, flow), func(t *testing.T) {
@@ -177,7 +189,8 @@ func TestWorstCasesAreBounded(t *testing.T) {
 
 // cheap are scripts that handle one thing.
 var cheap = map[string]bool{"activity": true, "beat": true, "leave": true, "look": true, "pause": true, "retain": true,
-	"set_key_flow": true, "send_one": true, "claim_few": true, "ack_few": true}
+	"set_key_flow": true, "send_one": true, "claim_few": true, "ack_few": true, "create": true, "set_sign": true,
+	"empty": true}
 
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.
@@ -216,7 +229,7 @@ func BenchmarkWorstCases(b *testing.B) {
 		}
 	}
 	for _, c := range slices.Concat(worstSends, worstClaims, worstByMessage, worstByQueue, worstTurns, worstOrder,
-		worstUrgency) {
+		worstUrgency, worstMoves) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least, leastCPU := time.Hour, math.Inf(1)
 			for i := range b.N {

@@ -83,7 +83,7 @@ func newGeneration(former string) string {
 
 // salts returns the salts of n shards, the first of which are those of former.
 func (s *Store) salts(ctx context.Context, queue string, n int, former []string) ([]string, error) {
-	if salter, ok := s.engine.(store.Salter); ok {
+	if salter, ok := store.As[store.Salter](s.engine); ok {
 		return salter.Salts(ctx, queue, n, former)
 	}
 	salts := append([]string{}, former[:min(n, len(former))]...)

@@ -170,8 +170,8 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 		for k := range claim.Messages {
 			claim.Messages[k].Receipt.Lease = leaseIn(i, claim.Messages[k].Receipt.Lease)
 		}
-		c.claimed(r, r.names[i], &claim)
-		if len(claim.Messages)+len(claim.Died)+len(claim.Dropped) > 0 || claim.Unsorted {
+		found := claim.More || claim.Unsorted || len(claim.Messages)+len(claim.Died)+len(claim.Dropped) > 0
+		if c.claimed(r, r.names[i], &claim); found {
 			return claim, nil
 		}
 	}

@@ -123,12 +123,7 @@ func (s *Store) bulk(
 			if err != nil {
 				return err
 			}
-			if total.Before.IsZero() {
-				total.Before = done.Before
-			}
-			if sel.Before.IsZero() {
-				sel.Before = done.Before
-			}
+			total.Before = done.Before // of the shard that has more to do
 			total.Done += done.Done
 			total.Resumed = append(total.Resumed, done.Resumed...)
 			if done.More {

@@ -10,3 +10,7 @@ local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIO
   BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS, LANES, KEY_STATES, TURNS, RESTS, OLD_RESTS, FORGET, KEY_FLOWS,
   HOLDERS, HALTED, TURNS_HIGH, TURNS_LOW = unpack(KEYS)
 --@end
+--@sub
+-- No call creates a sub-queue, but create.lua and rename.lua.
+if redis.pcall('HEXISTS', META, 'format') == 0 then return GONE end
+--@end

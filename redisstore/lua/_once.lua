@@ -26,6 +26,14 @@ local function open_once(ONCE, OLD_ONCE, keys, now)
     added[#added + 1] = values[i]
   end
 
+  -- keep remembers a send with a key as another queue had it.
+  function once.keep(i, value)
+    if values[i] or struct.unpack('>I6', value) <= now then return end
+    values[i] = value
+    added[#added + 1] = keys[i]
+    added[#added + 1] = value
+  end
+
   -- reply returns letters with, for each, the due time and id of the send that its key stands for, or ''.
   function once.reply(letters)
     local reply = { letters }

@@ -9,7 +9,7 @@
 --@end
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
---        6 "1" if the client waits until the messages are durable
+--        6 "1" if the client waits until the messages are durable, 7 "1" to add no message
 --        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
 --        from now, or ms since 1970); the change of the due time of a live message: "keep", "" to set it, or for a
 --        debounce the longest wait in ms; "keep" a live one, "replace" it, or "follow" it if it is leased; "", or the
@@ -53,7 +53,7 @@ if not writes(format) and not plain then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local ids, keys = {}, {}
-for a = 7, #ARGV, 9 do
+for a = 8, #ARGV, 9 do
   ids[#ids + 1] = ARGV[a]
   keys[#keys + 1] = ARGV[a + 7]
 end
@@ -140,7 +140,7 @@ local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
 local bytes = 0
 for i, id in ipairs(ids) do
-  local a = 9 * i - 2
+  local a = 9 * i - 1
   local mode = ARGV[a + 5]
   local letter, before, b = once and once.letter(i, ARGV[a + 8])
   local value = not letter and redis.call('HGET', MESSAGES, id)
@@ -148,6 +148,7 @@ for i, id in ipairs(ids) do
   if bytes > COLLAPSE_BYTES and i > 1 then break end
   if not letter then
     letter, before, b = state_of(i, value, mode)
+    if letter == 's' and ARGV[7] == '1' then letter = 'n' end
     if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
   end
   letters[i] = letter

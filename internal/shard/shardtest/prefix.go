@@ -1,4 +1,4 @@
-package shard
+package shardtest
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // prefixed puts a name and a slash before each id, so that all messages of a queue are in one shard, and every rule
 // about their order holds.
 type prefixed struct {
-	forwarder
+	store.Store
 	prefix string
 	shard  func(call, queue string) // is called before a call
 }
@@ -66,14 +66,14 @@ func (p prefixed) sent(results []store.SendResult) {
 
 func (p prefixed) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	p.shard("Send", queue)
-	results, err := p.forwarder.Send(ctx, queue, p.outgoing(msgs))
+	results, err := p.Store.Send(ctx, queue, p.outgoing(msgs))
 	p.sent(results)
 	return results, err
 }
 
 func (p prefixed) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
 	p.shard("Claim", queue)
-	c, err := p.forwarder.Claim(ctx, queue, req)
+	c, err := p.Store.Claim(ctx, queue, req)
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		m.ID = p.cut(m.ID)
@@ -87,7 +87,7 @@ func (p prefixed) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
 	p.shard("Settle", queue)
-	return p.forwarder.Settle(ctx, queue, mapped(settlements, func(s *store.Settlement) {
+	return p.Store.Settle(ctx, queue, mapped(settlements, func(s *store.Settlement) {
 		s.Receipt.ID = p.add(s.Receipt.ID)
 		s.Then = mapped(s.Then, func(f *store.FollowUp) { f.Message.ID = p.add(f.Message.ID) })
 	}))
@@ -95,7 +95,7 @@ func (p prefixed) Settle(
 
 func (p prefixed) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
 	p.shard("Extend", queue)
-	results, err := p.forwarder.Extend(ctx, queue, e)
+	results, err := p.Store.Extend(ctx, queue, e)
 	for i := range results {
 		for k := range results[i].Lost {
 			results[i].Lost[k].ID = p.cut(results[i].Lost[k].ID)
@@ -107,17 +107,17 @@ func (p prefixed) Extend(ctx context.Context, queue string, e []store.Extension)
 func (p prefixed) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
 	p.shard("Cancel", queue)
 	req.IDs = p.inIDs(req.IDs)
-	return p.forwarder.Cancel(ctx, queue, req)
+	return p.Store.Cancel(ctx, queue, req)
 }
 
 func (p prefixed) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
 	p.shard("Reschedule", queue)
-	return p.forwarder.Reschedule(ctx, queue, p.inIDs(ids), due)
+	return p.Store.Reschedule(ctx, queue, p.inIDs(ids), due)
 }
 
 func (p prefixed) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
 	p.shard("Get", queue)
-	infos, err := p.forwarder.Get(ctx, queue, p.inIDs(ids))
+	infos, err := p.Store.Get(ctx, queue, p.inIDs(ids))
 	for _, info := range infos {
 		if info != nil {
 			info.ID = p.cut(info.ID)
@@ -128,7 +128,7 @@ func (p prefixed) Get(ctx context.Context, queue string, ids []string) ([]*store
 
 func (p prefixed) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
 	p.shard("List", queue)
-	page, err := p.forwarder.List(ctx, queue, req)
+	page, err := p.Store.List(ctx, queue, req)
 	for i := range page.Messages {
 		page.Messages[i].ID = p.cut(page.Messages[i].ID)
 	}
@@ -137,12 +137,12 @@ func (p prefixed) List(ctx context.Context, queue string, req store.ListRequest)
 
 func (p prefixed) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
 	p.shard("Restore", queue)
-	return p.forwarder.Restore(ctx, queue, mapped(msgs, func(m *store.Info) { p.inInfo(m) }))
+	return p.Store.Restore(ctx, queue, mapped(msgs, func(m *store.Info) { p.inInfo(m) }))
 }
 
 func (p prefixed) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
 	p.shard("Remove", queue)
-	return p.forwarder.Remove(ctx, queue, mapped(msgs, func(m *store.Info) { p.inInfo(m) }))
+	return p.Store.Remove(ctx, queue, mapped(msgs, func(m *store.Info) { p.inInfo(m) }))
 }
 
 func (p prefixed) Replay(
@@ -150,27 +150,41 @@ func (p prefixed) Replay(
 ) (store.Bulk, error) {
 	p.shard("Replay", queue)
 	sel.IDs = p.inIDs(sel.IDs)
-	return p.forwarder.Replay(ctx, queue, sel, due)
+	return p.Store.Replay(ctx, queue, sel, due)
 }
 
 func (p prefixed) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
 	p.shard("Purge", queue)
 	sel.IDs = p.inIDs(sel.IDs)
-	return p.forwarder.Purge(ctx, queue, sel)
-}
-
-func (p prefixed) Forward(ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
-	p.shard("Forward", queue)
-	f, err := p.forwarder.Forward(ctx, queue, req)
-	f.IDs, f.Died = p.outIDs(f.IDs), p.outIDs(f.Died)
-	f.Expired, f.Dropped = p.outIDs(f.Expired), p.outIDs(f.Dropped)
-	return f, err
+	return p.Store.Purge(ctx, queue, sel)
 }
 
 func (p prefixed) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
-	keys, err := p.forwarder.Keys(ctx, queue, req)
+	keys, err := p.Store.Keys(ctx, queue, req)
 	for i := range keys {
 		keys[i].Holder = p.cut(keys[i].Holder)
 	}
 	return keys, err
 }
+
+// forwarding is a prefixed store that is a store.Forwarder.
+type forwarding struct{ prefixed }
+
+func (p forwarding) Forward(ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
+	p.shard("Forward", queue)
+	f, err := p.Store.(store.Forwarder).Forward(ctx, queue, req)
+	f.IDs, f.Died = p.outIDs(f.IDs), p.outIDs(f.Died)
+	f.Expired, f.Dropped = p.outIDs(f.Expired), p.outIDs(f.Dropped)
+	return f, err
+}
+
+func (p forwarding) ForwardsTo(queue string, to store.Target) (bool, error) {
+	return p.Store.(store.Forwarder).ForwardsTo(queue, to)
+}
+
+func (p forwarding) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
+	return p.Store.(store.Forwarder).Deliver(ctx, to, msgs)
+}
+
+// Linked implements store.Linker.
+func (p prefixed) Linked(queue, to string) bool { return store.Linked(p.Store, queue, to) }

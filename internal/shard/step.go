@@ -1,0 +1,82 @@
+package shard
+
+import (
+	"context"
+	"errors"
+
+	"github.com/laterq/later/store"
+)
+
+// Stepwise has a store of New change the shards of its queues only in Step, for tests of engines. A change can then end
+// without delay, because no call of the test is late.
+func Stepwise(s store.Store) {
+	of := storeOf(s)
+	of.ended, of.late = true, 0
+}
+
+// storeOf returns the Store in a result of New.
+func storeOf(s store.Store) *Store {
+	switch s := s.(type) {
+	case *Store:
+		return s
+	case forwarder:
+		return s.Store
+	case local:
+		return s.Store
+	case prompt:
+		return s.Store
+	}
+	return nil
+}
+
+// Step makes a part of a change of the shards of a queue, which may be interrupted at any call of the engine. If none is
+// under way, it begins one to n shards, unless the queue does not exist. It reports whether it has ended a change.
+func Step(ctx context.Context, over store.Store, queue string, n int) (ended bool, err error) {
+	s := storeOf(over)
+	r, err := s.read(ctx, queue)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case r == nil:
+		if stats, err := s.engine.Stats(ctx, queue); err != nil || !stats.Exists {
+			return false, err
+		}
+		err = s.begin(ctx, queue, n)
+	case r.Phase == preparing:
+		err = s.prepare(ctx, r)
+	case r.Phase == deleting:
+		err = s.finishDelete(ctx, r)
+	case r.Phase == settled:
+		err = s.beginAgain(ctx, r, n)
+	case r.Emptied != 0:
+		ended = true
+		err = s.finish(ctx, r)
+	default:
+		_, _, err = s.pass(ctx, r)
+	}
+	if errors.Is(err, store.ErrConflict) || isMoved(err) { // an interrupted step has changed more than it knew
+		err = nil
+	}
+	return ended && err == nil, err
+}
+
+// Gather moves all messages of a queue to where they belong, but leased ones, and returns the names of its sub-queues.
+func Gather(ctx context.Context, over store.Store, queue string) (names []string, err error) {
+	s := storeOf(over)
+	r, err := s.read(ctx, queue)
+	if err == nil {
+		r, err = s.usable(ctx, queue, r)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil:
+		return []string{queue}, nil
+	case r.Phase == moving && r.Emptied == 0:
+		if _, _, err := s.pass(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+	}
+	return r.names, nil
+}

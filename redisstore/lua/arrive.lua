@@ -1,0 +1,111 @@
+#!lua
+--- Adds what a parcel from another sub-queue has, as depart.lua took it out there.
+-- KEYS   the keys of every script, then the two of sends with a key and the outbox
+-- ARGV   1 session, 2 request number
+--        3 "1" if the queue's name is registered and the queue may be created
+--        4 name of the other sub-queue, 5 number of the parcel, 6 what it has
+-- Reply  1, also if it has arrived before; UNREGISTERED; NEWER
+-- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
+--        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed. OUTBOX has the number of the last
+--        parcel from each other sub-queue, under a colon and its name, until rename.lua ends this generation.
+--@include keys
+--@include format
+--@include clock
+--@include record_changes
+--@include earliest
+--@include waiting
+--@include session
+--@include existing
+--@include pack_values
+--@include update_meta
+--@include groups
+--@include once
+local ONCE, OLD_ONCE, OUTBOX = unpack(KEYS, QUEUE_KEYS + 1)
+local format, max_envelope_bytes, inspect_envelopes, packed =
+  unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+if not writes(format) then return NEWER end
+if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+local now = read_clock()
+local last = tonumber(redis.call('HGET', OUTBOX, ':' .. ARGV[4]) or '') or 0
+if previous_reply(ARGV[1], ARGV[2]) then
+  if format then redis.call('HSET', META, 'format', FORMAT) end -- see safely.go
+  return 1
+end
+if last >= tonumber(ARGV[5]) then
+  record_request(ARGV[1], ARGV[2], now)
+  return 1
+end
+local messages, windows, sends = unpack(cmsgpack.unpack(ARGV[6]))
+local ids, longest, inspect = {}, 0, '0'
+for i = 1, #messages, 7 do
+  local value = messages[i + 1]
+  local flags = string.byte(value) or 128
+  ids[#ids + 1] = messages[i]
+  longest = math.max(longest, #value + 7)
+  if flags >= 128 or flags % 8 > 0 then inspect = '1' end
+end
+local stored, records = {}, nil
+if ids[1] then stored, records = read_existing(ids, tonumber(max_envelope_bytes or 0)) end
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+redis.call('ZCARD', DEAD)
+redis.call('ZCARD', DEDUP)
+
+local buckets, changes = open_buckets(packed), new_record_changes()
+local live, due, dead, grouped, first = {}, {}, {}, {}, nil
+local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values in live
+for i, id in ipairs(ids) do
+  local a = 7 * i - 6
+  local value, at, died, attempts, delivered, rest = unpack(messages, a + 1, a + 6)
+  if not stored[i] then
+    local packable = died == '' and at - now > PACK_AFTER_MS and #value <= PACK_MAX_ENVELOPE
+    local group = group_of(value)
+    if group then
+      grouped[#grouped + 1] = group
+      grouped[#grouped + 1] = id
+    end
+    -- An unreadable message may start with the same byte as the prefix of a packed one, so it gets a prefix too.
+    if string.byte(value) == 128 then value = buckets.value(0, 0, value) end
+    live[#live + 1] = id
+    live[#live + 1] = value
+    if packable and string.byte(value) ~= 128 then
+      pack_at[#pack_at + 1] = #live
+      pack_dues[#pack_at] = tonumber(at)
+      pack_ids[#pack_at] = id
+    elseif died == '' then
+      if not first or tonumber(at) < first then first = tonumber(at) end
+      due[#due + 1] = at
+      due[#due + 1] = id
+    else
+      dead[#dead + 1] = died
+      dead[#dead + 1] = id
+    end
+    local recorded = records and records[i]
+    if recorded or attempts ~= '0' or delivered ~= '0' or rest ~= '' then
+      local epoch, _, _, refcount = parse_record(recorded)
+      changes.set(id, format_record(epoch, attempts, delivered, refcount, rest))
+    end
+  end
+end
+first = pack_values(buckets, pack_dues, pack_ids, pack_at, live, due, first)
+if grouped[1] then redis.call('ZCARD', GROUPS) end
+local keys, ends = {}, {}
+for i = 1, #sends, 2 do keys[#keys + 1] = sends[i] end
+local once = keys[1] and open_once(ONCE, OLD_ONCE, keys, now)
+for i = 1, #windows, 2 do
+  ends[i], ends[i + 1] = windows[i + 1], windows[i]
+end
+local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
+record_request(ARGV[1], ARGV[2], now)
+redis.call('HSET', OUTBOX, ':' .. ARGV[4], ARGV[5])
+if anyone then notify(first, now) end
+buckets.write()
+write('HSET', MESSAGES, live)
+write('ZADD', DUE, due)
+write('ZADD', DEAD, dead)
+write('ZADD', GROUPS, grouped)
+changes.write()
+for i = 1, #ends, 2 do redis.call('ZADD', DEDUP, 'GT', ends[i], ends[i + 1]) end
+for i in ipairs(keys) do once.keep(i, sends[2 * i]) end
+if once then once.write() end
+update_meta(format, max_envelope_bytes, inspect_envelopes, string.format('%.0f', longest), inspect)
+return 1

@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var worstMoves = []worstCase{
+	{"depart", "100 of 10 KiB far ahead", func(w *worst) func() {
+		all := w.sends(store.MaxDeparture, 10000, scattered)
+		return w.departs(all)
+	}},
+	{"depart", "100 failed", func(w *worst) func() {
+		w.fail(store.MaxDeparture, 1000, store.Bury)
+		return w.departsIDs(w.list(store.StateDead))
+	}},
+	{"depart", "1 MiB", func(w *worst) func() { return w.departs(w.sends(2, store.MaxPayload, nil)) }},
+	{"depart", "100 sends with keys", func(w *worst) func() {
+		all := w.messages(store.MaxDeparture, 10, scattered)
+		var keys []string
+		for i := range all {
+			all[i].Once = store.NewOnce([]byte(all[i].ID), nil)
+			keys = append(keys, all[i].Once.Key)
+		}
+		for part := range slices.Chunk(all, 25) {
+			w.send(part)
+		}
+		return func() {
+			_, err := w.s.Depart(w.Context(), w.queue, store.Departure{To: w.queue + "to", Once: keys})
+			w.ok(err)
+		}
+	}},
+	{"arrive", "100 of 10 KiB far ahead", func(w *worst) func() {
+		w.departs(w.sends(store.MaxDeparture, 10000, scattered))()
+		return w.arrives()
+	}},
+	{"arrive", "100 failed", func(w *worst) func() {
+		w.fail(store.MaxDeparture, 1000, store.Bury)
+		w.departsIDs(w.list(store.StateDead))()
+		return w.arrives()
+	}},
+	{"arrive", "1 MiB", func(w *worst) func() {
+		w.departs(w.sends(2, store.MaxPayload, nil))()
+		return w.arrives()
+	}},
+	{"outbox", "1 MiB", func(w *worst) func() {
+		w.departs(w.sends(2, store.MaxPayload, nil))()
+		return func() {
+			_, err := w.s.Outbox(w.Context(), w.queue)
+			w.ok(err)
+		}
+	}},
+	{"scan", "8 KiB each", func(w *worst) func() {
+		w.sends(2000, fullPayload, nil)
+		return w.scans()
+	}},
+	{"scan", "a few of 1 MiB", func(w *worst) func() {
+		w.sends(3000, 10, nil)
+		w.sends(4, store.MaxPayload, nil)
+		return w.scans()
+	}},
+	{"rename", "everything", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
+		w.leases(10)
+		for i := range 64 {
+			key := w.s.keys.key(w.queue, outboxKey)
+			w.ok(w.rdb.HSet(w.Context(), key, fmt.Sprint(":other", i), 1).Err())
+		}
+		return func() { w.ok(w.s.Rename(w.Context(), w.queue, w.queue+"{g}", strings.Repeat("s", 10000), "")) }
+	}},
+	{"retire", "everything", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
+		w.leases(10)
+		return func() { w.ok(w.s.Retire(w.Context(), w.queue, strings.Repeat("s", 10000))) }
+	}},
+	{"properties", "1,000 of 4 KiB", func(w *worst) func() {
+		w.queue = store.SubQueue(w.queue, "g", "")
+		w.ok(w.s.Create(w.Context(), w.queue, store.Settings{}))
+		for i := range store.MaxProperties / store.MaxBatch {
+			set := map[string]string{}
+			for k := range store.MaxBatch {
+				set[fmt.Sprint(i, "-", k)] = strings.Repeat("v", store.MaxPropertyValue)
+			}
+			w.ok(w.s.SetProperties(w.Context(), w.queue, set, nil))
+		}
+		return func() {
+			_, err := w.s.Properties(w.Context(), w.queue)
+			w.ok(err)
+		}
+	}},
+}
+
+func (w *worst) departs(all []store.Outgoing) func() {
+	var ids []string
+	for _, m := range all {
+		ids = append(ids, m.ID)
+	}
+	return w.departsIDs(ids)
+}
+
+func (w *worst) departsIDs(ids []string) func() {
+	return func() {
+		_, err := w.s.Depart(w.Context(), w.queue, store.Departure{To: w.queue + "to", IDs: ids[:min(len(ids),
+			store.MaxDeparture)]})
+		w.ok(err)
+	}
+}
+
+// arrives moves what is in the outbox to a queue that has many messages far ahead.
+func (w *worst) arrives() func() {
+	p, err := w.s.Outbox(w.Context(), w.queue)
+	w.ok(err)
+	to := *w
+	to.queue = p.To
+	to.sends(w.far, 10, func(int) store.Due { return store.Due{Delay: 48 * time.Hour} })
+	return func() { w.ok(w.s.Arrive(w.Context(), p)) }
+}
+
+func (w *worst) scans() func() {
+	return func() {
+		for cursor := ""; ; {
+			part, err := w.s.Scan(w.Context(), w.queue, cursor)
+			w.ok(err)
+			if cursor = part.Next; cursor == "" {
+				return
+			}
+		}
+	}
+}
