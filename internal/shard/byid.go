@@ -25,13 +25,15 @@ func groups(r *route, items []int, id func(i int) string) map[place][]int {
 	return by
 }
 
-// items makes a call that has items with ids, which go to different shards. call gets some of them and returns which
-// of them are not done, with the error.
+// items makes a call that has items with ids, which go to different shards. sharded gets some of them, with a context
+// for them, and returns which of them are not done, with the error.
 func (s *Store) items(
 	ctx context.Context, queue string, n int, id func(i int) string,
 	plain func(items []int) error,
-	sharded func(r *route, p place, items []int) (left []int, err error),
+	sharded func(ctx context.Context, r *route, p place, items []int) (left []int, err error),
 ) error {
+	round := 0
+
 	left := make([]int, n)
 	for i := range left {
 		left[i] = i
@@ -41,6 +43,7 @@ func (s *Store) items(
 			return plain(left)
 		}
 		by := groups(r, left, id)
+		round++
 		left = nil
 		var mu sync.Mutex
 		var places []place
@@ -49,7 +52,8 @@ func (s *Store) items(
 		}
 		var errs []error
 		inParallel(len(places), func(k int) {
-			rest, err := sharded(r, places[k], by[places[k]])
+			p := places[k]
+			rest, err := sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, by[p])
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -82,8 +86,8 @@ func byID[T any](
 	}
 	err := s.items(ctx, queue, n, id,
 		func(items []int) error { return some(ctx, queue, items) },
-		func(r *route, p place, items []int) ([]int, error) {
-			err := some(in(ctx, p.at, ""), r.names[p.at], items)
+		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
+			err := some(ctx, r.names[p.at], items)
 			if err != nil || !p.leaves() {
 				return items, err
 			}
@@ -99,7 +103,7 @@ func byID[T any](
 			if err := s.deliverFrom(ctx, r.names[p.at]); err != nil {
 				return left, err
 			}
-			return left, some(in(ctx, p.to, "new"), r.names[p.to], left)
+			return left, some(in(ctx, "new"), r.names[p.to], left)
 		})
 	if err != nil {
 		return nil, err
