@@ -20,6 +20,9 @@ const (
 	maxShardsLook = 500 * time.Millisecond
 )
 
+// shardsNote is how long a change takes before the command says what Ctrl-C does.
+const shardsNote = time.Second
+
 func (m *Main) shardsCommand() *cobra.Command {
 	return m.command("shards QUEUE [N]", "Divide a queue among several shards, or show them",
 		`Shards divides the messages of a queue among N shards, 1 to 64, and waits until all messages are in their new shards. It
@@ -69,8 +72,8 @@ func (m *Main) setShards(ctx context.Context, c *later.Client, name string, n in
 	}
 	s, err := m.awaitShards(ctx, q)
 	if err != nil {
-		m.note("the change of %s to %d shards has begun and goes on while a process uses the queue: later shards %s shows "+
-			"it", name, n, name)
+		m.note("the change of %s to %d shards has begun, and goes on while a process uses the queue; later shards %s shows "+
+			"how far it is", name, n, name)
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if !before.Exists && n > 1 {
@@ -83,10 +86,15 @@ func (m *Main) setShards(ctx context.Context, c *later.Client, name string, n in
 func (m *Main) awaitShards(ctx context.Context, q *later.Queue) (later.Shards, error) {
 	progress := m.newProgress(false)
 	defer progress.clear()
+	began, noted := time.Now(), false
 	for pause := minShardsLook; ; pause = min(2*pause, maxShardsLook) {
 		s, err := q.Shards(ctx)
 		if err != nil || !s.Moving {
 			return s, err
+		}
+		if !noted && time.Since(began) > shardsNote {
+			noted = true
+			m.note("messages move: Ctrl-C leaves that to other processes")
 		}
 		progress.show(func(elapsed time.Duration) string {
 			return fmt.Sprintf("%s  %s  %s", preview(q.Name(), 40), movingText(s), elapsed.Round(time.Second))
@@ -102,20 +110,21 @@ func (m *Main) awaitShards(ctx context.Context, q *later.Queue) (later.Shards, e
 // movingText says how far messages have moved. Of the messages of a queue that gets more shards, the new ones get their
 // share.
 func movingText(s later.Shards) string {
-	var all, there, leased int64
+	var all, rest, leased int64 // rest is in the shards that come or go
 	for i, one := range s.Each {
 		n := one.Stats.Scheduled + one.Stats.Ready + one.Stats.Leased + one.Stats.Dead
 		all += n
 		if i >= min(s.From, s.Number) {
-			there += n
-		} else {
+			rest += n
+		}
+		if i < s.From && (s.From < s.Number || i >= s.Number) { // messages leave it
 			leased += one.Stats.Leased
 		}
 	}
-	if s.From > s.Number {
-		return messages(there) + " still to move"
+	text := messages(rest) + " still to move"
+	if s.From < s.Number {
+		text = fmt.Sprintf("%d of about %s moved", rest, messages(all*int64(s.Number-s.From)/int64(s.Number)))
 	}
-	text := fmt.Sprintf("%d of about %s moved", there, messages(all*int64(s.Number-s.From)/int64(s.Number)))
 	if leased > 0 {
 		text += fmt.Sprintf(", %d in flight", leased)
 	}
