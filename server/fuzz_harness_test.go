@@ -42,7 +42,7 @@ const (
 type fuzzed struct {
 	server *Server
 	client *later.Client
-	store  store.Store // with the shards of queues
+	store  store.Store                // with the shards of queues
 	now    func() time.Time           // which stands still
 	routes []*huma.Operation          // of the server itself, by operationId
 	byPath map[string]*huma.Operation // by pattern of the mux
