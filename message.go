@@ -205,11 +205,20 @@ func (o *Outgoing) Check() error {
 	return err
 }
 
+// slotKey returns the text that decides on the slot of the id of a message, or "" if it does not matter. Repetitions of
+// a request get ids of one slot, so that they find the first one in a queue with several shards.
+func slotKey(m *store.Outgoing) string {
+	if m.Key == "" && m.Once != nil {
+		return m.Once.Key
+	}
+	return m.Key
+}
+
 // prepare checks the message and returns the one that the store keeps. It makes an id when there is none.
 func (o *Outgoing) prepare(ids *store.IDs) (store.Outgoing, error) {
 	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {
-		out.ID = ids.New(o.Key)
+		out.ID = ids.New(slotKey(&out))
 		if o.DedupWindow > 0 {
 			return out, store.Field("dedup_window", store.Invalid("dedup window is %v and there is no id: give the id "+
 				"that repeated sends share, or leave the window out", o.DedupWindow))

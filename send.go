@@ -244,7 +244,7 @@ func (q *Queue) conclude(
 		sent.Duplicate = true
 		q.duplicate(ctx, m)
 	default:
-		m.ID = new(store.IDs).New(m.Key)
+		m.ID = new(store.IDs).New(slotKey(m))
 		return sent, true
 	}
 	return sent, false

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/laterq/later/internal/shard/shardtest"
+	"github.com/laterq/later/internal/shardtest"
 )
 
 // sharded returns an engine whose queues get shards. Each sub-queue has a clock of its own, in its slot.

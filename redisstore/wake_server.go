@@ -76,6 +76,11 @@ func (s *Store) SameServer(ctx context.Context, queue, other string) bool {
 	return s.serverOf(ctx, queue).addr == s.serverOf(ctx, other).addr
 }
 
+// ServerOf implements store.Locator.
+func (s *Store) ServerOf(ctx context.Context, queue string) string {
+	return s.serverOf(ctx, queue).addr
+}
+
 func (s *Store) serverOfKey(ctx context.Context, key string) serverAddr {
 	if rdb, ok := s.rdb.(*redis.ClusterClient); ok {
 		if node, err := rdb.MasterForKey(ctx, key); err == nil {

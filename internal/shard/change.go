@@ -235,10 +235,8 @@ func leavingFrom(r *route, shard int, stats *store.Stats) int64 {
 
 // server returns where a sub-queue is, or "".
 func (s *Store) server(ctx context.Context, name string) string {
-	if p, ok := s.engine.(interface {
-		ServerOf(ctx context.Context, queue string) string
-	}); ok {
-		return p.ServerOf(ctx, name)
+	if l, ok := store.As[store.Locator](s.engine); ok {
+		return l.ServerOf(ctx, name)
 	}
 	return ""
 }

@@ -222,7 +222,7 @@ func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next
 // SameServer implements store.Placer. A queue is where its first shard is.
 func (s *Store) SameServer(ctx context.Context, queue, other string) bool {
 	p, ok := s.engine.(store.Placer)
-	return ok && p.SameServer(ctx, queue, other)
+	return !ok || p.SameServer(ctx, queue, other)
 }
 
 // Report implements store.Store. The first shard has the activity of a queue.

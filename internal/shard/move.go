@@ -83,18 +83,16 @@ func (s *Store) remark(r *route, err error) {
 // move moves all messages of a queue to where they belong, as the mover. It returns when they are there, or ErrConflict
 // when another process has changed the directory.
 func (s *Store) move(ctx context.Context, r *route) (err error) {
-	rest := minRestPause
-	for {
+	for rest := minRestPause; ; rest *= 2 {
 		began := time.Now()
 		var over bool
 		if r, over, err = s.pass(ctx, r); over || err != nil {
 			return err
 		}
-		rest = max(rest, 4*time.Since(began)) // a pass reads all ids
-		if err := pause(ctx, min(rest, maxRestPause)); err != nil {
+		rest = min(rest, max(minRestPause, 4*time.Since(began)), maxRestPause) // a pass reads all ids
+		if err := pause(ctx, rest); err != nil {
 			return err
 		}
-		rest *= 2
 	}
 }
 

@@ -1,11 +1,15 @@
-// Package shard says in which shard of a queue a message is. It imports package store. Start with Of. The product does
-// not use it yet: model_test.go has the protocol of a move to another number of shards, key_test.go that of a key that
-// moves with its order, and explore_test.go visits their histories.
+// Package shard gives queues shards. A shard of a queue is a queue of the engine, a sub-queue, which may be on a server
+// of its own, and a Store over the engine has them look like one. The number of shards can change at any time:
+// change.go has the phases of a change, move.go the moves of messages, and directory.go what processes know.
+//
+// Start reading at Store. Of says in which shard a message is. model_test.go is a model of a change, key_test.go one of
+// a key that moves with its order, which is not built yet, and explore_test.go visits their histories. Of Later, the
+// package imports the contract.
 package shard
 
-// Of returns the shard, 0 to n-1, of a slot of ids in a queue with n shards; see store.Slot. A queue with one more shard has 1/(n+1) of the
-// slots in it, and the others where they were. It is the jump consistent hash of Lamping and Veach
-// (https://arxiv.org/abs/1406.2294).
+// Of returns the shard, 0 to n-1, of a slot of ids in a queue with n shards; see store.Slot. A queue with one more
+// shard has 1/(n+1) of the slots in it, and the others where they were. It is the jump consistent hash of Lamping and
+// Veach (https://arxiv.org/abs/1406.2294).
 func Of(slot, n int) int {
 	key, shard, next := uint64(slot), int64(0), int64(0)
 	for next < int64(n) {

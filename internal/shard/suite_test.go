@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laterq/later/internal/shard/shardtest"
+	"github.com/laterq/later/internal/shardtest"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store/storetest"
 )

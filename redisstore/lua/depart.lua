@@ -61,10 +61,11 @@ local function place_of(id, value, score)
 end
 
 for i, id in ipairs(ids) do
-  local size = not seen[id] and redis.call('HSTRLEN', MESSAGES, id) or 0
+  local exists = not seen[id] and redis.call('HEXISTS', MESSAGES, id) == 1
+  local size = exists and redis.call('HSTRLEN', MESSAGES, id) or 0 -- 0 too for one without bytes, which is unreadable
   local leaves = not seen[id] -- the dedup window of the id, too
   seen[id] = true
-  if size == 0 then -- there is no such message
+  if not exists then -- there is no such message
   elseif #deleted > 0 and bytes + size + #(records[i] or '') > MAX_DEPARTURE_BYTES then
     more, leaves = 1, false
   else

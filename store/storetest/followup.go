@@ -29,6 +29,7 @@ func (e *env) linked() *env {
 
 var followUpRules = []rule{
 	{"an ack writes its follow-ups in the same step", func(e *env) {
+		e.whole()
 		f := e.linked()
 		e.send(message("m"))
 		now := e.now() // a harness may give each queue a clock of its own

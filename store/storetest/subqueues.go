@@ -332,9 +332,10 @@ var subQueueRules = []rule{
 		a.sendDead("dead", group("g"))
 		_, err := e.Store.Restore(e.Context(), a.queue, []store.Info{{Message: store.Message{ID: "raw"},
 			State: store.StateDead, DeadReason: store.DeadUnreadable, DiedAt: now, Due: now, Raw: []byte("\x80\x01?"),
-			LastError: store.UnreadableText}})
+			LastError: store.UnreadableText}, {Message: store.Message{ID: "no bytes"}, State: store.StateDead,
+			DeadReason: store.DeadUnreadable, DiedAt: now, Due: now, Raw: []byte{}, LastError: store.UnreadableText}})
 		e.ok(err)
-		all := []string{"dead", "failed", "far", "raw", "ready", "soon"}
+		all := []string{"dead", "failed", "far", "no bytes", "raw", "ready", "soon"}
 		var before []string
 		for _, id := range all {
 			before = append(before, describe(a.get(id)))

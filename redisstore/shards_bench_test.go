@@ -1,0 +1,212 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/shard"
+	"github.com/laterq/later/store"
+)
+
+// cpuOf returns the CPU time that the main threads of all nodes of a Cluster have used.
+func cpuOf(b *testing.B, rdb *redis.ClusterClient) (total time.Duration) {
+	var mu sync.Mutex
+	err := rdb.ForEachMaster(b.Context(), func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "cpu").Result()
+		for _, line := range strings.Split(info, "\r\n") {
+			for _, field := range []string{"used_cpu_user_main_thread:", "used_cpu_sys_main_thread:"} {
+				if text, ok := strings.CutPrefix(line, field); ok {
+					seconds, _ := strconv.ParseFloat(text, 64)
+					mu.Lock()
+					total += time.Duration(seconds * float64(time.Second))
+					mu.Unlock()
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return total
+}
+
+// newSharded returns a store whose queues have shards.
+func newSharded(b *testing.B, rdb *redis.ClusterClient) store.Store {
+	s := shard.New(newStore(b, rdb), slog.New(slog.DiscardHandler))
+	b.Cleanup(func() { shard.Stop(s) })
+	return s
+}
+
+// batchOf returns messages with generated ids of one slot and 100-byte payloads.
+func batchOf(n int, due store.Due) []store.Outgoing {
+	var ids store.IDs
+	msgs := make([]store.Outgoing, n)
+	for i := range msgs {
+		msgs[i] = store.Outgoing{Message: store.Message{ID: ids.New(""), Payload: make([]byte, 100)}, Due: due}
+	}
+	return msgs
+}
+
+func setShards(b *testing.B, s store.Store, queue string, n int) {
+	err := store.SetShards(b.Context(), s, queue, n)
+	for moving := true; moving && err == nil; {
+		var shards store.Shards
+		shards, err = store.ShardsOf(b.Context(), s, queue)
+		moving = shards.Moving
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkShardCost measures what a message costs the servers of a three-node Cluster, by the number of shards of its
+// queue: sent in batches of 500 and claimed and acked 500 at a time, of 12,000 at a time.
+func BenchmarkShardCost(b *testing.B) {
+	rdb := redistest.StartCluster(b).Client(b)
+	for _, n := range []int{1, 3, 12, 0} {
+		name := fmt.Sprintf("shards=%d", n)
+		if n == 0 {
+			name = "3 queues"
+		}
+		b.Run(name, func(b *testing.B) {
+			s := newSharded(b, rdb)
+			queues := []string{fmt.Sprint("cost", n, time.Now().UnixNano())}
+			if n > 1 { // a call asks the old shard first until the change is over
+				shard.Stepwise(s)
+				err := store.SetShards(b.Context(), s, queues[0], n)
+				for ended := false; !ended && err == nil; {
+					ended, err = shard.Step(b.Context(), s, queues[0], n)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			} else if n == 0 { // on the three nodes
+				for i := 0; len(queues) < 3; i++ {
+					name := fmt.Sprint(queues[0], "-", i)
+					if !slices.ContainsFunc(queues, func(other string) bool {
+						return s.(store.Placer).SameServer(b.Context(), name, other)
+					}) {
+						queues = append(queues, name)
+					}
+				}
+			}
+			var send, drain time.Duration
+			total := 0
+			for b.Loop() {
+				for range 20 {
+					before := cpuOf(b, rdb)
+					for i := range 24 {
+						if _, err := s.Send(b.Context(), queues[i%len(queues)], batchOf(500, store.Due{})); err != nil {
+							b.Fatal(err)
+						}
+						time.Sleep(time.Millisecond) // generated ids of a millisecond have one slot
+					}
+					middle := cpuOf(b, rdb)
+					for _, queue := range queues {
+						total += drainAll(b, s, queue)
+					}
+					send, drain = send+middle-before, drain+cpuOf(b, rdb)-middle
+				}
+			}
+			b.ReportMetric(float64(send.Microseconds())/float64(total), "µs/send")
+			b.ReportMetric(float64(drain.Microseconds())/float64(total), "µs/claim+ack")
+		})
+	}
+}
+
+// drainAll claims and acks all messages of a queue.
+func drainAll(b *testing.B, s store.Store, queue string) (total int) {
+	for {
+		claim, err := s.Claim(b.Context(), queue, store.ClaimRequest{Max: 500, Lease: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(claim.Messages) == 0 && !claim.More {
+			return total
+		}
+		total += len(claim.Messages)
+		settlements := make([]store.Settlement, len(claim.Messages))
+		for i, m := range claim.Messages {
+			settlements[i] = store.Settlement{Receipt: m.Receipt, Action: store.Ack}
+		}
+		if _, err := s.Settle(b.Context(), queue, settlements); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReshard measures how long a queue of LATER_RESHARD messages (20,000) due in a day takes to get three shards
+// in place of one, while 5,000 messages a second are sent, 50 at a time, and handled, and how late these are.
+func BenchmarkReshard(b *testing.B) {
+	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "20000"))
+	rdb := redistest.StartCluster(b).Client(b)
+	s, producer := newSharded(b, rdb), newSharded(b, rdb)
+	for b.Loop() {
+		queue := fmt.Sprint("reshard", time.Now().UnixNano())
+		for range pending / 500 {
+			if _, err := s.Send(b.Context(), queue, batchOf(500, store.Due{Delay: 24 * time.Hour})); err != nil {
+				b.Fatal(err)
+			}
+		}
+		ctx, end := context.WithCancel(b.Context())
+		var load sync.WaitGroup
+		var sent atomic.Int64
+		var late []time.Duration
+		load.Go(func() {
+			for tick := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+				if _, err := producer.Send(b.Context(), queue, batchOf(50, store.Due{})); err != nil {
+					b.Error(err)
+				}
+				sent.Add(50)
+			}
+		})
+		load.Go(func() { late = consume(b, ctx, s, queue) })
+		begin := time.Now()
+		setShards(b, s, queue, 3)
+		took := time.Since(begin)
+		end()
+		load.Wait()
+		slices.Sort(late)
+		b.ReportMetric(took.Seconds(), "s/change")
+		b.ReportMetric(float64(sent.Load())/took.Seconds(), "sends/s")
+		b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "ms-late-p99")
+		b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, "ms-late-p50")
+	}
+}
+
+// consume claims and acks messages until ctx ends, and returns how late each claim found them.
+func consume(b *testing.B, ctx context.Context, s store.Store, queue string) (late []time.Duration) {
+	for ctx.Err() == nil {
+		claim, err := s.Claim(b.Context(), queue, store.ClaimRequest{Max: 500, Lease: time.Minute})
+		if err != nil {
+			b.Error(err)
+			return late
+		}
+		settlements := make([]store.Settlement, len(claim.Messages))
+		for i, m := range claim.Messages {
+			late = append(late, claim.Now.Sub(m.Due))
+			settlements[i] = store.Settlement{Receipt: m.Receipt, Action: store.Ack}
+		}
+		if _, err := s.Settle(b.Context(), queue, settlements); err != nil {
+			b.Error(err)
+		}
+		if len(claim.Messages) == 0 && !claim.More {
+			s.Wait(ctx, queue) // ends with ctx
+		}
+	}
+	return late
+}
