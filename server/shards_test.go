@@ -27,8 +27,8 @@ func TestTheNumberOfShardsIsChangedAndShown(t *testing.T) {
 
 	for range 2 { // the second request changes nothing
 		changed := a.do(http.MethodPut, shardsPath, `{"shards": 3}`).is(http.StatusAccepted)
-		if each := list(changed, "each"); changed["shards"] != 3.0 || changed["from"] != 1.0 || changed["since"] == nil ||
-			len(each) != 3 || each[2]["shard"] != 2.0 {
+		if each := list(changed, "each"); changed["shards"] != 3.0 || changed["from"] != 1.0 ||
+			changed["since"] == nil || len(each) != 3 || each[2]["shard"] != 2.0 {
 			t.Errorf("a queue that is changed has %v", changed)
 		}
 	}
@@ -45,7 +45,8 @@ func TestTheNumberOfShardsIsChangedAndShown(t *testing.T) {
 		t.Errorf("changes are %v", changes)
 	}
 	a.do(http.MethodPut, "/v1/queues/limited/flow", `{"concurrency": 1}`).is(http.StatusOK)
-	a.do(http.MethodPut, "/v1/queues/limited/shards", `{"shards": 2}`).fails(http.StatusNotImplemented, "unsupported", "")
+	a.do(http.MethodPut, "/v1/queues/limited/shards", `{"shards": 2}`).
+		fails(http.StatusNotImplemented, "unsupported", "")
 }
 
 // brokenShards is a store whose queues have shards that do not answer.

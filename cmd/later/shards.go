@@ -25,16 +25,16 @@ const shardsNote = time.Second
 
 func (m *Main) shardsCommand() *cobra.Command {
 	return m.command("shards QUEUE [N]", "Divide a queue among several shards, or show them",
-		`Shards divides the messages of a queue among N shards, 1 to 64, and waits until all messages are in their new shards. It
-creates a queue that does not exist. Each shard is a queue inside the store, and where the store has several servers the
-shards are on as many of them as possible: so a queue can do more than one server can. Producers and workers need no
-change, and go on while messages move. A message that a worker holds moves once it is settled.
+		`Shards divides the messages of a queue among N shards, 1 to 64, and waits until all messages are in their new
+shards. It creates a queue that does not exist. In a Redis Cluster the shards are on as many servers as possible, so
+that a queue can do more than one server can. Producers and workers need no change, and go on while messages move. A
+message that a worker holds moves once it is settled.
 
-When Ctrl-C ends the command, the change goes on: every process that uses the queue moves its messages.
+When Ctrl-C ends the command, the change goes on: any process that uses the queue moves its messages. The number can be
+changed again 7 minutes after the last message has moved.
 
-Without N it prints the shards with their counts, how many messages still have to move, and the servers that do not
-answer. The number can be changed again 7 minutes after the last message has moved. A queue with several shards has no
-limits and no order of keys; see later flow.`,
+Without N it prints the shards with their counts, how many messages still have to move ("?" if that is not known), and
+which shards do not answer. A queue with several shards has no limits and no order of keys; see later flow.`,
 		`  later shards orders 4
   later shards orders
   later shards orders 1`,
@@ -72,8 +72,8 @@ func (m *Main) setShards(ctx context.Context, c *later.Client, name string, n in
 	}
 	s, err := m.awaitShards(ctx, q)
 	if err != nil {
-		m.note("the change of %s to %d shards has begun, and goes on while a process uses the queue; later shards %s shows "+
-			"how far it is", name, n, name)
+		m.note("the change of %s to %d shards has begun, and goes on while a process uses the queue; later shards %s "+
+			"shows how far it is", name, n, name)
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if !before.Exists && n > 1 {

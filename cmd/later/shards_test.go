@@ -48,7 +48,8 @@ func TestShardsDividesAQueueAndShowsItsShards(t *testing.T) {
 			for _, one := range each {
 				total += one.(map[string]any)["scheduled"].(float64)
 			}
-			if got["queue"] != "q" || got["shards"] != 3.0 || got["from"] != 1.0 || got["moving"] != false || total != 8 {
+			if got["queue"] != "q" || got["shards"] != 3.0 || got["from"] != 1.0 || got["moving"] != false ||
+				total != 8 {
 				t.Errorf("%v", got)
 			}
 			contains(t, c.fails(23, "shards", "q", "2"), `queue "q" has changed from 1 to 3 shards`)

@@ -29,8 +29,8 @@ export function Shards({ queue }) {
 }
 
 function Shard({ of, leaves }) {
-  const count = (state) => of[state] > 0 && html`<span class=${`state ${state}`} title=${`${number(of[state])} ${state}`}>
-    ${short(of[state])}<span class="hidden"> ${state}</span></span>`;
+  const count = (state) => of[state] > 0 && html`<span class=${`state ${state}`}
+    title=${`${number(of[state])} ${state}`}>${short(of[state])}<span class="hidden"> ${state}</span></span>`;
   return html`<li class="row counts"><span class="faint">${of.shard}${of.server && ` · ${of.server}`}</span>
     ${of.error ? html`<span class="late" title=${of.error.message}>does not answer</span>` :
       ['scheduled', 'ready', 'leased', 'dead'].map(count)}
