@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 func TestRepeatedRequestReturnsTheFirstSend(t *testing.T) {
@@ -55,6 +56,25 @@ func TestRepeatedRequestReturnsTheFirstSend(t *testing.T) {
 			t.Errorf("after a day: %+v, %v", late, err)
 		}
 	})
+}
+
+func TestARepeatedRequestGoesToTheShardOfTheFirst(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	if err := store.SetShards(t.Context(), c.store, "q", 16); err != nil {
+		t.Fatal(err)
+	}
+	q := c.Queue("q")
+	for i := range 50 {
+		request := Once(fmt.Append(nil, i), []byte("1"))
+		first, err := q.Send(t.Context(), nil, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // ids of another millisecond have another slot
+		if again, err := q.Send(t.Context(), nil, request); again != first || err != nil {
+			t.Fatalf("request %d: sent %q and %q, %v", i, first, again, err)
+		}
+	}
 }
 
 func TestPublishWithOnceIsPublishedOnce(t *testing.T) {

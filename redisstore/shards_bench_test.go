@@ -210,3 +210,53 @@ func consume(b *testing.B, ctx context.Context, s store.Store, queue string) (la
 	}
 	return late
 }
+
+// BenchmarkIdleShards counts the script calls of a process that waits for a queue of 12 shards in a three-node Cluster and
+// is not notified, for LATER_IDLE (2s).
+func BenchmarkIdleShards(b *testing.B) {
+	span, err := time.ParseDuration(cmp.Or(os.Getenv("LATER_IDLE"), "2s"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	rdb := redistest.StartCluster(b).Client(b)
+	s := newSharded(b, rdb)
+	queue := fmt.Sprint("idle", time.Now().UnixNano())
+	shard.Stepwise(s)
+	err = store.SetShards(b.Context(), s, queue, 12)
+	for ended := false; !ended && err == nil; {
+		ended, err = shard.Step(b.Context(), s, queue, 12)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		ctx, end := context.WithTimeout(b.Context(), span+time.Second)
+		var waits sync.WaitGroup
+		waits.Go(func() { consume(b, ctx, s, queue) })
+		time.Sleep(time.Second) // until it waits everywhere
+		before := scriptCalls(b, rdb)
+		time.Sleep(span)
+		b.ReportMetric(float64(scriptCalls(b, rdb)-before)/span.Seconds()/12, "calls/s/shard")
+		end()
+		waits.Wait()
+	}
+}
+
+// scriptCalls returns how many scripts the nodes of a Cluster have executed.
+func scriptCalls(b *testing.B, rdb *redis.ClusterClient) (total int64) {
+	var mu sync.Mutex
+	err := rdb.ForEachMaster(b.Context(), func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "commandstats").Result()
+		_, text, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+		text, _, _ = strings.Cut(text, ",")
+		n, _ := strconv.ParseInt(text, 10, 64)
+		mu.Lock()
+		defer mu.Unlock()
+		total += n
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return total
+}

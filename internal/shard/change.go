@@ -104,7 +104,7 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 		return err
 	}
 	if !stats.Exists {
-		if err := s.engine.SetPaused(ctx, queue, false); err != nil {
+		if err := s.engine.Create(ctx, queue, store.Settings{}); err != nil { // unless it appears meanwhile
 			return err
 		}
 	}

@@ -3,7 +3,10 @@ package shard
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -13,8 +16,8 @@ import (
 type consumer struct {
 	mu     sync.Mutex
 	shards map[string]*knowledge // by the name of the sub-queue
-	// told is set by a Wait: for the claim that follows only the shards that have ended it have something.
-	told bool
+	// told is set by a Wait: for the claim that follows by then only the shards that have ended it have something.
+	told time.Time
 	now  time.Time // of the engine, at the last claim
 	at   time.Time // when that was
 }
@@ -25,8 +28,8 @@ type knowledge struct {
 	// bound is a time before which no message of the shard is due, as far as that is known: for a hot shard when the
 	// last message was due that was claimed, else when a claim found nothing.
 	bound time.Time
-	// down is set while its server does not answer. Another goroutine asks it until it does.
-	down bool
+	// up is set while its server does not answer. Another goroutine asks it until it does, and then closes up.
+	up chan struct{}
 }
 
 // coldFor is how much later than the next message of a hot shard one of a shard may be due in which a claim has found
@@ -58,13 +61,13 @@ func (c *consumer) next(r *route, told bool, tried map[int]bool) (shard int, ok 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.shards) > 2*len(r.names) { // names of earlier generations
-		clear(c.shards)
+		maps.DeleteFunc(c.shards, func(name string, _ *knowledge) bool { return !slices.Contains(r.names, name) })
 	}
 	anyHot := false
 	var earliest time.Time
 	for i, name := range r.names {
 		k := c.of(name)
-		if k.down || tried[i] {
+		if k.up != nil || tried[i] {
 			continue
 		}
 		bound := k.bound
@@ -96,7 +99,7 @@ func (c *consumer) claimed(r *route, name string, claim *store.Claim) {
 		}
 	}
 	for _, other := range r.names {
-		claim.More = claim.More || c.of(other).hot && !c.of(other).down
+		claim.More = claim.More || c.of(other).hot && c.of(other).up == nil
 	}
 	c.now, c.at = claim.Now, time.Now()
 }
@@ -106,13 +109,18 @@ func (c *consumer) heat(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.of(name)
-	k.hot, k.down = true, false
+	k.hot = true
+	if k.up != nil {
+		close(k.up)
+		k.up = nil
+	}
 }
 
-func (c *consumer) isDown(name string) bool {
+// isUp returns a channel that is closed when a shard answers again, nil if it does.
+func (c *consumer) isUp(name string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.of(name).down
+	return c.of(name).up
 }
 
 // idle returns a claim that has found nothing.
@@ -139,8 +147,8 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (store.Claim, error) {
 	c := s.consumer(r.queue)
 	c.mu.Lock()
-	told := c.told
-	c.told = false
+	told := time.Now().Before(c.told) && !c.at.IsZero()
+	c.told = time.Time{}
 	c.mu.Unlock()
 	asked := false
 	var failed error
@@ -180,7 +188,7 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 // allDown reports whether no sub-queue answers.
 func (c *consumer) allDown(r *route) bool {
 	for _, name := range r.names {
-		if !c.isDown(name) {
+		if c.isUp(name) == nil {
 			return false
 		}
 	}
@@ -190,15 +198,19 @@ func (c *consumer) allDown(r *route) bool {
 // askAgain is the time between questions to a shard that does not answer.
 const askAgain = time.Second
 
-// lose leaves a shard that does not answer out of claims, and asks it until it does.
-func (s *Store) lose(r *route, shard int, err error) {
+// lose leaves a shard that does not answer out of claims, and asks it until it does. Then it closes the channel.
+func (s *Store) lose(r *route, shard int, err error) <-chan struct{} {
 	c, name := s.consumer(r.queue), r.names[shard]
 	c.mu.Lock()
-	known := c.of(name).down
-	c.of(name).down = true
+	up := c.of(name).up
+	known := up != nil
+	if !known {
+		up = make(chan struct{})
+		c.of(name).up = up
+	}
 	c.mu.Unlock()
 	if known {
-		return
+		return up
 	}
 	s.log.Warn("later: a shard does not answer; its messages wait", "queue", r.queue, "shard", shard, "error", err)
 	s.loop(func() {
@@ -213,6 +225,7 @@ func (s *Store) lose(r *route, shard int, err error) {
 			}
 		}
 	})
+	return up
 }
 
 // errOver ends the waits for the other shards.
@@ -232,8 +245,12 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 	c := s.consumer(r.queue)
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	var timedOut atomic.Bool
 	if r.Phase != settled { // its end is no event
-		over := time.AfterFunc(movingAge, func() { end(errOver) })
+		over := time.AfterFunc(movingAge, func() {
+			timedOut.Store(true)
+			end(errOver)
+		})
 		defer over.Stop()
 	}
 	var mu sync.Mutex
@@ -241,29 +258,35 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 	live := len(r.names)
 	inParallel(len(r.names), func(i int) {
 		var err error
-		if !c.isDown(r.names[i]) {
+		up := c.isUp(r.names[i])
+		if up == nil {
 			err = s.engine.Wait(waiting, r.names[i])
 			if err == nil {
 				c.heat(r.names[i])
 				end(errOver)
 				return
 			}
+			if errors.Is(err, errOver) || ctx.Err() != nil {
+				return
+			}
 		}
-		if errors.Is(err, errOver) || ctx.Err() != nil {
-			return
+		fatal := isMoved(err) || errors.Is(err, store.ErrClosed)
+		if err != nil && !fatal {
+			up = s.lose(r, i, err)
 		}
 		mu.Lock()
-		defer mu.Unlock()
 		live--
-		fatal := isMoved(err) || errors.Is(err, store.ErrClosed)
 		if failed == nil || fatal {
 			failed = err
 		}
-		if err != nil && !fatal {
-			s.lose(r, i, err)
-		}
 		if fatal || live == 0 {
 			end(failed)
+		}
+		mu.Unlock()
+		select {
+		case <-up:
+			end(errOver)
+		case <-waiting.Done():
 		}
 	})
 	switch cause := context.Cause(waiting); {
@@ -271,7 +294,9 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 		return context.Cause(ctx)
 	case errors.Is(cause, errOver):
 		c.mu.Lock()
-		c.told = true
+		if !timedOut.Load() {
+			c.told = time.Now().Add(coldFor)
+		}
 		c.mu.Unlock()
 		return nil
 	case failed != nil:

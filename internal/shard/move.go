@@ -13,10 +13,11 @@ import (
 // One process at a time moves the messages of a queue, for as long as the directory says. Others would do no harm; they
 // go on when it does not come back. What they do is bounded steps, each of which anyone may repeat.
 const (
-	moverTime    = 30 * time.Second // for which a process is the mover; it renews that in time
-	moverLooks   = 5 * time.Second  // time between looks of others, ± 20 %
-	minRestPause = 20 * time.Millisecond
-	maxRestPause = 5 * time.Second // between passes while only leased messages are left
+	moverTime     = 30 * time.Second // for which a process is the mover; it renews that in time
+	moverLooks    = 5 * time.Second  // time between looks of others, ± 20 %
+	minRestPause  = 20 * time.Millisecond
+	maxRestPause  = 5 * time.Second // between passes while only leased messages are left
+	maxErrorPause = time.Second     // after errors
 )
 
 // moveSoon has this process move the messages of a queue, or look whether the change is over, if no other one does.
@@ -37,6 +38,7 @@ func (s *Store) moveSoon(r *route) {
 
 // moveInTurn moves messages until the change is over.
 func (s *Store) moveInTurn(r *route) {
+	failures := 0
 	for r != nil && r.Phase != settled {
 		now := time.Now()
 		wait := moverLooks
@@ -46,17 +48,10 @@ func (s *Store) moveInTurn(r *route) {
 		case r.Emptied != 0:
 			ends := time.UnixMilli(r.Emptied).Add(s.late)
 			if wait = ends.Sub(now); wait <= 0 {
-				wait = 0
-				s.remark(r, s.finish(s.ending, r))
+				wait = s.pauseAfter(r, s.finish(s.ending, r), &failures)
 			}
 		case r.Mover == s.name || time.UnixMilli(r.MovesUntil).Before(now):
-			wait = 0
-			if err := s.move(s.ending, r); errors.Is(err, store.ErrConflict) {
-				wait = minRestPause
-			} else if err != nil {
-				wait = time.Second
-				s.remark(r, err)
-			}
+			wait = s.pauseAfter(r, s.move(s.ending, r), &failures)
 		}
 		if pause(s.ending, min(wait, moverTime)) != nil {
 			return
@@ -66,11 +61,28 @@ func (s *Store) moveInTurn(r *route) {
 			return
 		}
 		if err != nil {
-			s.remark(r, err)
+			if pause(s.ending, s.pauseAfter(r, err, &failures)) != nil {
+				return
+			}
 			continue
 		}
 		r = next
 	}
+}
+
+// pauseAfter returns how long a process waits after a step of a change: longer after each of several failures.
+func (s *Store) pauseAfter(r *route, err error, failures *int) time.Duration {
+	switch {
+	case err == nil:
+		*failures = 0
+		return 0
+	case errors.Is(err, store.ErrConflict):
+		return minRestPause
+	}
+	s.remark(r, err)
+	wait := min(minRestPause<<*failures, maxErrorPause)
+	*failures = min(*failures+1, 10)
+	return wait
 }
 
 // remark logs why a change does not go on.
@@ -87,6 +99,9 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 		began := time.Now()
 		var over bool
 		if r, over, err = s.pass(ctx, r); over || err != nil {
+			if errors.Is(err, store.ErrUnavailable) {
+				_ = pause(ctx, min(4*time.Since(began), maxRestPause)) // what other shards have was read too
+			}
 			return err
 		}
 		rest = min(rest, max(minRestPause, 4*time.Since(began)), maxRestPause) // a pass reads all ids
@@ -102,13 +117,21 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 		return r, false, err
 	}
 	over = true
+	var failed []error // of shards that do not answer, which do not hold up the others
 	sources, _ := r.sources()
 	for _, i := range sources {
 		found, err := s.moveFrom(ctx, &r, i)
-		if err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, store.ErrUnavailable) && r != nil && !isMoved(err) && ctx.Err() == nil:
+			failed = append(failed, err)
+		default:
 			return r, false, err
 		}
 		over = over && found == 0
+	}
+	if failed != nil {
+		return r, false, errors.Join(failed...)
 	}
 	if over {
 		d := r.directory
@@ -170,9 +193,16 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, 
 			}
 		}
 		if cursor = page.Next; cursor == "" {
-			return found, nil
+			break
 		}
 	}
+	// What another process took out during the scan was in no page, and the process may have stopped since.
+	p, err := s.engine.Outbox(ctx, name)
+	if p != nil && err == nil {
+		found++
+		err = s.deliver(ctx, p)
+	}
+	return found, err
 }
 
 // belongs returns the parts of the page for the shard in which an id belongs, nil if it is there.

@@ -153,7 +153,7 @@ func (s *Store) known(queue string) *route {
 // usable returns a route that calls can take: it reads an old one again, and does what has to be done before.
 func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, err error) {
 	if r != nil && time.Now().After(r.until) {
-		if r, err = s.read(ctx, queue); err != nil {
+		if r, err = s.readAgain(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -174,6 +174,19 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 		s.moveSoon(r)
 	}
 	return r, nil
+}
+
+// readAgain reads the directory of an old route. While its server is down the route stays in use, so that the other
+// shards go on: calls for sub-queues that have another name now are refused.
+func (s *Store) readAgain(ctx context.Context, old *route) (*route, error) {
+	r, err := s.read(ctx, old.queue)
+	if !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+		return r, err
+	}
+	same := *old
+	same.until = time.Now().Add(movingAge)
+	s.routes.CompareAndSwap(old.queue, old, &same)
+	return &same, nil
 }
 
 // learn returns the route of a queue after a call found that another one is wrong.
