@@ -222,6 +222,17 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"field \"key\": field \"weight\" is 1001: must be a whole number of 0 to 1000","field":"key.weight"`},
 	{"PUT", "/v1/queues/mail/flow", `{"key": {"rate": {"n": 10, "per": "9us"}}}`, "", 400,
 		`"code":"invalid","detail":"period of the rate is 9µs: must be 10µs, which is 1µs a message, to 8784h0m0s","field":"key.rate.per"`},
+	{"PUT", "/v1/queues/mail/shards", `{"shards": 0}`, "", 400,
+		`"code":"invalid","detail":"field \"shards\" is 0: must be a whole number of 1 to 64","field":"shards"`},
+	{"PUT", "/v1/queues/mail/shards", `{"shards": 65}`, "", 400,
+		`"code":"invalid","detail":"field \"shards\" is 65: must be a whole number of 1 to 64","field":"shards"`},
+	{"PUT", "/v1/queues/mail/shards", `{"shards": "3"}`, "", 400,
+		`"code":"invalid","detail":"field \"shards\" is a text: must be a whole number","field":"shards"`},
+	{"PUT", "/v1/queues/mail/shards", `{}`, "", 400,
+		`"code":"invalid","detail":"field \"shards\" is missing: give it","field":"shards"`},
+	{"PUT", "/v1/queues/topic:news/shards", `{"shards": 2}`, "", 400,
+		`"code":"invalid","detail":"queue \"topic:news\" is one of Later's own, which have one shard",` +
+			`"field":"path.queue"`},
 	{"PUT", "/v1/queues/topic:news/flow", `{"concurrency": 1}`, "", 400,
 		`"code":"invalid","detail":"queue \"topic:news\" is one of Later's own, which have no limits: give another queue",` +
 			`"field":"path.queue"`},

@@ -42,7 +42,7 @@ const (
 type fuzzed struct {
 	server *Server
 	client *later.Client
-	store  *memstore.Store
+	store  store.Store                // with the shards of queues
 	now    func() time.Time           // which stands still
 	routes []*huma.Operation          // of the server itself, by operationId
 	byPath map[string]*huma.Operation // by pattern of the mux
@@ -66,11 +66,12 @@ var senders = []access.Identity{
 
 func newFuzzed(tb testing.TB) *fuzzed {
 	clock := memstore.NewManualClock(time.Now())
-	f := &fuzzed{store: memstore.New(memstore.WithClock(clock)), now: clock.Now, byPath: map[string]*huma.Operation{}}
+	f := &fuzzed{now: clock.Now, byPath: map[string]*huma.Operation{}}
 	var err error
-	if f.client, err = later.New(f.store); err != nil {
+	if f.client, err = later.New(memstore.New(memstore.WithClock(clock))); err != nil {
 		tb.Fatal(err)
 	}
+	f.store = f.client.Store()
 	if f.server, err = New(f.client, Config{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		tb.Fatal(err)
 	}

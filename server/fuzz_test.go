@@ -117,6 +117,7 @@ var usual = map[string]string{
 	"startBulkChange":  `{"filter":{"state":"scheduled","json":"a[*].b >= 1"},"action":"shift","by":"-1h"}`,
 	"setDeadRetention": `{"max_count":1}`,
 	"setFlow":          `{"concurrency":3,"rate":{"n":10,"per":"1s","burst":2}}`,
+	"setShards":        `{"shards":3}`,
 	"purgeQueue":       `{"states":["dead"]}`,
 	"sendSeries":       `{"id":"s","until":"2100-01-01T00:00:00Z","offsets":["-1h","0s"]}`,
 	"moveSeries":       `{"until":"2100-01-01T00:00:00Z"}`,

@@ -13,6 +13,7 @@ import (
 var makesOrWaits = map[string]bool{
 	"sendMessage": true, "sendMessages": true, "sendSeries": true, "publishMessage": true, "publishMessages": true,
 	"receiveMessages": true, "pauseQueue": true, "resumeQueue": true, "setDeadRetention": true, "setFlow": true,
+	"setShards":       true,
 	"configureTopic":  true,
 	"putSubscription": true, "putSchedule": true,
 }

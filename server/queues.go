@@ -52,6 +52,13 @@ func registerQueues(s *Server) {
 	route(s, access.Operate, on("POST "+one+"/keys/{key}/resume", tag, "resumeKey",
 		"Let a halted key go on", fails(http.StatusNotFound),
 		says("The dead message that halted it stays dead. To have it start first, replay it instead.")), s.resumeKey)
+	route(s, access.Look, on("GET "+one+"/shards", tag, "getShards", "Count the messages of each shard of a queue",
+		fails(http.StatusNotFound), says("And how far a change of their number is.")), s.shards)
+	route(s, access.Operate, on("PUT "+one+"/shards", tag, "setShards", "Change the number of shards of a queue",
+		fails(http.StatusConflict), answers(http.StatusAccepted),
+		says("The reply comes when the change has begun. Then the processes that use the queue move its messages: "+
+			"getShards shows how far they are. Repeat the request as you like. The number can be changed again 7 minutes "+
+			"after all messages have moved.")), s.setShards)
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayQueue", "Make dead messages live again",
 		fails(http.StatusNotFound), says("Without in and at they are due at once.")), s.replayQueue)
 	route(s, access.Operate, on("POST "+one+"/purge", tag, "purgeQueue", "Remove messages in some states",

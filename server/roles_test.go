@@ -55,6 +55,7 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/keys/{key}
 		GET /v1/queues/{queue}/horizon
 		GET /v1/queues/{queue}/messages
+		GET /v1/queues/{queue}/shards
 		GET /v1/schedules
 		GET /v1/schedules-upcoming
 		GET /v1/schedules/{schedule}
@@ -98,6 +99,7 @@ var routeRights = []struct {
 		POST /v1/queues/{queue}/bulk
 		PUT /v1/queues/{queue}/dead-retention
 		PUT /v1/queues/{queue}/flow
+		PUT /v1/queues/{queue}/shards
 		PUT /v1/queues/{queue}/keys/{key}/flow
 		POST /v1/queues/{queue}/keys/{key}/resume
 		DELETE /v1/queues/{queue}/groups/{group}

@@ -39,6 +39,12 @@ func newAPIWith(t testing.TB, url string, cfg Config) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newAPIOver(t, c, cfg)
+}
+
+// newAPIOver returns the API of a client, which it closes.
+func newAPIOver(t testing.TB, c *later.Client, cfg Config) *api {
+	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

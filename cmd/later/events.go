@@ -63,8 +63,8 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 			return store.Invalid("--kind is %q: must be one of %s", kind, view.Kinds(view.EventKinds))
 		}
 	}
-	switch c.Store().(type) {
-	case *diskstore.Store, *memstore.Store:
+	_, onDisk := store.As[*diskstore.Store](c.Store())
+	if _, inMemory := store.As[*memstore.Store](c.Store()); onDisk || inMemory {
 		return fmt.Errorf("only this process has %s open, so there are no events of others: in Go, Client.Watch "+
 			"shows the events of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
 	}

@@ -59,14 +59,16 @@ func (p *partly) end(err error) error {
 	return err
 }
 
-// items makes a call that has items with ids, which go to different shards. call gets some of them and returns which
-// of them are not done, with the error. fail, unless it is nil, takes the error of an item whose shard does not answer
+// items makes a call that has items with ids, which go to different shards. sharded gets some of them, with a context
+// for them, and returns which of them are not done, with the error. fail, unless it is nil, takes the error of an item whose shard does not answer
 // while others do.
 func (s *Store) items(
 	ctx context.Context, queue string, n int, id func(i int) string, fail func(i int, err error),
 	plain func(items []int) error,
-	sharded func(r *route, p place, items []int) (left []int, err error),
+	sharded func(ctx context.Context, r *route, p place, items []int) (left []int, err error),
 ) error {
+	round := 0
+
 	left := make([]int, n)
 	for i := range left {
 		left[i] = i
@@ -77,11 +79,13 @@ func (s *Store) items(
 			return plain(left)
 		}
 		by := groups(r, left, id)
+		round++
 		places := slices.Collect(maps.Keys(by))
 		errs := make([]error, len(places))
 		some.left = nil
 		inParallel(len(places), func(k int) {
-			if rest, err := sharded(r, places[k], by[places[k]]); err != nil {
+			p := places[k]
+			if rest, err := sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, by[p]); err != nil {
 				errs[k] = some.failed(rest, err)
 			}
 		})
@@ -116,8 +120,8 @@ func byID[T any](
 	}
 	err := s.items(ctx, queue, n, id, fail,
 		func(items []int) error { return some(ctx, queue, items) },
-		func(r *route, p place, items []int) ([]int, error) {
-			err := some(in(ctx, p.at, ""), r.names[p.at], items)
+		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
+			err := some(ctx, r.names[p.at], items)
 			if err != nil || !p.leaves() {
 				return items, err
 			}
@@ -133,7 +137,7 @@ func byID[T any](
 			if err := s.deliverFrom(ctx, r.names[p.at]); err != nil {
 				return left, err
 			}
-			return left, some(in(ctx, p.to, "new"), r.names[p.to], left)
+			return left, some(in(ctx, "new"), r.names[p.to], left)
 		})
 	if err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 			return c.idle(), nil
 		}
 		tried[i] = true
-		claim, err := s.engine.Claim(in(ctx, i, ""), r.names[i], req)
+		claim, err := s.engine.Claim(in(ctx, i), r.names[i], req)
 		switch {
 		case err == nil:
 		case isMoved(err) || ctx.Err() != nil || errors.Is(err, store.ErrClosed):

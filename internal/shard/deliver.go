@@ -3,6 +3,8 @@ package shard
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"strconv"
 	"strings"
 
 	"github.com/laterq/later/store"
@@ -92,13 +94,24 @@ func cutLease(lease string) (shard int, name string) {
 	return int(tens)*10 + int(ones), lease[:at]
 }
 
-// in returns the context of a call on a shard, which is one of several for a call of this store: its request has a
-// session of its own.
-func in(ctx context.Context, shard int, step string) context.Context {
+// in returns the context of one of the calls into which a call of this store is divided: its request has a session of
+// its own, which the parts tell from the others. An engine has the same result for two calls of one session, so calls
+// with different items need different parts. The parts have few values, because an engine remembers each session.
+func in(ctx context.Context, parts ...any) context.Context {
 	r, ok := store.RequestOf(ctx)
 	if !ok {
 		return ctx
 	}
-	r.Session = fmt.Sprintf("%s/%d%s", r.Session, shard, step)
+	for _, part := range parts {
+		r.Session += fmt.Sprint("/", part)
+	}
 	return store.WithRequest(ctx, r)
+}
+
+// digest returns a short part for a name, or for items that depend on the state of the queue, so that a repeated call
+// may have others.
+func digest(of any) string {
+	h := fnv.New64a()
+	fmt.Fprint(h, of)
+	return strconv.FormatUint(h.Sum64(), 36)
 }

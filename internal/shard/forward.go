@@ -38,7 +38,8 @@ func (s forwarder) Forward(
 	if _, err := s.ForwardsTo(queue, req.To); err != nil {
 		return store.Forwarded{}, err
 	}
-	claim, err := s.Claim(ctx, queue, store.ClaimRequest{Max: req.Max, Lease: forwardLease, Uncounted: true})
+	claim, err := s.Claim(in(ctx, "claim"), queue,
+		store.ClaimRequest{Max: req.Max, Lease: forwardLease, Uncounted: true})
 	if err != nil {
 		return store.Forwarded{}, err
 	}
@@ -47,15 +48,15 @@ func (s forwarder) Forward(
 	if len(claim.Messages) == 0 {
 		return forwarded, nil
 	}
-	if err := s.forward(ctx, req.To, claim.Messages); err != nil {
-		return store.Forwarded{}, errors.Join(err, s.release(ctx, queue, claim.Messages))
+	if err := s.forward(in(ctx, "send"), req.To, claim.Messages); err != nil {
+		return store.Forwarded{}, errors.Join(err, s.release(in(ctx, "release"), queue, claim.Messages))
 	}
 	settlements := make([]store.Settlement, len(claim.Messages))
 	for i, m := range claim.Messages {
 		settlements[i] = store.Settlement{Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow,
 			Grouped: m.Group != ""}
 	}
-	results, err := s.Settle(ctx, queue, settlements)
+	results, err := s.Settle(in(ctx, "settle"), queue, settlements)
 	if err != nil {
 		return store.Forwarded{}, err
 	}

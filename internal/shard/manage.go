@@ -72,7 +72,7 @@ func (s *Store) change(ctx context.Context, queue string, call func(ctx context.
 			return call(ctx, queue)
 		}
 		for i, name := range r.names {
-			if err := call(in(ctx, i, ""), name); err != nil {
+			if err := call(in(ctx, i), name); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func (s *Store) bulk(
 					return err
 				}
 			}
-			done, err := call(in(ctx, i, ""), r.names[i], sel)
+			done, err := call(in(ctx, i), r.names[i], sel)
 			if err != nil {
 				return err
 			}

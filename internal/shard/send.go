@@ -61,12 +61,12 @@ func (s *Store) sendBy(
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
 		func(i int, err error) { results[i] = store.SendResult{Err: err} },
 		func(items []int) error { return to(ctx, send, queue, items) },
-		func(r *route, p place, items []int) ([]int, error) {
+		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
 			if err := checkSend(queue, msgs); err != nil {
 				return items, err
 			}
 			if !p.leaves() {
-				return items, to(in(ctx, p.at, ""), send, r.names[p.at], items)
+				return items, to(ctx, send, r.names[p.at], items)
 			}
 			return s.sendLeaving(ctx, r, p, items, msgs, results, send)
 		})
@@ -118,14 +118,14 @@ func (s *Store) sendLeaving(
 		}
 		if len(once) > 0 && len(stay) > 0 && len(move) > 0 { // equal keys take effect in order
 			for k, i := range items {
-				if _, err := s.sendLeaving(ctx, r, p, []int{i}, msgs, results, send); err != nil {
+				if _, err := s.sendLeaving(in(ctx, "item", k), r, p, []int{i}, msgs, results, send); err != nil {
 					return items[k:], err
 				}
 			}
 			return nil, nil
 		}
 		if len(move) > 0 {
-			got, err := send(in(ctx, p.to, stepOf(try)), r.names[p.to], pick(msgs, move))
+			got, err := send(in(ctx, try, digest(stay)), r.names[p.to], pick(msgs, move))
 			for k := range got {
 				results[move[k]] = got[k]
 			}
@@ -133,7 +133,7 @@ func (s *Store) sendLeaving(
 				return items, err
 			}
 		}
-		if items, err = s.sendStaying(ctx, r, p, stay, kept, msgs, results, stepOf(try)); err != nil {
+		if items, err = s.sendStaying(ctx, r, p, stay, kept, msgs, results, try); err != nil {
 			return stay, err
 		}
 	}
@@ -144,13 +144,13 @@ func (s *Store) sendLeaving(
 // those for which that has changed. The new shard may remember the send of a message whose id is leased in the old one.
 func (s *Store) sendStaying(
 	ctx context.Context, r *route, p place, stay []int, kept map[string]bool, msgs []store.Outgoing,
-	results []store.SendResult, step string,
+	results []store.SendResult, try int,
 ) (changed []int, err error) {
 	known := func(shard int, items []int) (unknown []int, err error) {
 		if len(items) == 0 {
 			return nil, nil
 		}
-		got, err := s.engine.SendKnown(in(ctx, shard, "known"+step), r.names[shard], pick(msgs, items))
+		got, err := s.engine.SendKnown(in(ctx, "known", shard, try, digest(items)), r.names[shard], pick(msgs, items))
 		for k := range got {
 			if results[items[k]] = got[k]; errors.Is(got[k].Err, store.ErrNotFound) {
 				unknown = append(unknown, items[k])
@@ -175,8 +175,6 @@ func (s *Store) sendStaying(
 	return known(p.at, atOld)
 }
 
-func stepOf(try int) string { return string(rune('a' + min(try, 25))) }
-
 // Restore implements store.Store.
 func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
 	results := make([]store.SendResult, len(msgs))
@@ -190,9 +188,9 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
 		func(i int, err error) { results[i] = store.SendResult{Err: err} },
 		func(items []int) error { return to(ctx, queue, items) },
-		func(r *route, p place, items []int) ([]int, error) {
+		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
 			if !p.leaves() {
-				return items, to(in(ctx, p.at, ""), r.names[p.at], items)
+				return items, to(ctx, r.names[p.at], items)
 			}
 			var ids []string
 			for _, i := range items {
@@ -202,10 +200,10 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 			if err != nil {
 				return items, err
 			}
-			var move []int
+			var move, stay []int
 			for _, i := range items {
 				if leased[msgs[i].ID] {
-					results[i] = store.SendResult{Duplicate: true}
+					results[i], stay = store.SendResult{Duplicate: true}, append(stay, i)
 				} else {
 					move = append(move, i)
 				}
@@ -213,7 +211,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 			if len(move) == 0 {
 				return nil, nil
 			}
-			return move, to(in(ctx, p.to, "new"), r.names[p.to], move)
+			return move, to(in(ctx, digest(stay)), r.names[p.to], move)
 		})
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (s *Store) Settle(
 			if len(list) == 0 {
 				return nil
 			}
-			list, err := s.sendFirst(ctx, list, func(acked *store.Receipt, f *store.FollowUp) bool {
+			list, err := s.sendFirst(in(ctx, shard), list, func(acked *store.Receipt, f *store.FollowUp) bool {
 				at, to := r.home(f.Message.ID)
 				if f.Queue != queue || (at != shard || to != shard) && f.Message.ID != acked.ID {
 					return false
@@ -83,7 +83,7 @@ func (s *Store) Settle(
 			if err != nil {
 				return err
 			}
-			return some(in(ctx, shard, ""), r.names[shard], list, listed)
+			return some(in(ctx, shard), r.names[shard], list, listed)
 		})
 		left = part.left
 		return err
@@ -119,7 +119,7 @@ func (s *Store) sendFirst(
 		list[k].Then = then
 	}
 	for to, msgs := range by {
-		results, err := s.Send(ctx, to, msgs)
+		results, err := s.Send(in(ctx, "then", digest(to)), to, msgs)
 		if err == nil {
 			err = store.SendError(results)
 		}
@@ -182,7 +182,7 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 				}
 				return nil
 			}
-			got, err := s.engine.Extend(in(ctx, shard, ""), r.names[shard], list)
+			got, err := s.engine.Extend(in(ctx, shard), r.names[shard], list)
 			for k := range got {
 				for j := range got[k].Lost {
 					got[k].Lost[j].Lease = e[items[k]].Lease

@@ -111,6 +111,43 @@ func TestKeysThatWaitAreSeenAndLimited(t *testing.T) {
 	b.gone(".queues", "limited")
 }
 
+func TestShardsOfAQueueAreSeen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 30)
+	for range 3 {
+		s.send("orders", "x")
+	}
+	s.send("mail", "x")
+	q := s.client.Queue("orders")
+	held, err := q.Receive(t.Context(), 3)
+	if err != nil || len(held) == 0 {
+		t.Fatalf("received %d, %v", len(held), err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := q.SetShards(short, 64); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("SetShards of a queue with leased messages returned %v", err)
+	}
+	b := s.open("/")
+	b.see(".queues li", "orders")
+	b.gone(".queues", "shards")
+	b.click(".queues a.name", "orders")
+	b.see(".queues .shards p", "changing from 1 to 64 shards: ")
+	for _, d := range held {
+		if err := d.Ack(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := q.SetShards(t.Context(), 64); err != nil {
+		t.Error(err)
+	}
+	b.gone(".queues .shards p", "changing")
+	b.await("document.querySelectorAll('.queues .shards li').length === 64")
+	b.click(".queues a.name", "mail")
+	b.gone(".queues", "shards")
+}
+
 func TestUrgencyIsSetAndSeen(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

@@ -6,6 +6,7 @@ import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { flowText, setFlow, showKeys } from './flow.js';
+import { Shards } from './shards.js';
 
 const most = 200; // queues in the list: more would keep the browser busy with each overview
 
@@ -86,6 +87,7 @@ function Queue({ q, current }) {
       Limits…<span class="hidden"> ${q.queue}</span></button>`}
     ${q.flow?.fair && html` <button class="quiet" onClick=${() => showKeys(q)}>
       Keys…<span class="hidden"> ${q.queue}</span></button>`}
+    ${current && html`<${Shards} queue=${q.queue} />`}
   </li>`;
 }
 
