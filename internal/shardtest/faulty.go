@@ -103,7 +103,7 @@ func gather(s store.Store) store.Store {
 	switch s := s.(type) {
 	case forwarding:
 		shard.Stepwise(s.prefixed.Store)
-		return forwardingGathering{gathering{s.prefixed}, s}
+		return forwardingGathering{gathering(s), s}
 	case prefixed:
 		shard.Stepwise(s.Store)
 		return gathering{s}
