@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxTotal   = 64 << 10 // bytes of all files, compressed
+	maxTotal   = 72 << 10 // bytes of all files, compressed
 	maxLines   = 500      // of a file that is written by hand
 	maxColumns = 120
 )
