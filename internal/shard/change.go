@@ -40,7 +40,7 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 		case r.To == n: // a goroutine moves messages, here or in another process
 			return nil
 		case r.Phase == moving:
-			return beingChanged(r)
+			return s.beingChanged(r)
 		default:
 			err = s.beginAgain(ctx, r, n)
 		}
@@ -62,9 +62,9 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 }
 
 // beingChanged is the error of a change during another one.
-func beingChanged(r *route) error {
+func (s *Store) beingChanged(r *route) error {
 	if r.Emptied != 0 {
-		ends := time.UnixMilli(r.Emptied).Add(lateCalls).UTC().Format(time.TimeOnly)
+		ends := time.UnixMilli(r.Emptied).Add(s.late).UTC().Format(time.TimeOnly)
 		return store.Errorf(store.ErrConflict, "queue %q has changed from %d to %d shards, and the change ends at %s "+
 			"UTC, when no call from before it can arrive any more: change it then", r.queue, r.From, r.To, ends)
 	}

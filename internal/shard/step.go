@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -12,6 +13,32 @@ import (
 func Stepwise(s store.Store) {
 	of := storeOf(s)
 	of.ended, of.late = true, 0
+}
+
+// Hurry has a store of New end changes sooner, for tests whose calls are never late by more than late, and replace a
+// mover that has died after turn. All processes that use the queues must do so. The name is that of this process among
+// movers.
+func Hurry(s store.Store, name string, late, turn time.Duration) {
+	of := storeOf(s)
+	of.name, of.late, of.turn = name, late, turn
+}
+
+// Mover returns the name of the process that moves messages of a queue now, or "".
+func Mover(ctx context.Context, over store.Store, queue string) (name string, err error) {
+	r, err := storeOf(over).read(ctx, queue)
+	if err != nil || r == nil || r.Phase != moving || r.Emptied != 0 {
+		return "", err
+	}
+	return r.Mover, nil
+}
+
+// Names returns the names of the sub-queues of a queue.
+func Names(ctx context.Context, over store.Store, queue string) ([]string, error) {
+	r, err := storeOf(over).read(ctx, queue)
+	if err != nil || r == nil {
+		return []string{queue}, err
+	}
+	return r.names, nil
 }
 
 // storeOf returns the Store in a result of New.
