@@ -24,30 +24,49 @@ func disruptReshardCluster(ctx context.Context, r *run) error {
 
 // disruptReshardPrimary has Sentinel promote a replica, and kills processes, in turn.
 func disruptReshardPrimary(ctx context.Context, r *run) error {
-	return r.inTurn(failover, killMover, killResharder)(ctx, r)
+	return r.inTurn(failoverOfMove, killMover, failoverOfMove, killResharder)(ctx, r)
 }
 
-// killMover waits for a process that moves messages, kills it after up to 50 ms and restarts it. If there is none for
-// two seconds, it kills the process that changes the numbers of shards.
+// failoverOfMove kills the primary while messages move.
+func failoverOfMove(ctx context.Context, r *run) error {
+	if _, _, err := r.awaitMover(ctx); err != nil {
+		return err
+	}
+	return failover(ctx, r)
+}
+
+// killMover waits for a process that moves messages, kills it after up to 50 ms and restarts it.
 func killMover(ctx context.Context, r *run) error {
-	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
-		for _, queue := range r.queues {
+	_, mover, err := r.awaitMover(ctx)
+	if err != nil || mover == nil {
+		return err
+	}
+	sleep(ctx, r.upTo(50*time.Millisecond))
+	return r.killAndRestart(ctx, mover)
+}
+
+// awaitMover waits until a process moves messages, and returns it and the queue. If there is none for five seconds, it
+// returns nil and a random queue.
+func (r *run) awaitMover(ctx context.Context) (queue string, mover *child, err error) {
+	first := r.random.IntN(len(r.queues))
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); {
+		for i := range r.queues {
+			queue = r.queues[(first+i)%len(r.queues)]
 			name, err := shard.Mover(ctx, r.client.Store(), queue)
 			if err != nil {
-				return err
+				return "", nil, err
 			}
 			for _, c := range r.children {
 				if c.actor() == name && c.alive() {
-					sleep(ctx, r.upTo(50*time.Millisecond))
-					return r.killAndRestart(ctx, c)
+					return queue, c, nil
 				}
 			}
 		}
 		if !sleep(ctx, 2*time.Millisecond) {
-			return context.Cause(ctx)
+			return "", nil, context.Cause(ctx)
 		}
 	}
-	return killResharder(ctx, r)
+	return queue, nil, nil
 }
 
 // killResharder kills the process that changes the numbers of shards, and restarts it.
@@ -74,7 +93,7 @@ func cutConnections(ctx context.Context, r *run) error {
 	return ctx.Err()
 }
 
-// killShardNode kills the node of a shard.
+// killShardNode kills the node of a shard of a queue whose messages move.
 func killShardNode(ctx context.Context, r *run) error {
 	tag, err := r.shardTag(ctx)
 	if err != nil {
@@ -83,7 +102,7 @@ func killShardNode(ctx context.Context, r *run) error {
 	return r.killNodeOf(ctx, tag)
 }
 
-// migrateShard migrates the slot of a shard.
+// migrateShard migrates the slot of such a shard.
 func migrateShard(ctx context.Context, r *run) error {
 	tag, err := r.shardTag(ctx)
 	if err != nil {
@@ -92,9 +111,12 @@ func migrateShard(ctx context.Context, r *run) error {
 	return r.migrateSlotOf(ctx, tag)
 }
 
-// shardTag returns the hash tag of a random shard of a random queue.
+// shardTag returns the hash tag of a random shard of a queue whose messages move.
 func (r *run) shardTag(ctx context.Context) (string, error) {
-	queue := r.queues[r.random.IntN(len(r.queues))]
+	queue, _, err := r.awaitMover(ctx)
+	if err != nil {
+		return "", err
+	}
 	names, err := shard.Names(ctx, r.client.Store(), queue)
 	if err != nil {
 		return "", err
