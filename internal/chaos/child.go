@@ -52,6 +52,7 @@ type role struct {
 	Controlled  bool   // records the commands that it obeys
 
 	Sharded bool // the numbers of shards of the queues change; see reshard.go
+	Deadly  bool // the process dies between steps of such changes
 
 	// For forwarders, by queue.
 	To map[string]string

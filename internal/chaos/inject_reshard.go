@@ -29,8 +29,8 @@ func disruptReshardPrimary(ctx context.Context, r *run) error {
 	return r.whileResharding(ctx, failoverOfMove, killMover, failoverOfMove, awaitDeath)
 }
 
-// whileResharding injects one of several faults in turn, and restarts the process that changes the numbers of shards,
-// which dies by itself, before and after it.
+// whileResharding injects one of several faults in turn, and restarts the process that dies by itself before and after
+// it.
 func (r *run) whileResharding(ctx context.Context, faults ...func(context.Context, *run) error) error {
 	err := r.revive()
 	if err == nil {
@@ -39,10 +39,10 @@ func (r *run) whileResharding(ctx context.Context, faults ...func(context.Contex
 	return errors.Join(err, r.revive())
 }
 
-// revive restarts the process that changes the numbers of shards if it has died.
+// revive restarts the process that dies by itself if it has.
 func (r *run) revive() error {
 	for _, c := range r.children {
-		if c.role.Kind == resharderKind && !c.alive() {
+		if c.role.Deadly && !c.alive() {
 			r.logAt(c.died, "kill", c.actor())
 			return c.start()
 		}
@@ -50,14 +50,14 @@ func (r *run) revive() error {
 	return nil
 }
 
-// awaitDeath waits for up to two seconds until the process that changes the numbers of shards has died.
+// awaitDeath waits for up to two seconds until the process that dies by itself has.
 func awaitDeath(ctx context.Context, r *run) error {
 	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
 		if !sleep(ctx, 10*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 		for _, c := range r.children {
-			if c.role.Kind == resharderKind && !c.alive() {
+			if c.role.Deadly && !c.alive() {
 				return nil
 			}
 		}
@@ -107,9 +107,9 @@ func (r *run) awaitMover(ctx context.Context) (queue string, mover *child, err e
 	return queue, nil, nil
 }
 
-// killResharder kills the process that changes the numbers of shards, and restarts it.
+// killResharder kills a process that changes the numbers of shards, and restarts it.
 func killResharder(ctx context.Context, r *run) error {
-	i := slices.IndexFunc(r.children, func(c *child) bool { return c.role.Kind == resharderKind })
+	i := slices.IndexFunc(r.children, func(c *child) bool { return c.role.Deadly })
 	return r.killAndRestart(ctx, r.children[i])
 }
 

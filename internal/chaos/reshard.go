@@ -44,7 +44,7 @@ var shardedLoad = defaultLoad.with(func(l *load) { l.rate, l.queues, l.sharded =
 func (r role) sharded(s store.Store, j *journal, log *slog.Logger) store.Store {
 	if engine, ok := s.(shard.Engine); ok && r.Kind != "producer" {
 		engine = claimWatch{engine, j}
-		if r.Kind == resharderKind {
+		if r.Deadly {
 			engine = deadly{engine}
 		}
 		s = engine
@@ -151,9 +151,14 @@ func (r resharder) run(ctx context.Context) error {
 	return nil
 }
 
-// addResharder adds a process that changes the numbers of shards. All processes repeat their calls for shardRetry.
-func (r *run) addResharder() {
-	r.add(r.consumer(resharderKind, resharderKind, r.servers.url))
+// addReshards adds two processes that change the numbers of shards. One dies between two steps of a change, again and
+// again. All processes repeat their calls for shardRetry.
+func (r *run) addReshards() {
+	for i, deadly := range []bool{true, false} {
+		role := r.consumer(resharderKind, fmt.Sprint(resharderKind, i), r.servers.url)
+		role.Deadly, role.Seed = deadly, role.Seed+uint64(i)
+		r.add(role)
+	}
 	for _, c := range r.children {
 		c.role.URL += fmt.Sprintf("?retry=%v&read_timeout=%v", shardRetry, shardReadTimeout)
 	}
@@ -162,6 +167,11 @@ func (r *run) addResharder() {
 
 // endResharding ends the changes.
 func endResharding(ctx context.Context, r *run) error {
+	for _, c := range r.children {
+		if c.role.Deadly && c.alive() {
+			r.kill(c)
+		}
+	}
 	return r.drainChildren(ctx, resharderKind, resendLimit)
 }
 

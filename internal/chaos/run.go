@@ -239,7 +239,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		r.addLocks()
 	}
 	if l.sharded {
-		r.addResharder()
+		r.addReshards()
 	}
 	for _, c := range r.children {
 		if err := c.start(); err != nil {
@@ -251,7 +251,7 @@ func (r *run) start(ctx context.Context) (err error) {
 	r.sampling.Go(func() { r.sampleMemory(sampling) })
 	return within(ctx, 30*time.Second, "the first delivery", func(context.Context) error {
 		for _, c := range r.children {
-			if c.role.Kind == resharderKind {
+			if c.role.Deadly {
 				continue // it dies again and again
 			}
 			if info, err := os.Stat(filepath.Join(r.dir, c.actor()+journalSuffix)); err != nil || info.Size() < 200 {
