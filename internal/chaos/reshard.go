@@ -179,6 +179,10 @@ func endResharding(ctx context.Context, r *run) error {
 func awaitShards(ctx context.Context, r *run) error {
 	for _, queue := range r.queues {
 		err := within(ctx, drainPatience, "the end of a change of shards", func(ctx context.Context) error {
+			// A process may have died after it wrote the directory, and nobody has noticed.
+			if _, err := shard.Names(ctx, r.client.Store(), queue); err != nil {
+				return err
+			}
 			s, err := store.ShardsOf(ctx, r.client.Store(), queue)
 			if err == nil && (s.From != s.Number || !s.Since.IsZero()) {
 				err = fmt.Errorf("%s changes from %d to %d shards since %v, moving %v: %s", queue, s.From, s.Number, s.Since,

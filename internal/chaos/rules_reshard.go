@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,8 +61,14 @@ func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error 
 				return err
 			}
 			ids, err := r.knownIn(ctx, name)
+			if moved, ok := errors.AsType[*store.Moved](err); ok {
+				sign, err := shard.Directory(ctx, r.client.Store(), queue)
+				r.result.violate("location", "-", "sub-queue %s does not exist, its sign is %q: the directory says %s, %v",
+					name, moved.Sign, sign, err)
+				continue
+			}
 			if err != nil {
-				return err
+				return fmt.Errorf("read sub-queue %s: %w", name, err)
 			}
 			for id := range found {
 				ids[id] = true
@@ -138,7 +145,11 @@ func (r *run) checkFormer(ctx context.Context, rdb redis.UniversalClient, curren
 			of := slices.ContainsFunc(r.queues, func(queue string) bool {
 				return strings.HasPrefix(key, "later:{"+queue+"}") || strings.HasPrefix(key, "later:{"+queue+"{")
 			})
-			if of && !current[key[:cut]] && !slices.Contains(signKeys, key[cut:]) {
+			if !of || current[key[:cut]] {
+				continue
+			}
+			if key[cut:] == "meta" && rdb.HGet(ctx, key, "format").Val() != "sign" ||
+				!slices.Contains(signKeys, key[cut:]) {
 				r.result.violate("location", "-", "key %s is left of a sub-queue that has another name", key)
 			}
 		}

@@ -467,9 +467,13 @@ var serverChecks = []string{"server", "persistence", "memory", "replicas", "cloc
 
 // check runs the store's own check, which must find no issue with the messages.
 func (r *run) check(ctx context.Context) error {
-	return doctor.Check(ctx, r.client, doctor.Config{}, func(c doctor.Result) {
+	err := doctor.Check(ctx, r.client, doctor.Config{}, func(c doctor.Result) {
 		if c.IsIssue() && !slices.Contains(serverChecks, c.Check) {
 			r.result.violate("check", "-", "%s of %s: %s", c.Check, c.Queue, c.Text)
 		}
 	})
+	if err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	return nil
 }

@@ -32,6 +32,11 @@ func Mover(ctx context.Context, over store.Store, queue string) (name string, er
 	return r.Mover, nil
 }
 
+// Directory returns the directory of a queue as it is stored.
+func Directory(ctx context.Context, over store.Store, queue string) (string, error) {
+	return storeOf(over).engine.Sign(ctx, queue)
+}
+
 // Names returns the names of the sub-queues of a queue.
 func Names(ctx context.Context, over store.Store, queue string) ([]string, error) {
 	r, err := storeOf(over).read(ctx, queue)
