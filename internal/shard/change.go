@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -153,21 +154,24 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 }
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
-// sub-queues of shards that go are deleted.
+// sub-queues of shards that go are deleted first: nobody would know them afterwards. A call on one of them ends
+// the change itself: the process that has begun to may have died.
 func (s *Store) finish(ctx context.Context, r *route) error {
-	d := r.directory
-	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
-	d.Mover, d.MovesUntil = "", 0
-	settled, err := s.setDirectory(ctx, r, &d)
-	if err != nil {
-		return err
-	}
-	for _, name := range r.names[len(settled.names):] {
+	for _, name := range r.names[r.To:] {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
 	}
-	return nil
+	d := r.directory
+	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
+	d.Mover, d.MovesUntil = "", 0
+	_, err := s.setDirectory(ctx, r, &d)
+	return err
+}
+
+// ends reports whether the error of a call says that a process has begun to end the change.
+func (r *route) ends(moved *store.Moved) bool {
+	return r.Phase == moving && r.Emptied != 0 && moved.Sign == gone && slices.Contains(r.names[r.To:], moved.Name)
 }
 
 // finishDelete deletes the sub-queues of a queue, and then its directory.

@@ -109,6 +109,18 @@ func Gather(ctx context.Context, over store.Store, queue string) (names []string
 		if _, _, err := s.pass(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
 			return nil, err
 		}
+	case r.Phase == moving: // perhaps a step that ends the change was interrupted
+		for _, name := range r.names[r.To:] {
+			if sign, err := s.engine.Sign(ctx, name); err != nil {
+				return nil, err
+			} else if sign != gone {
+				continue
+			}
+			if err := s.finish(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+				return nil, err
+			}
+			return Names(ctx, over, queue)
+		}
 	}
 	return r.names, nil
 }

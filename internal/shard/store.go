@@ -184,6 +184,12 @@ func (s *Store) learn(ctx context.Context, queue string, wrong *route, moved *st
 		return s.remember(queue, moved.Sign)
 	}
 	r, err := s.read(ctx, queue)
+	if err == nil && r != nil && r.ends(moved) {
+		if err := s.finish(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+		return s.read(ctx, queue)
+	}
 	if err != nil || r == nil || wrong == nil || r.text != wrong.text || moved.Sign != "" || r.Phase == preparing {
 		return r, err
 	}
