@@ -8,12 +8,12 @@ import (
 	"github.com/laterq/later/internal/reserved"
 )
 
-// Sharder is implemented by a Store whose queues have shards: by the one of a client, over an engine with SubQueues, and
-// by a remote store.
+// Sharder is implemented by a Store whose queues have shards: by that of a client, over an engine with SubQueues, and by
+// a remote store.
 type Sharder interface {
-	// SetShards changes the number of shards of a queue to n, 1 to MaxShards, and creates the queue if necessary. It
-	// returns when the change has begun: the processes that use the queue move its messages, which Shards shows. If the
-	// queue has that many shards, or changes to them, it changes nothing.
+	// SetShards changes the number of shards of a queue to n, 1 to MaxShards. With more than one it creates the queue if
+	// necessary. It returns when the change has begun: the processes that use the queue move its messages, which Shards
+	// shows. If the queue has that many shards, or changes to them, it changes nothing.
 	//
 	// It returns ErrInvalid for another n, ErrConflict while the queue changes to another number, and ErrUnsupported
 	// for a queue that cannot have shards.

@@ -34,7 +34,8 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // role describes the work of a child process.
 type role struct {
-	Kind        string // worker, receiver, laggard, producer, follower, forwarder, watcher, steady-watcher or server
+	// worker, receiver, laggard, producer, follower, forwarder, watcher, steady-watcher, resharder or server
+	Kind        string
 	Actor       string // names its journal
 	Dir         string // of the journal
 	URL         string
@@ -49,6 +50,9 @@ type role struct {
 	Concurrency int
 	Lock        string // policy, by its name in lockPolicies; "" for handlers without locks
 	Controlled  bool   // records the commands that it obeys
+
+	Sharded bool // the numbers of shards of the queues change; see reshard.go
+	Deadly  bool // the process dies between steps of such changes
 
 	// For forwarders, by queue.
 	To map[string]string
@@ -105,6 +109,9 @@ func (r role) execute() error {
 	if err != nil {
 		return err
 	}
+	if r.Sharded {
+		s = r.sharded(s, j, log)
+	}
 	defer s.Close()
 	j.one(begun, now(), "-", r.Kind, os.Getpid())
 	go reportUsage(ctx, j)
@@ -133,6 +140,8 @@ func (r role) execute() error {
 		err = forwarder{role: r, store: s, journal: j, log: log}.run(ctx)
 	case followerKind:
 		err = follower{role: r, journal: j}.run(ctx, s, log)
+	case resharderKind:
+		err = resharder{role: r, store: s, journal: j}.run(ctx)
 	case serverKind:
 		err = r.serve(ctx, s, log)
 	case watcherKind, steadyKind:

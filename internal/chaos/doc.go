@@ -16,6 +16,7 @@
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
 //	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled;
 //	                flow.go limits of queues that change
+//	reshard.go      queues whose numbers of shards change
 //	journal.go      their records; recorder.go records calls at the store interface
 //	verify.go       reads the journals; rules*.go check each message, and watchers, locks, workers, groups and
 //	                limits of queues

@@ -49,6 +49,7 @@ type load struct {
 	follows                bool // versions of messages are sent with Follow; see follow.go
 	limited                bool // queues have limits; see flow.go
 	ordered                int  // of queues, the number of the last ones, which have an order
+	sharded                bool // the numbers of shards of queues change; see reshard.go
 	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
 }
 
@@ -344,6 +345,28 @@ var faults = []*fault{
 		right: "the order of keys and the refusals as above", setting: setting{form: alone, clock: true},
 		load: limitedLoad, pause: 300 * time.Millisecond,
 		quick: 4 * time.Second, inject: disruptLimitedClock, finish: resumeLimitedClock,
+	},
+	{
+		name: "reshard",
+		title: "the numbers of shards of queues change between 1 and 5 again and again: the process that moves the " +
+			"messages, the one that changes the numbers, consumers, producers and the server are killed, connections " +
+			"are cut, replies are lost, requests are late",
+		right: "nothing lost or doubled; in the end each id is in its sub-queue and in no other, nothing is on its way, " +
+			"and each change has ended",
+		setting: setting{form: alone, args: always}, load: shardedLoad, pause: 200 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptReshard, finish: endResharding, ended: awaitShards,
+	},
+	{
+		name: "reshard-cluster", title: "the same with a Cluster: slots migrate and nodes die",
+		right:   "the same; undone is at most what the dead node acknowledged in the second before, and never a move",
+		setting: setting{form: cluster}, load: shardedLoad, pause: 200 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptReshardCluster, finish: endResharding, ended: awaitShards,
+	},
+	{
+		name: "reshard-failover", title: "the same with a primary that is killed, and Sentinel promotes a replica",
+		right:   "the same",
+		setting: setting{form: sentinel, args: safeReplicas}, load: shardedLoad, pause: 200 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptReshardPrimary, finish: endResharding, ended: awaitShards,
 	},
 	{
 		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed " +

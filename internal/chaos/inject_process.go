@@ -94,3 +94,9 @@ func (r *run) stop(ctx context.Context, c *child, d time.Duration) {
 	c.signal(syscall.SIGCONT)
 	r.log("continue", c.actor())
 }
+
+// kill kills a child and records the time.
+func (r *run) kill(c *child) {
+	r.log("kill", c.actor())
+	c.kill()
+}

@@ -153,7 +153,12 @@ func disruptCluster(ctx context.Context, r *run) error {
 
 // killNode kills the primary of a queue's slot, waits until its replica is promoted, and restarts it.
 func killNode(ctx context.Context, r *run) error {
-	old, _, err := r.servers.owner(ctx, r.slot(ctx, r.queues[r.random.IntN(len(r.queues))]))
+	return r.killNodeOf(ctx, r.queues[r.random.IntN(len(r.queues))])
+}
+
+// killNodeOf does so for the slot of a hash tag.
+func (r *run) killNodeOf(ctx context.Context, tag string) error {
+	old, _, err := r.servers.owner(ctx, r.slot(ctx, tag))
 	if err != nil {
 		return err
 	}
@@ -276,7 +281,11 @@ func (v *servers) primaryOf(s redis.ClusterShard) int {
 
 // migrate moves a queue's slot to another node, key by key, as redis-cli does.
 func migrate(ctx context.Context, r *run) error {
-	queue := r.queues[r.random.IntN(len(r.queues))]
+	return r.migrateSlotOf(ctx, r.queues[r.random.IntN(len(r.queues))])
+}
+
+// migrateSlotOf does so with the slot of a hash tag.
+func (r *run) migrateSlotOf(ctx context.Context, queue string) error {
 	slot := r.slot(ctx, queue)
 	from, to, err := r.servers.owner(ctx, slot)
 	if err != nil {
@@ -318,6 +327,7 @@ func migrate(ctx context.Context, r *run) error {
 			return err
 		}
 	}
+	queue, _, _ = strings.Cut(queue, "{") // of a sub-queue
 	r.log("serves", to, queue)
 	// The other nodes learn it through the cluster bus.
 	return within(ctx, promotionLimit, "the slot's new owner", func(ctx context.Context) error {

@@ -38,6 +38,8 @@ const (
 	grouped      = 'y' // id group: it will be sent in the group
 	groupChanged = 'U' // - group change(cancel or reschedule) call delay(ms) outcome changed kept
 	forwarded    = 'f' // id queue: it left the queue for its destination
+	missed       = 'H' // id call: a get did not find it
+	reshardedTo  = 'N' // - queue shards outcome: SetShards
 	usage        = 'p' // - resident(KiB) goroutines heap(KiB)
 	watched      = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
 	watchMissed  = 'w' // - number(0 if unknown) queue pid: events that a watcher missed

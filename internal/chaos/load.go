@@ -108,6 +108,7 @@ const (
 	flagFar        = 'f' // due long after the run
 	flagExpires    = 'x' // is expired before it is delivered
 	flagDurable    = 'd'
+	flagOnce       = 'o' // has a store.Once, which also refuses what flagDedup does
 	flagUnreadable = 'u' // its stored bytes were damaged on purpose
 )
 
@@ -135,7 +136,7 @@ func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o la
 	case n < 95:
 		at := time.Now().Add(spread)
 		o.When, due = later.At(at), fmt.Sprint("@", at.UnixMilli())
-	case n < 99 || p.DrainsFully:
+	case n < 99 && !(p.Sharded && n >= 90) || p.DrainsFully: // messages that wait move
 		at := time.Now().Add(-spread)
 		o.When, due = later.At(at), fmt.Sprint("@", at.UnixMilli())
 	default:

@@ -80,6 +80,10 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 			p.sendInOrder(trying, q, random, do == 9, key)
 			do = -1
 		}
+		if p.Sharded && do >= 8 {
+			p.sendOnce(trying, q, random, key())
+			do = -1
+		}
 		switch do {
 		case -1:
 		case 0:
@@ -219,6 +223,9 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 		})
 	}
 	wait := time.Duration(random.Int64N(int64(p.Spread)))
+	if p.Sharded && strings.ContainsRune(flags, flagFar) {
+		p.followUps.Go(func() { p.lookFor(trying, q, key, wait) })
+	}
 	switch far := strings.ContainsRune(flags, flagFar); {
 	case p.ordered(q) && random.IntN(30) == 0:
 		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait/4) })

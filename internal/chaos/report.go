@@ -66,10 +66,11 @@ type Result struct {
 	FlowKeys       FlowFacts  `json:"flow_keys,omitzero"`
 	Order          OrderFacts `json:"order,omitzero"`
 	Urgency        ShareFacts `json:"urgency,omitzero"`
-	FlowTurns      int        `json:"flow_turns,omitempty"`  // claims for which it is known since when their key may go
-	FlowPassed     int        `json:"flow_passed,omitempty"` // most messages of another key before one of FlowTurns
-	FlowWait       Longest    `json:"flow_wait"`             // of a message that the limits allowed, without a fault
-	FlowWaited     string     `json:"flow_waited,omitempty"` // which message FlowWait is of
+	ShardChanges   int        `json:"shard_changes,omitempty"` // of the numbers of shards of queues
+	FlowTurns      int        `json:"flow_turns,omitempty"`    // claims for which it is known since when their key may go
+	FlowPassed     int        `json:"flow_passed,omitempty"`   // most messages of another key before one of FlowTurns
+	FlowWait       Longest    `json:"flow_wait"`               // of a message that the limits allowed, without a fault
+	FlowWaited     string     `json:"flow_waited,omitempty"`   // which message FlowWait is of
 
 	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`
@@ -191,6 +192,9 @@ func (r *Result) Line() string {
 	}
 	if r.Resent > 0 {
 		line += fmt.Sprintf(" resent %d", r.Resent)
+	}
+	if r.ShardChanges > 0 {
+		line += fmt.Sprintf(" changes of shards %d", r.ShardChanges)
 	}
 	if slow := r.TooSlow(); slow != "" {
 		line += " SLOW: " + slow

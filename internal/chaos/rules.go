@@ -37,6 +37,7 @@ func (ck *checker) check(m *message, result *Result) {
 	ck.checkHeartbeats(m, violate)
 	ck.checkLeft(m, violate)
 	ck.checkList(m, violate)
+	ck.checkFound(m, violate)
 	ck.checkAround(m, result, violate)
 }
 

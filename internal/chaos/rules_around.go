@@ -20,6 +20,8 @@ type around struct {
 	groups groupHistory
 	flows  flowHistory
 
+	changes int // of numbers of shards
+
 	removals map[string][]window // when a message with a key may have been removed or rescheduled
 
 	faults []int64 // see checker.disturbances

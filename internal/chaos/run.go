@@ -238,6 +238,9 @@ func (r *run) start(ctx context.Context) (err error) {
 	if l.locked {
 		r.addLocks()
 	}
+	if l.sharded {
+		r.addReshards()
+	}
 	for _, c := range r.children {
 		if err := c.start(); err != nil {
 			return err
@@ -248,6 +251,9 @@ func (r *run) start(ctx context.Context) (err error) {
 	r.sampling.Go(func() { r.sampleMemory(sampling) })
 	return within(ctx, 30*time.Second, "the first delivery", func(context.Context) error {
 		for _, c := range r.children {
+			if c.role.Deadly {
+				continue // it dies again and again
+			}
 			if info, err := os.Stat(filepath.Join(r.dir, c.actor()+journalSuffix)); err != nil || info.Size() < 200 {
 				return fmt.Errorf("%s has not started: %s", c.actor(), lastLine(r.dir, c.actor()))
 			}
@@ -283,7 +289,7 @@ func (r *run) producer(actor, url string, rate int) role {
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
 		Keyed: l.limited, Ordered: l.ordered, PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
 		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies, Grouped: l.grouped,
-		Profile: r.cfg.Profile, Clients: l.clients,
+		Profile: r.cfg.Profile, Clients: l.clients, Sharded: l.sharded,
 	}
 }
 
@@ -295,7 +301,7 @@ func (r *run) consumer(kind, actor, url string) role {
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
 		Lease: r.lease, Concurrency: concurrency, Clients: clients, DrainsFully: r.fault.load.drainsFully,
-		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled,
+		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled, Sharded: r.fault.load.sharded,
 	}
 }
 
@@ -490,9 +496,3 @@ const firstWorker = 2
 
 // upTo returns a random duration below d.
 func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.random.Int64N(int64(d))) }
-
-// kill kills a child and records the time.
-func (r *run) kill(c *child) {
-	r.log("kill", c.actor())
-	c.kill()
-}

@@ -11,11 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/doctor"
-	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
 
@@ -33,6 +30,7 @@ type message struct {
 	forwards    []forward
 	sightings   []sighting
 	group       string
+	misses      []call // gets that did not find the message
 }
 
 // call is one call made for a message. A ret of 0 means that it never returned.
@@ -194,6 +192,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 	for _, text := range ck.heavy {
 		r.result.violate("heavy", "-", "%s; want at most about %d", text, store.MaxBatchBytes)
 	}
+	r.result.ShardChanges = ck.changes
 	ck.measure(r.result)
 	return nil
 }
@@ -210,7 +209,7 @@ func (r *run) checkExpectations(left map[string]*later.Info) {
 func isRunRecord(kind byte, _ []byte) bool { return strings.IndexByte(runRecordKinds, kind) >= 0 }
 
 var runRecordKinds = aroundKinds +
-	string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
+	string([]byte{runEvent, reshardedTo, begun, ended, extended, usage, claimed, claimFailed, starved})
 
 // newChecker reads the records that are not about a single message.
 func newChecker(dir string, actors []string) (*checker, error) {
@@ -235,6 +234,8 @@ func newChecker(dir string, actors []string) (*checker, error) {
 				case "stop":
 					ck.stopped[x.field(1)] = append(ck.stopped[x.field(1)], x.at)
 				}
+			case reshardedTo:
+				ck.addReshard(x)
 			case begun:
 				ck.kinds[actor] = x.field(0)
 			case ended:
@@ -354,6 +355,8 @@ func (m *message) add(actor string, x record) {
 				break
 			}
 		}
+	case missed:
+		m.misses = append(m.misses, call{actor: actor, at: x.number(0), ret: x.at})
 	case found:
 		m.founds = append(m.founds, observation{at: x.at, attempts: x.number(0)})
 	case claimed:
@@ -464,43 +467,13 @@ var serverChecks = []string{"server", "persistence", "memory", "replicas", "cloc
 
 // check runs the store's own check, which must find no issue with the messages.
 func (r *run) check(ctx context.Context) error {
-	return doctor.Check(ctx, r.client, doctor.Config{}, func(c doctor.Result) {
+	err := doctor.Check(ctx, r.client, doctor.Config{}, func(c doctor.Result) {
 		if c.IsIssue() && !slices.Contains(serverChecks, c.Check) {
 			r.result.violate("check", "-", "%s of %s: %s", c.Check, c.Queue, c.Text)
 		}
 	})
-}
-
-// client returns a client that bypasses Later.
-func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
-	if v.form == cluster {
-		var addrs []string
-		for _, n := range v.nodes {
-			addrs = append(addrs, n.Addr())
-		}
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), nil
-	}
-	primary, err := v.primary(ctx, -1)
 	if err != nil {
-		return nil, err
-	}
-	return redis.NewClient(v.nodes[primary].Options()), nil
-}
-
-// audit checks that each message is in exactly one location of Redis.
-func (r *run) audit(ctx context.Context) error {
-	rdb, err := r.servers.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	for _, queue := range append(slices.Clone(r.queues), r.lagQueue) {
-		_, err := redistest.Locations(ctx, rdb, queue, func(id, text string) {
-			r.result.violate("location", id, "%s of %s", text, queue)
-		})
-		if err != nil {
-			return err
-		}
+		return fmt.Errorf("check: %w", err)
 	}
 	return nil
 }

@@ -21,7 +21,17 @@ import (
 func Locations(
 	ctx context.Context, rdb redis.UniversalClient, queue string, mismatch func(id, text string),
 ) (map[string]string, error) {
-	key := func(name string) string { return "later:{" + queue + "}:" + name }
+	return LocationsAt(ctx, rdb, Prefix(queue), mismatch)
+}
+
+// Prefix returns the prefix of the keys of a queue.
+func Prefix(queue string) string { return "later:{" + queue + "}:" }
+
+// LocationsAt is Locations for the queue whose keys have a prefix.
+func LocationsAt(
+	ctx context.Context, rdb redis.UniversalClient, prefix string, mismatch func(id, text string),
+) (map[string]string, error) {
+	key := func(name string) string { return prefix + name }
 	var messages, due, dead, deadlines, starts *redis.StringSliceCmd
 	var leases, buckets *redis.MapStringStringCmd
 	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -35,7 +45,7 @@ func Locations(
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the keys of %s: %w", queue, err)
+		return nil, fmt.Errorf("read the keys of %s: %w", prefix, err)
 	}
 
 	locations := map[string]string{}

@@ -60,8 +60,8 @@ func (p *partly) end(err error) error {
 }
 
 // items makes a call that has items with ids, which go to different shards. sharded gets some of them, with a context
-// for them, and returns which of them are not done, with the error. fail, unless it is nil, takes the error of an item whose shard does not answer
-// while others do.
+// for them, and returns which of them are not done, with the error. fail, unless it is nil, takes the error of an item
+// whose shard does not answer while others do.
 func (s *Store) items(
 	ctx context.Context, queue string, n int, id func(i int) string, fail func(i int, err error),
 	plain func(items []int) error,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,7 +41,7 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 		case r.To == n: // a goroutine moves messages, here or in another process
 			return nil
 		case r.Phase == moving:
-			return beingChanged(r)
+			return s.beingChanged(r)
 		default:
 			err = s.beginAgain(ctx, r, n)
 		}
@@ -62,9 +63,9 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 }
 
 // beingChanged is the error of a change during another one.
-func beingChanged(r *route) error {
+func (s *Store) beingChanged(r *route) error {
 	if r.Emptied != 0 {
-		ends := time.UnixMilli(r.Emptied).Add(lateCalls).UTC().Format(time.TimeOnly)
+		ends := time.UnixMilli(r.Emptied).Add(s.late).UTC().Format(time.TimeOnly)
 		return store.Errorf(store.ErrConflict, "queue %q has changed from %d to %d shards, and the change ends at %s "+
 			"UTC, when no call from before it can arrive any more: change it then", r.queue, r.From, r.To, ends)
 	}
@@ -153,21 +154,24 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 }
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
-// sub-queues of shards that go are deleted.
+// sub-queues of shards that go are deleted first: nobody would know them afterwards. A call on one of them ends
+// the change itself: the process that has begun to may have died.
 func (s *Store) finish(ctx context.Context, r *route) error {
-	d := r.directory
-	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
-	d.Mover, d.MovesUntil = "", 0
-	settled, err := s.setDirectory(ctx, r, &d)
-	if err != nil {
-		return err
-	}
-	for _, name := range r.names[len(settled.names):] {
+	for _, name := range r.names[r.To:] {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
 	}
-	return nil
+	d := r.directory
+	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
+	d.Mover, d.MovesUntil = "", 0
+	_, err := s.setDirectory(ctx, r, &d)
+	return err
+}
+
+// ends reports whether the error of a call says that a process has begun to end the change.
+func (r *route) ends(moved *store.Moved) bool {
+	return r.Phase == moving && r.Emptied != 0 && moved.Sign == gone && slices.Contains(r.names[r.To:], moved.Name)
 }
 
 // finishDelete deletes the sub-queues of a queue, and then its directory.
@@ -189,6 +193,11 @@ func (s *Store) finishDelete(ctx context.Context, r *route) error {
 
 // Shards implements store.Sharder.
 func (s *Store) Shards(ctx context.Context, queue string) (shards store.Shards, err error) {
+	if s.known(queue) != nil { // a change that has just begun refuses no call yet
+		if _, err := s.read(ctx, queue); err != nil {
+			return store.Shards{}, err
+		}
+	}
 	err = s.with(ctx, queue, func(r *route) error {
 		if r == nil {
 			shards = store.Shards{Number: 1, From: 1}
@@ -217,8 +226,8 @@ func (s *Store) Shards(ctx context.Context, queue string) (shards store.Shards, 
 	return shards, err
 }
 
-// leavingFrom returns about how many messages of a shard still have to move. Of a shard that stays, that is the share of
-// its messages that jump hash moves, as far as the new shards do not have it.
+// leavingFrom returns about how many messages of a shard still have to move, -1 for a shard that stays while others are
+// added.
 func leavingFrom(r *route, shard int, stats *store.Stats) int64 {
 	if r.Phase != moving || r.Emptied != 0 {
 		return 0

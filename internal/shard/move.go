@@ -14,7 +14,7 @@ import (
 // go on when it does not come back. What they do is bounded steps, each of which anyone may repeat.
 const (
 	moverTime     = 30 * time.Second // for which a process is the mover; it renews that in time
-	moverLooks    = 5 * time.Second  // time between looks of others, ± 20 %
+	looks         = 6                // of each other process in that time
 	minRestPause  = 20 * time.Millisecond
 	maxRestPause  = 5 * time.Second // between passes while only leased messages are left
 	maxErrorPause = time.Second     // after errors
@@ -41,7 +41,7 @@ func (s *Store) moveInTurn(r *route) {
 	failures := 0
 	for r != nil && r.Phase != settled {
 		now := time.Now()
-		wait := moverLooks
+		wait := s.turn / looks
 		switch {
 		case r.Phase != moving: // a call does what is to be done
 			return
@@ -53,7 +53,7 @@ func (s *Store) moveInTurn(r *route) {
 		case r.Mover == s.name || time.UnixMilli(r.MovesUntil).Before(now):
 			wait = s.pauseAfter(r, s.move(s.ending, r), &failures)
 		}
-		if pause(s.ending, min(wait, moverTime)) != nil {
+		if pause(s.ending, min(wait, s.turn)) != nil {
 			return
 		}
 		next, err := s.read(s.ending, r.queue)
@@ -144,11 +144,11 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 // beMover has this process be the mover for some time, unless it is that for long enough.
 func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
 	now := time.Now()
-	if r.Mover == s.name && time.UnixMilli(r.MovesUntil).Sub(now) > moverTime/2 {
+	if r.Mover == s.name && time.UnixMilli(r.MovesUntil).Sub(now) > s.turn/2 {
 		return r, nil
 	}
 	d := r.directory
-	d.Mover, d.MovesUntil = s.name, now.Add(moverTime).UnixMilli()
+	d.Mover, d.MovesUntil = s.name, now.Add(s.turn).UnixMilli()
 	return s.setDirectory(ctx, r, &d)
 }
 

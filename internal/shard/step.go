@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -12,6 +13,37 @@ import (
 func Stepwise(s store.Store) {
 	of := storeOf(s)
 	of.ended, of.late = true, 0
+}
+
+// Hurry has a store of New end changes sooner, for tests whose calls are never late by more than late, and replace a
+// mover that has died after turn. All processes that use the queues must do so. The name is that of this process among
+// movers.
+func Hurry(s store.Store, name string, late, turn time.Duration) {
+	of := storeOf(s)
+	of.name, of.late, of.turn = name, late, turn
+}
+
+// Mover returns the name of the process that moves messages of a queue now, or "".
+func Mover(ctx context.Context, over store.Store, queue string) (name string, err error) {
+	r, err := storeOf(over).read(ctx, queue)
+	if err != nil || r == nil || r.Phase != moving || r.Emptied != 0 {
+		return "", err
+	}
+	return r.Mover, nil
+}
+
+// Directory returns the directory of a queue as it is stored.
+func Directory(ctx context.Context, over store.Store, queue string) (string, error) {
+	return storeOf(over).engine.Sign(ctx, queue)
+}
+
+// Names returns the names of the sub-queues of a queue.
+func Names(ctx context.Context, over store.Store, queue string) ([]string, error) {
+	r, err := storeOf(over).read(ctx, queue)
+	if err != nil || r == nil {
+		return []string{queue}, err
+	}
+	return r.names, nil
 }
 
 // storeOf returns the Store in a result of New.
@@ -29,8 +61,9 @@ func storeOf(s store.Store) *Store {
 	return nil
 }
 
-// Step makes a part of a change of the shards of a queue, which may be interrupted at any call of the engine. If none is
-// under way, it begins one to n shards, unless the queue does not exist. It reports whether it has ended a change.
+// Step makes a part of a change of the shards of a queue, which may be interrupted at any call of the engine. If no
+// change is under way, it begins one to n shards, unless the queue does not exist. It reports whether it has ended a
+// change.
 func Step(ctx context.Context, over store.Store, queue string, n int) (ended bool, err error) {
 	s := storeOf(over)
 	r, err := s.read(ctx, queue)
@@ -76,6 +109,18 @@ func Gather(ctx context.Context, over store.Store, queue string) (names []string
 	case r.Phase == moving && r.Emptied == 0:
 		if _, _, err := s.pass(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
 			return nil, err
+		}
+	case r.Phase == moving: // perhaps a step that ends the change was interrupted
+		for _, name := range r.names[r.To:] {
+			if sign, err := s.engine.Sign(ctx, name); err != nil {
+				return nil, err
+			} else if sign != gone {
+				continue
+			}
+			if err := s.finish(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+				return nil, err
+			}
+			return Names(ctx, over, queue)
 		}
 	}
 	return r.names, nil

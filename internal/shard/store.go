@@ -25,6 +25,7 @@ type Store struct {
 	log    *slog.Logger
 	name   string        // of this process among movers
 	late   time.Duration // see lateCalls
+	turn   time.Duration // see moverTime
 
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
@@ -55,7 +56,8 @@ func New(s store.Store, log *slog.Logger) store.Store {
 	if _, sharded := s.(store.Sharder); !ok || sharded {
 		return s
 	}
-	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, movers: map[string]bool{}}
+	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, turn: moverTime,
+		movers: map[string]bool{}}
 	over.ending, over.end = context.WithCancel(context.Background())
 	if _, ok := s.(store.Forwarder); !ok {
 		return over
@@ -195,6 +197,12 @@ func (s *Store) learn(ctx context.Context, queue string, wrong *route, moved *st
 		return s.remember(queue, moved.Sign)
 	}
 	r, err := s.read(ctx, queue)
+	if err == nil && r != nil && r.ends(moved) {
+		if err := s.finish(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+		return s.read(ctx, queue)
+	}
 	if err != nil || r == nil || wrong == nil || r.text != wrong.text || moved.Sign != "" || r.Phase == preparing {
 		return r, err
 	}

@@ -259,7 +259,8 @@ func (s *stress) cancel(ctx context.Context) {
 		over, id := s.any(), s.fates.any()
 		var results []store.CancelResult
 		lost := until(func() (err error) {
-			results, err = over.Cancel(context.WithoutCancel(ctx), stressed, store.CancelRequest{IDs: []string{id}, KeepIDs: true})
+			req := store.CancelRequest{IDs: []string{id}, KeepIDs: true}
+			results, err = over.Cancel(context.WithoutCancel(ctx), stressed, req)
 			return err
 		})
 		if id == "none" {
