@@ -36,7 +36,7 @@ func sharded(scripts scripts, client func(t testing.TB) redis.UniversalClient) f
 func TestConformanceOfShards(t *testing.T) {
 	for _, e := range engines[:2] {
 		for _, n := range []int{1, 3, 16} {
-			if n == 3 || long() {
+			if n == 3 && e.name == "cluster" || long() {
 				t.Run(fmt.Sprint(e.name, " ", n), func(t *testing.T) {
 					shardtest.Run(t, n, sharded(frozenClockScripts, e.client))
 				})
@@ -46,7 +46,7 @@ func TestConformanceOfShards(t *testing.T) {
 }
 
 func TestStateMachineOfShards(t *testing.T) {
-	checks(t, 15)
+	checks(t, 10)
 	for _, e := range engines[:2] {
 		if e.name == "cluster" || long() {
 			t.Run(e.name, func(t *testing.T) { shardtest.RunStateMachine(t, sharded(packing, e.client)) })
