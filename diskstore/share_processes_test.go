@@ -33,7 +33,7 @@ const sharedPatience = time.Minute
 
 // TestSharingProcess is not a test but one of the processes that TestKilledHoldersLoseNothing kills. It prints a line
 // for each step: a verb and an id, and for a send the time at which it began. It stops sending at the line "quiet" of
-// its input, and ends at "quit".
+// its input, prints "silent" when its last send has ended, and ends at "quit".
 func TestSharingProcess(t *testing.T) {
 	url := os.Getenv(sharedURL)
 	if url == "" {
@@ -53,9 +53,14 @@ func TestSharingProcess(t *testing.T) {
 		}
 		quit()
 	})
+	var senders sync.WaitGroup
 	for range 4 {
-		loops.Go(func() { sendUntil(t, sending, client.Queue("q")) })
+		senders.Go(func() { sendUntil(t, sending, client.Queue("q")) })
 	}
+	loops.Go(func() {
+		senders.Wait()
+		fmt.Println("silent", os.Getpid())
+	})
 	worker := later.NewWorker(client, later.WorkerConfig{Lease: 3 * time.Second, Concurrency: 8})
 	worker.Handle("q", func(_ context.Context, m *later.Message) error {
 		if now := time.Now(); now.Before(m.Due) {
@@ -239,6 +244,13 @@ func TestKilledHoldersLoseNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
+	silent := map[*sharer]bool{}
+	s.hear("end of all sends", func(line said) bool {
+		if line.verb == "silent" {
+			silent[line.by] = true
+		}
+		return len(silent) == len(s.alive)
+	})
 	s.hear("empty queue", func(said) bool {
 		stats, err := client.Queue("q").Stats(t.Context())
 		return err != nil || stats.Scheduled+stats.Ready+stats.Leased == 0 && len(s.lines) == 0

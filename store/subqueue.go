@@ -18,8 +18,8 @@ import (
 //
 // All sub-queues of a queue with an empty salt are on the server of the queue itself.
 //
-// A call that succeeds has confirmed what it read and what it wrote, as far as the engine can: on the disk or on a
-// replica, so that a failover keeps it. Otherwise an id could be in two places after a failover (internal/shard).
+// A call that succeeds has confirmed all that it read and wrote, as far as the engine can: on the disk or on a replica,
+// so that a failover keeps it. Otherwise an id could be in two places after a failover (internal/shard).
 // Every call can be repeated, and several processes can make it at the same time.
 type SubQueues interface {
 	// Sign returns the sign at a name, or "" if there is none.
@@ -40,20 +40,20 @@ type SubQueues interface {
 	// Retire deletes a queue as Delete does, and leaves a sign at its name, also if there is no queue.
 	Retire(ctx context.Context, name, sign string) error
 
-	// Scan returns some ids of a queue with what else can depart, in no order. The cursor is "" for the first call, and
-	// Scanned.Next of the previous one afterwards. What is in the queue from the first call to the last is returned at
-	// least once.
+	// Scan returns a part of the ids of a queue, and of the sends that it remembers, in no order. The cursor is "" for
+	// the first call, and Scanned.Next of the previous one afterwards. An entry that is in the queue from the first call
+	// to the last is returned at least once.
 	Scan(ctx context.Context, name, cursor string) (Scanned, error)
 
 	// SendKnown is Send, but sends a message only if its id is live or within its dedup window, or if the queue
 	// remembers its Once. Otherwise ErrNotFound is in its SendResult and nothing changes.
 	SendKnown(ctx context.Context, name string, msgs []Outgoing) ([]SendResult, error)
 
-	// Depart takes messages out of a queue and puts them into its outbox, in one step. What is in the outbox is in no
-	// state and is not counted. It changes nothing if the outbox is not empty: then Departed has its parcel.
+	// Depart takes messages out of a queue and puts them into its outbox, in one step. Messages in the outbox are in no
+	// state and are not counted. It changes nothing if the outbox is not empty: then Departed has its parcel.
 	Depart(ctx context.Context, name string, d Departure) (Departed, error)
 
-	// Outbox returns what is in the outbox of a queue, nil if it is empty.
+	// Outbox returns the parcel in the outbox of a queue, nil if it is empty.
 	Outbox(ctx context.Context, name string) (*Parcel, error)
 
 	// Arrive puts a parcel into the queue Parcel.To, and wakes waiters as Send does. It does so once: a parcel with the
@@ -64,7 +64,7 @@ type SubQueues interface {
 	Empty(ctx context.Context, name string, number int64) error
 }
 
-// Settings are what a sub-queue is created with.
+// Settings are the settings of a new sub-queue.
 type Settings struct {
 	Paused        bool
 	DeadRetention Retention
@@ -76,7 +76,7 @@ const (
 	MaxDepartureBytes = 1 << 20 // of the messages of a parcel, about; a single one may be larger
 )
 
-// Departure names what is to depart to another sub-queue.
+// Departure names messages that are to depart to another sub-queue.
 type Departure struct {
 	To string
 	// IDs are ids of messages in any state but leased, and ids within their dedup windows, which move too.
@@ -87,7 +87,7 @@ type Departure struct {
 
 // Departed is the result of a Depart.
 type Departed struct {
-	// Parcel is what is in the outbox now, nil if nothing is. If it was there before, Before is set, and nothing else
+	// Parcel is in the outbox now, nil if the outbox is empty. If it was there before, Before is set, and nothing else
 	// has departed.
 	Parcel *Parcel
 	Before bool
@@ -97,14 +97,14 @@ type Departed struct {
 	More bool
 }
 
-// Parcel is what moves from one sub-queue to another in one step.
+// Parcel is messages that move from one sub-queue to another together.
 type Parcel struct {
 	From, To string
 	Number   int64 // of the parcels that depart from a sub-queue, in order from 1
 	Data     any   // private data of the engine
 }
 
-// Scanned is a part of what is in a queue.
+// Scanned is a part of the contents of a queue.
 type Scanned struct {
 	IDs  []string // of messages in any state, or within their dedup windows
 	Once []OnceID

@@ -82,7 +82,7 @@ func newGeneration(former string) string {
 	return strconv.FormatInt(now, 36)
 }
 
-// salts returns the salts of n shards, the first of which are those of former.
+// salts returns the salts of n shards. The first ones are former.
 func (s *Store) salts(ctx context.Context, queue string, n int, former []string) ([]string, error) {
 	if salter, ok := store.As[store.Salter](s.engine); ok {
 		return salter.Salts(ctx, queue, n, former)

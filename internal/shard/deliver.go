@@ -18,8 +18,8 @@ func (s *Store) deliver(ctx context.Context, p *store.Parcel) error {
 	return s.engine.Empty(ctx, p.From, p.Number)
 }
 
-// deliverFrom completes what is on its way from a sub-queue. When it returns, what the sub-queue did not have before is
-// confirmed not to be there, so that another one may be asked.
+// deliverFrom completes the way of the parcel in the outbox of a sub-queue. When it returns, everything that the
+// sub-queue has answered before is confirmed, so that another sub-queue may be asked.
 func (s *Store) deliverFrom(ctx context.Context, name string) error {
 	p, err := s.engine.Outbox(ctx, name)
 	if err != nil || p == nil {

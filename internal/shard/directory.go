@@ -111,8 +111,8 @@ func (r *route) home(id string) (at, to int) {
 	return Of(slot, r.From), to
 }
 
-// sources returns the shards from which ids may leave, and others the shards to which they go. One with both lists is
-// not a change of the number: jump hash moves ids only to shards that are new, or from shards that go.
+// sources returns the shards that ids may leave, and all other shards. Jump hash moves ids only to shards that are new,
+// or from shards that go, so no shard both gives and takes.
 func (r *route) sources() (sources, others []int) {
 	for i := range r.names {
 		switch {

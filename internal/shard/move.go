@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// One process at a time moves the messages of a queue, for as long as the directory says. Others would do no harm; they
-// go on when it does not come back. What they do is bounded steps, each of which anyone may repeat.
+// One process at a time moves the messages of a queue, for as long as the directory says. Other processes would do no
+// harm; one of them goes on if the first does not come back. All steps are bounded, and any process may repeat them.
 const (
 	moverTime     = 30 * time.Second // for which a process is the mover; it renews that in time
 	looks         = 6                // of each other process in that time
@@ -171,7 +171,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, 
 			return found, err
 		}
 		if shard >= (*r).To {
-			found += page.Leases // whose holders ask for what was cancelled
+			found += page.Leases // their holders ask which messages were cancelled
 		}
 		to := map[int]*parts{}
 		for _, id := range page.IDs {

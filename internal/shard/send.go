@@ -140,8 +140,9 @@ func (s *Store) sendLeaving(
 	return nil, nil
 }
 
-// sendStaying sends messages of which the old shard has a leased one with the id, or remembers the send. It returns
-// those for which that has changed. The new shard may remember the send of a message whose id is leased in the old one.
+// sendStaying sends messages that the old shard knows: their ids are leased there, or it remembers the send. It returns
+// the messages that the old shard does not know any more. The new shard may remember the send of an id that is leased in
+// the old one.
 func (s *Store) sendStaying(
 	ctx context.Context, r *route, p place, stay []int, kept map[string]bool, msgs []store.Outgoing,
 	results []store.SendResult, try int,

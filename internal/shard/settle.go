@@ -99,8 +99,8 @@ type anyQueue struct{}
 
 func (anyQueue) Linked(string, string) bool { return true }
 
-// sendFirst sends the follow-ups that an ack cannot write, and returns settlements with the others: those for which
-// written returns true. What is sent before the ack is sent at least once, under the id that it has.
+// sendFirst sends the follow-ups that an ack cannot write, and returns settlements with the other follow-ups, for which
+// written returns true. A follow-up that is sent before its ack is sent at least once, under its id.
 func (s *Store) sendFirst(
 	ctx context.Context, list []store.Settlement, written func(acked *store.Receipt, f *store.FollowUp) bool,
 ) ([]store.Settlement, error) {
