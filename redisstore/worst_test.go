@@ -215,6 +215,11 @@ func BenchmarkWorstCases(b *testing.B) {
 		if plain.flow != nil {
 			renderings = append(renderings, plain.flow())
 		}
+		for _, rendering := range slices.Clone(renderings) {
+			if rendering.sub != nil {
+				renderings = append(renderings, rendering.sub())
+			}
+		}
 		for _, rendering := range renderings {
 			names[rendering.sha] = name
 			if err := rdb.ScriptLoad(b.Context(), rendering.body).Err(); err != nil {
