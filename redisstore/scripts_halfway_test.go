@@ -214,7 +214,11 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	if flow.Urgency {
 		names = []string{"lanes", "turns", "turns_high", "turns_low"}
 	}
+	moves := []string{"depart", "depart again", "arrive", "outbox", "empty"}
 	for i, c := range calls {
+		if flow.Normal().Fair && slices.Contains(moves, c.name) {
+			continue // queues with turns have no shards
+		}
 		for _, name := range names {
 			if !flow.Normal().Fair && slices.Contains(flowKeyNames[:], name) && !strings.Contains(c.name, "flow") {
 				continue // only calls about flows look at keys of turns in a queue without them

@@ -74,8 +74,9 @@ func setShards(b *testing.B, s store.Store, queue string, n int) {
 }
 
 // BenchmarkShardCost measures what a message costs the servers of a three-node Cluster, by the number of shards of its
-// queue: sent in batches of 500 and claimed and acked 500 at a time, of 12,000 at a time.
+// queue: 12,000 messages are sent in batches of 500, then claimed and acked 500 at a time, LATER_ROUNDS times (1).
 func BenchmarkShardCost(b *testing.B) {
+	rounds, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_ROUNDS"), "1"))
 	rdb := redistest.StartCluster(b).Client(b)
 	for _, n := range []int{1, 3, 12, 0} {
 		name := fmt.Sprintf("shards=%d", n)
@@ -107,7 +108,7 @@ func BenchmarkShardCost(b *testing.B) {
 			var send, drain time.Duration
 			total := 0
 			for b.Loop() {
-				for range 20 {
+				for range rounds {
 					before := cpuOf(b, rdb)
 					for i := range 24 {
 						if _, err := s.Send(b.Context(), queues[i%len(queues)], batchOf(500, store.Due{})); err != nil {
@@ -149,10 +150,10 @@ func drainAll(b *testing.B, s store.Store, queue string) (total int) {
 	}
 }
 
-// BenchmarkReshard measures how long a queue of LATER_RESHARD messages (20,000) due in a day takes to get three shards
+// BenchmarkReshard measures how long a queue of LATER_RESHARD messages (5,000) due in a day takes to get three shards
 // in place of one, while 5,000 messages a second are sent, 50 at a time, and handled, and how late these are.
 func BenchmarkReshard(b *testing.B) {
-	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "20000"))
+	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "5000"))
 	rdb := redistest.StartCluster(b).Client(b)
 	s, producer := newSharded(b, rdb), newSharded(b, rdb)
 	for b.Loop() {
