@@ -16,7 +16,7 @@ MODULES = $(filter-out ./internal/tools, \
 # CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it, Pebble
 # checks its invariants too. The other tests run the same code with it, and make long runs these as well.
 PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|$\
-	CompactionsLeave|ConformanceOfAShared|ConformanceOver|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
+	CompactionsLeave|Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
 	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
 	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|NoHistory|$\
 	NoScriptFails|NothingAcknowledgedIsLostInACrash|Open(AfterACrash|Notices|RefusesADamaged)|$\
