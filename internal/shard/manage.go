@@ -119,7 +119,7 @@ func (s *Store) bulk(
 					return err
 				}
 			}
-			done, err := call(in(ctx, i), r.names[i], sel)
+			done, err := call(in(ctx, r.Generation, i), r.names[i], sel)
 			if err != nil {
 				return err
 			}

@@ -1,8 +1,10 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/laterq/later/store"
@@ -22,6 +24,13 @@ func (s prompt) SendPromptly(ctx context.Context, queue string, msgs []store.Out
 	send := s.engine.(store.PromptSender).SendPromptly
 	if r := s.known(queue); r == nil {
 		return s.sendBy(ctx, queue, msgs, send)
+	}
+	if ctx.Done() == nil {
+		return s.sendBy(ctx, queue, msgs, send)
+	}
+	msgs = slices.Clone(msgs)
+	for i := range msgs { // the caller may change them when ctx has ended
+		msgs[i].Payload, msgs[i].Headers = bytes.Clone(msgs[i].Payload), maps.Clone(msgs[i].Headers)
 	}
 	type sent struct {
 		results []store.SendResult

@@ -209,7 +209,15 @@ func (s *Store) learn(ctx context.Context, queue string, wrong *route, moved *st
 	// The directory names a sub-queue that does not exist: its server has lost all data.
 	s.log.Warn("later: a shard was lost with all its messages; it is created again", "queue", queue,
 		"shard", moved.Name)
-	return r, s.engine.Create(ctx, moved.Name, store.Settings{})
+	var settings store.Settings
+	if moved.Name != r.first() {
+		stats, err := s.engine.Stats(ctx, r.first())
+		if err != nil {
+			return nil, err
+		}
+		settings = store.Settings{Paused: stats.Paused, DeadRetention: stats.DeadRetention}
+	}
+	return r, s.engine.Create(ctx, moved.Name, settings)
 }
 
 // read reads the directory of a queue.
