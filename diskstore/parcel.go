@@ -8,7 +8,7 @@ import (
 )
 
 // What departs from a queue is stored in one value, its outbox, as the values of its keys. So messages arrive as they
-// were, also those that nobody can read. They leave behind what belongs to the queue: a class, and the hold of a key.
+// were, also unreadable ones. They leave behind what belongs to the queue: a class, and the hold of a key.
 //
 // The number of the last parcel stays in the outbox when it is emptied, and the receiver keeps it too, by the name from
 // which the parcel came.

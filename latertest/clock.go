@@ -25,6 +25,7 @@ type propertyWaiters struct {
 
 // PropertiesChanged implements store.Local.
 func (e engine) PropertiesChanged(queue string) <-chan struct{} {
+	queue, _, _, _ = store.CutSubQueue(queue) // whatever its shards are called
 	e.waiting.mu.Lock()
 	defer e.waiting.mu.Unlock()
 	changed := e.waiting.byQueue[queue]
@@ -40,6 +41,7 @@ func (e engine) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {
 	err := e.Store.SetProperties(ctx, queue, set, condition)
+	queue, _, _, _ = store.CutSubQueue(queue)
 	e.waiting.mu.Lock()
 	defer e.waiting.mu.Unlock()
 	if changed := e.waiting.byQueue[queue]; changed != nil {

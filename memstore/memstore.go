@@ -58,7 +58,8 @@ func WithClock(c Clock) Option {
 // New returns an empty store that shares its data with no other. A nil option is an
 // ErrInvalid of later.New and ConfigError.
 func New(opts ...Option) *Store {
-	d := &data{clock: systemClock{}, queues: map[string]*queue{}, signs: map[string]string{}, notifiers: map[string]*notifier{}}
+	d := &data{clock: systemClock{}, queues: map[string]*queue{}, signs: map[string]string{},
+		notifiers: map[string]*notifier{}}
 	var invalid error
 	for i, opt := range opts {
 		if opt == nil {

@@ -15,7 +15,7 @@ type moves struct {
 	arrived map[string]int64 // number of the last parcel that has arrived, by the name that it came from
 }
 
-// contents is the data of a parcel, which nobody changes.
+// contents is the data of a parcel. It never changes.
 type contents struct {
 	messages []*message
 	dedup    map[string]int64

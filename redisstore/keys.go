@@ -85,7 +85,7 @@ const (
 	oldOnceKey = "old_once"
 )
 
-// outboxKey is the name of the key that has what departs to another sub-queue, and the numbers of what has arrived.
+// outboxKey is the name of the key of the parcel that departs, and of the numbers of the parcels that have arrived.
 const outboxKey = "outbox"
 
 // allKeyNames are the names of all keys of a queue.

@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A call that moves messages between sub-queues waits until a failover keeps what it wrote, and also what it read,
-// because the next step relies on that: until a replica has it, if the server has replicas, or else its own disk, if it
+// A call that moves messages between sub-queues waits until a failover keeps all that it read and wrote, because the
+// next step relies on that: until a replica has it, if the server has replicas, or else its own disk, if it
 // can confirm that (WAITAOF). As for a durable send, it must be one connection, and the script must write, so that the
 // wait covers what others wrote before (durable.go). Each script of these calls writes the format that the name has, if
 // it has nothing else to write.

@@ -212,8 +212,8 @@ func consume(b *testing.B, ctx context.Context, s store.Store, queue string) (la
 	return late
 }
 
-// BenchmarkIdleShards counts the script calls of a process that waits for a queue of 12 shards in a three-node Cluster and
-// is not notified, for LATER_IDLE (2s).
+// BenchmarkIdleShards counts the script calls of a process that waits for a queue of 12 shards in a three-node Cluster
+// and is not notified, for LATER_IDLE (2s).
 func BenchmarkIdleShards(b *testing.B) {
 	span, err := time.ParseDuration(cmp.Or(os.Getenv("LATER_IDLE"), "2s"))
 	if err != nil {

@@ -11,7 +11,8 @@ type FollowUp struct {
 // Linker is implemented by a Store that can write follow-ups. Without it, or for two queues that it does not link, a
 // caller sends the follow-ups before the Ack, with ids that are refused when they are sent again.
 type Linker interface {
-	// Linked reports whether an Ack on one queue can have follow-ups to the other. The answer never changes.
+	// Linked reports whether an Ack on one queue can have follow-ups to the other. The answer changes only when one of
+	// them gets several shards: then a Settle with follow-ups sends them before the Ack.
 	Linked(queue, to string) bool
 }
 

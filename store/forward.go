@@ -113,7 +113,8 @@ type Forwarded struct {
 
 // Forwarder is implemented by a Store that can move messages to a destination.
 type Forwarder interface {
-	// ForwardsTo reports whether Forward can move a queue's messages to a destination. The answer never changes. It
+	// ForwardsTo reports whether Forward can move a queue's messages to a destination. The answer never changes; from or
+	// to a queue with several shards Forward needs several steps, and messages move at least once. It
 	// returns an ErrInvalid or ErrUnsupported if neither Forward nor Deliver can write there.
 	ForwardsTo(queue string, to Target) (bool, error)
 

@@ -84,8 +84,8 @@ func keySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 <
 // Slots is the number of slots of ids.
 const Slots = 1 << slotBits
 
-// Slot returns the slot of an id, 0 to Slots-1. An id made by NewID or IDs carries it. Another id has the slot of a key:
-// the id up to its first slash, or all of it.
+// Slot returns the slot of an id, 0 to Slots-1. An id made by NewID or IDs carries it. Another id has the slot of a
+// key: the id up to its first slash, or all of it.
 func Slot(id string) int {
 	if _, ok := IDTime(id); ok {
 		return int(idValue[id[idLength-2]])<<6 | int(idValue[id[idLength-1]])

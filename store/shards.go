@@ -8,8 +8,13 @@ import (
 	"github.com/laterq/later/internal/reserved"
 )
 
-// Sharder is implemented by a Store whose queues have shards: by that of a client, over an engine with SubQueues, and by
-// a remote store.
+// Sharder is implemented by a Store whose queues have shards: by that of a client, over an engine with SubQueues, and
+// by a remote store.
+//
+// A queue with several shards keeps the contract of Store, but for this. A Claim takes messages of one shard. Each shard
+// has its own order, pause, clock and Retention.MaxCount. The queue has no Flow, and no conditions (If) are checked.
+// Follow-ups and forwards to another shard are sent at least once, also if the Ack is then refused. A call with items of several shards has the error of a shard that does not answer in the results of its items, unless
+// none answers or a result cannot have an error.
 type Sharder interface {
 	// SetShards changes the number of shards of a queue to n, 1 to MaxShards. With more than one it creates the queue if
 	// necessary. It returns when the change has begun: the processes that use the queue move its messages, which Shards

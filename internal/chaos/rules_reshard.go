@@ -135,7 +135,7 @@ func subQueuePrefix(name string) string {
 // signKeys are what a name that has a sign may keep: the sign, its property and processes that have waited.
 var signKeys = []string{"meta", "properties", "wake"}
 
-// checkFormer checks that all keys but those of signs are those of sub-queues that exist.
+// checkFormer checks that all keys belong to signs or to sub-queues that exist.
 func (r *run) checkFormer(ctx context.Context, rdb redis.UniversalClient, current map[string]bool) error {
 	scan := func(ctx context.Context, rdb redis.Cmdable) error {
 		keys := rdb.Scan(ctx, 0, "later:{*", 1000).Iterator()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -54,7 +55,7 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 // beginAgain begins a change of a queue that has a directory.
 func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d := r.directory
-	d.Phase, d.Former, d.Generation = preparing, r.Generation, newGeneration(r.Generation)
+	d.Phase, d.Former, d.Generation = preparing, r.Generation, newGeneration()
 	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
 	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
 		_, err = s.setDirectory(ctx, r, &d)
@@ -73,13 +74,10 @@ func (s *Store) beingChanged(r *route) error {
 		r.From, r.To)
 }
 
-// newGeneration returns the name of a new generation. No two of a queue are the same, so that signs at old names stay.
-func newGeneration(former string) string {
-	now := time.Now().UnixMilli()
-	if last, err := strconv.ParseInt(former, 36, 64); err == nil && last >= now {
-		now = last + 1
-	}
-	return strconv.FormatInt(now, 36)
+// newGeneration returns the name of a new generation. No two of a queue are the same, also if it had none or was
+// deleted in between: otherwise its sub-queues would meet the signs and the parcels of earlier ones.
+func newGeneration() string {
+	return strconv.FormatInt(time.Now().UnixMilli(), 36) + strconv.FormatUint(uint64(rand.Uint32()), 36)
 }
 
 // salts returns the salts of n shards. The first ones are former.
@@ -110,14 +108,19 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 		}
 	}
 	if stats.Flow.Limited() {
-		return store.Errorf(store.ErrUnsupported, "queue %q has limits or turns of keys, which several shards do not "+
-			"have: remove them, or leave it with one shard", queue)
+		return withFlow(queue)
 	}
-	d := &directory{Phase: preparing, Generation: newGeneration(""), From: 1, To: n, Begun: time.Now().UnixMilli()}
+	d := &directory{Phase: preparing, Generation: newGeneration(), From: 1, To: n, Begun: time.Now().UnixMilli()}
 	if d.Salts, err = s.salts(ctx, queue, n, nil); err != nil {
 		return err
 	}
 	return s.engine.Rename(ctx, queue, store.SubQueue(queue, d.Generation, d.Salts[0]), d.text(), "")
+}
+
+// withFlow is the error of a change of a queue with a flow.
+func withFlow(queue string) error {
+	return store.Errorf(store.ErrUnsupported, "queue %q has limits or turns of keys, which several shards do not have: "+
+		"remove them, or leave it with one shard", queue)
 }
 
 // prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
@@ -136,6 +139,12 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 	if err != nil && !isMoved(err) {
 		return err
 	}
+	if first.Flow.Limited() { // it was set as the change began
+		if err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text); err != nil {
+			return err
+		}
+		return withFlow(r.queue)
+	}
 	for i := range r.names {
 		settings := store.Settings{Paused: first.Paused, DeadRetention: first.DeadRetention}
 		if err := s.engine.Create(ctx, r.names[i], settings); err != nil {
@@ -144,9 +153,6 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 	}
 	d := r.directory
 	d.Phase = moving
-	if d.From == d.To {
-		d.Phase = settled
-	}
 	if _, err := s.setDirectory(ctx, r, &d); err != nil && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
@@ -154,13 +160,20 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 }
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
-// sub-queues of shards that go are deleted first: nobody would know them afterwards. A call on one of them ends
-// the change itself: the process that has begun to may have died.
+// sub-queues of shards that go are deleted first, because no directory names them afterwards. A call on one of them
+// ends the change itself: the process that has begun to may have died. A queue with one shard gets its own name back.
 func (s *Store) finish(ctx context.Context, r *route) error {
 	for _, name := range r.names[r.To:] {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
+	}
+	if r.To == 1 {
+		err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)
+		if err == nil {
+			_, err = s.read(ctx, r.queue)
+		}
+		return err
 	}
 	d := r.directory
 	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]

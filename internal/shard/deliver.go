@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
-	"strings"
 
 	"github.com/laterq/later/store"
 )
@@ -83,15 +82,18 @@ func leaseIn(shard int, lease string) string {
 
 // cutLease returns the shard of a lease and its name there. A lease from before the queue had shards is in the first.
 func cutLease(lease string) (shard int, name string) {
-	at := len(lease) - len(shardSuffix) - 2
-	if at < 0 || !strings.HasPrefix(lease[at:], shardSuffix) {
+	if !isInShard(lease) {
 		return 0, lease
 	}
-	tens, ones := lease[len(lease)-2]-'0', lease[len(lease)-1]-'0'
-	if tens > 9 || ones > 9 {
-		return 0, lease
-	}
-	return int(tens)*10 + int(ones), lease[:at]
+	at := len(lease) - 2
+	return int(lease[at]-'0')*10 + int(lease[at+1]-'0'), lease[:at-len(shardSuffix)]
+}
+
+// isInShard reports whether leaseIn returned the name of a lease.
+func isInShard(lease string) bool {
+	at := len(lease) - 2
+	return at >= len(shardSuffix) && lease[at-len(shardSuffix):at] == shardSuffix && lease[at]-'0' <= 9 &&
+		lease[at+1]-'0' <= 9
 }
 
 // in returns the context of one of the calls into which a call of this store is divided: its request has a session of

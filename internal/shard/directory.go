@@ -21,7 +21,8 @@ type directory struct {
 	To   int `json:"to"`
 	// Salts are those of the larger number of shards.
 	Salts []string `json:"salts"`
-	// Begun is when the change began, and Emptied when all messages were where they belong; ms since 1970.
+	// Begun is when the change began, by the clock of the process that began it, and Emptied when all messages were where
+	// they belong, by the engine's; ms since 1970.
 	Begun   int64 `json:"begun"`
 	Emptied int64 `json:"emptied,omitempty"`
 	// Mover is the process that moves messages, until MovesUntil. Others may do so too.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/memstore"
@@ -47,22 +48,83 @@ func TestNoSubQueueIsLeftByAProcessThatDiesAsAChangeEnds(t *testing.T) {
 	if err := steps(over, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.SetShards(ctx, over, "q", 1); err != nil {
+	if err := store.SetShards(ctx, over, "q", 2); err != nil {
 		t.Fatal(err)
 	}
 	names, err := shard.Names(ctx, over, "q")
 	if err != nil || len(names) != 3 {
 		t.Fatalf("sub-queues %q, error %v", names, err)
 	}
-	if err := steps(open(dying{engine}), 1); !errors.Is(err, errDied) {
+	if err := steps(open(dying{engine}), 2); !errors.Is(err, errDied) {
 		t.Fatalf("the process did not die: %v", err)
 	}
-	for _, name := range names[1:] {
+	for _, name := range names[2:] {
 		if sign, err := engine.Sign(ctx, name); sign == "" || err != nil {
 			t.Errorf("sub-queue %s is left: sign %q, error %v", name, sign, err)
 		}
 	}
-	if left, err := shard.Names(ctx, over, "q"); len(left) != 1 || err != nil {
+	if left, err := shard.Names(ctx, over, "q"); len(left) != 2 || err != nil {
 		t.Errorf("sub-queues %q, error %v", left, err)
+	}
+}
+
+// A queue that has one shard again has its own name, and everything that a queue without shards can have.
+func TestAQueueWithOneShardAgainIsAsBefore(t *testing.T) {
+	ctx, engine := t.Context(), any(memstore.New()).(shard.Engine)
+	over := shard.New(engine, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { shard.Stop(over) })
+	shard.Stepwise(over)
+	steps := func(n int) {
+		t.Helper()
+		for ended := false; !ended; {
+			var err error
+			if ended, err = shard.Step(ctx, over, "q", n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var msgs []store.Outgoing
+	for i := range 9 {
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: string(rune('a' + i))}})
+	}
+	if _, err := over.Send(ctx, "q", msgs); err != nil {
+		t.Fatal(err)
+	}
+	steps(3)
+	flow := store.Flow{Concurrency: 100}
+	if err := over.SetFlow(ctx, "q", flow, nil); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("limits with three shards: %v", err)
+	}
+	var held []store.Claimed
+	for len(held) == 0 || held[0].Receipt.Lease[len(held[0].Receipt.Lease)-2:] != "00" { // of the first shard
+		claim, err := over.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
+		if err != nil || len(claim.Messages) != 1 {
+			t.Fatalf("%+v, %v", claim, err)
+		}
+		if held = claim.Messages; held[0].Receipt.Lease[len(held[0].Receipt.Lease)-2:] != "00" {
+			release := []store.Settlement{{Receipt: held[0].Receipt, Action: store.Snooze, Delay: time.Hour}}
+			if _, err := over.Settle(ctx, "q", release); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	steps(1)
+	if sign, err := engine.Sign(ctx, "q"); sign != "" || err != nil {
+		t.Errorf("sign %q, error %v", sign, err)
+	}
+	if err := over.SetFlow(ctx, "q", flow, nil); err != nil {
+		t.Error(err)
+	}
+	lease := held[0].Receipt.Lease
+	extended, err := over.Extend(ctx, "q", []store.Extension{{Lease: lease, For: time.Hour}})
+	if err != nil || extended[0].Err != nil {
+		t.Errorf("extend: %+v, %v", extended, err)
+	}
+	settled, err := over.Settle(ctx, "q", []store.Settlement{{Receipt: held[0].Receipt, Action: store.Ack}})
+	if err != nil || settled[0].Err != nil {
+		t.Errorf("settle: %+v, %v", settled, err)
+	}
+	if stats, err := over.Stats(ctx, "q"); stats.Scheduled+stats.Ready != 8 || stats.Leased != 0 || err != nil {
+		t.Errorf("%+v, %v", stats, err)
 	}
 }

@@ -95,8 +95,27 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 // listPlain returns a page of a queue without shards. Its cursor has the place of the last message, so that the listing
 // can go on if the queue gets shards. A listing of ids, which has no places, then begins again.
 func (s *Store) listPlain(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
-	_, req.Cursor = cutPlace(req.Cursor)
-	page, err := s.engine.List(ctx, queue, req)
+	_, rest := cutPlace(req.Cursor)
+	var page store.Page
+	var err error
+	if former, wrong := readCursor(req.Cursor); wrong == nil && rest == req.Cursor { // from when it had several shards
+		req.Cursor = ""
+		var after shardPage
+		if req.State == store.StateLeased {
+			after.Page, err = s.engine.List(ctx, queue, req)
+		} else {
+			after, err = s.pageAfter(ctx, queue, req, "", position{former.At, former.ID})
+		}
+		page = after.Page
+		for i := range page.Messages {
+			if req.IDsOnly {
+				page.Messages[i] = store.Info{Message: store.Message{ID: page.Messages[i].ID}}
+			}
+		}
+	} else {
+		req.Cursor = rest
+		page, err = s.engine.List(ctx, queue, req)
+	}
 	if n := len(page.Messages); err == nil && page.Next != "" {
 		last := start
 		if n > 0 && !req.IDsOnly {

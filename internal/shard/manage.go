@@ -167,7 +167,7 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 
 func withoutFlow(queue string) error {
 	return store.Errorf(store.ErrUnsupported, "queue %q has several shards, which have no limits, no order and no "+
-		"turns of keys: use a queue with one shard", queue)
+		"turns of keys: give it one shard, and set them when that change is over, or use another queue", queue)
 }
 
 // SetKeyFlow implements store.Store.
@@ -208,9 +208,6 @@ func (s *Store) Properties(ctx context.Context, queue string) (map[string]string
 
 // PropertiesChanged implements store.Local.
 func (s local) PropertiesChanged(queue string) <-chan struct{} {
-	if r := s.known(queue); r != nil {
-		queue = r.first()
-	}
 	return s.engine.(store.Local).PropertiesChanged(queue)
 }
 

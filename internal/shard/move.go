@@ -46,9 +46,12 @@ func (s *Store) moveInTurn(r *route) {
 		case r.Phase != moving: // a call does what is to be done
 			return
 		case r.Emptied != 0:
-			ends := time.UnixMilli(r.Emptied).Add(s.late)
-			if wait = ends.Sub(now); wait <= 0 {
-				wait = s.pauseAfter(r, s.finish(s.ending, r), &failures)
+			left, err := s.untilEnd(s.ending, r)
+			if wait = left; err == nil && left <= 0 {
+				err, wait = s.finish(s.ending, r), 0
+			}
+			if err != nil {
+				wait = s.pauseAfter(r, err, &failures)
 			}
 		case r.Mover == s.name || time.UnixMilli(r.MovesUntil).Before(now):
 			wait = s.pauseAfter(r, s.move(s.ending, r), &failures)
@@ -76,20 +79,20 @@ func (s *Store) pauseAfter(r *route, err error, failures *int) time.Duration {
 	case err == nil:
 		*failures = 0
 		return 0
-	case errors.Is(err, store.ErrConflict):
+	case errors.Is(err, store.ErrConflict) || isMoved(err): // the directory has changed
 		return minRestPause
+	case s.ending.Err() == nil:
+		s.log.Warn("later: a change of the number of shards does not go on now", "queue", r.queue, "error", err)
 	}
-	s.remark(r, err)
 	wait := min(minRestPause<<*failures, maxErrorPause)
 	*failures = min(*failures+1, 10)
 	return wait
 }
 
-// remark logs why a change does not go on.
-func (s *Store) remark(r *route, err error) {
-	if err != nil && s.ending.Err() == nil && !errors.Is(err, store.ErrConflict) && !isMoved(err) {
-		s.log.Warn("later: a change of the number of shards does not go on now", "queue", r.queue, "error", err)
-	}
+// untilEnd returns how long a change lasts after all messages have moved, by the engine's clock.
+func (s *Store) untilEnd(ctx context.Context, r *route) (time.Duration, error) {
+	stats, err := s.engine.Stats(ctx, r.first())
+	return time.UnixMilli(r.Emptied).Add(s.late).Sub(stats.Now), err
 }
 
 // move moves all messages of a queue to where they belong, as the mover. It returns when they are there, or ErrConflict
@@ -123,7 +126,7 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 		found, err := s.moveFrom(ctx, &r, i)
 		switch {
 		case err == nil:
-		case errors.Is(err, store.ErrUnavailable) && r != nil && !isMoved(err) && ctx.Err() == nil:
+		case errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil:
 			failed = append(failed, err)
 		default:
 			return r, false, err
@@ -133,12 +136,17 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	if failed != nil {
 		return r, false, errors.Join(failed...)
 	}
-	if over {
-		d := r.directory
-		d.Emptied = time.Now().UnixMilli()
-		r, err = s.setDirectory(ctx, r, &d)
+	if !over {
+		return r, false, nil
 	}
-	return r, over, err
+	stats, err := s.engine.Stats(ctx, r.first())
+	if err != nil {
+		return r, false, err
+	}
+	d := r.directory
+	d.Emptied = stats.Now.UnixMilli()
+	r, err = s.setDirectory(ctx, r, &d)
+	return r, true, err
 }
 
 // beMover has this process be the mover for some time, unless it is that for long enough.
@@ -149,7 +157,11 @@ func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
 	}
 	d := r.directory
 	d.Mover, d.MovesUntil = s.name, now.Add(s.turn).UnixMilli()
-	return s.setDirectory(ctx, r, &d)
+	own, err := s.setDirectory(ctx, r, &d)
+	if err != nil {
+		return r, err
+	}
+	return own, nil
 }
 
 // parts is what a page of a shard has for another shard.

@@ -150,8 +150,8 @@ func (s *Store) sendLeaving(
 }
 
 // sendStaying sends messages that the old shard knows: their ids are leased there, or it remembers the send. It returns
-// the messages that the old shard does not know any more. The new shard may remember the send of an id that is leased in
-// the old one.
+// the messages that the old shard does not know any more. The new shard may remember the send of an id that is leased
+// in the old one.
 func (s *Store) sendStaying(
 	ctx context.Context, r *route, p place, stay []int, kept map[string]bool, msgs []store.Outgoing,
 	results []store.SendResult, try int,

@@ -14,7 +14,7 @@ func (s *Store) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
 	if s.known(queue) == nil { // the common case
-		if results, err := s.engine.Settle(ctx, queue, settlements); !isMoved(err) {
+		if results, err := s.engine.Settle(ctx, queue, plainLeases(settlements)); !isMoved(err) {
 			return results, err
 		}
 	}
@@ -33,7 +33,7 @@ func (s *Store) Settle(
 	part := &partly{n: len(settlements), fail: func(i int, err error) { results[i] = store.SettleResult{Err: err} }}
 	err := part.end(s.with(ctx, queue, func(r *route) error {
 		if r == nil {
-			list := pick(settlements, left)
+			list := plainLeases(pick(settlements, left))
 			err := some(ctx, queue, list, left)
 			if moved, ok := errors.AsType[*store.Moved](err); ok && moved.Name != queue {
 				// A queue of a follow-up has shards now.
@@ -144,10 +144,46 @@ func (s *Store) eachShard(by map[int][]int, some *partly, do func(shard int, ite
 	return errors.Join(errs...)
 }
 
+// plainLeases returns settlements for a queue with its own name. A lease from when it had several shards is known by
+// its name in the first.
+func plainLeases(list []store.Settlement) []store.Settlement {
+	named := func(s store.Settlement) bool { return isInShard(s.Receipt.Lease) }
+	if !slices.ContainsFunc(list, named) {
+		return list
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		if shard, name := cutLease(list[i].Receipt.Lease); shard == 0 {
+			list[i].Receipt.Lease = name
+		}
+	}
+	return list
+}
+
+// extendPlain extends leases of a queue with its own name; see plainLeases.
+func (s *Store) extendPlain(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
+	list := e
+	if slices.ContainsFunc(e, func(e store.Extension) bool { return isInShard(e.Lease) }) {
+		list = slices.Clone(e)
+		for i := range list {
+			if shard, name := cutLease(e[i].Lease); shard == 0 {
+				list[i].Lease = name
+			}
+		}
+	}
+	results, err := s.engine.Extend(ctx, queue, list)
+	for i := range results {
+		for k := range results[i].Lost {
+			results[i].Lost[k].Lease = e[i].Lease
+		}
+	}
+	return results, err
+}
+
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
 	if s.known(queue) == nil { // the common case
-		if results, err := s.engine.Extend(ctx, queue, e); !isMoved(err) {
+		if results, err := s.extendPlain(ctx, queue, e); !isMoved(err) {
 			return results, err
 		}
 	}
@@ -159,7 +195,7 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 	part := &partly{n: len(e), fail: func(i int, err error) { results[i] = store.ExtendResult{Err: err} }}
 	err := part.end(s.with(ctx, queue, func(r *route) error {
 		if r == nil {
-			got, err := s.engine.Extend(ctx, queue, pick(e, left))
+			got, err := s.extendPlain(ctx, queue, pick(e, left))
 			for k := range got {
 				results[left[k]] = got[k]
 			}

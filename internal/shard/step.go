@@ -48,18 +48,11 @@ func Names(ctx context.Context, over store.Store, queue string) ([]string, error
 
 // storeOf returns the Store in a result of New.
 func storeOf(s store.Store) *Store {
-	switch s := s.(type) {
-	case *Store:
-		return s
-	case forwarder:
-		return s.Store
-	case local:
-		return s.Store
-	case prompt:
-		return s.Store
-	}
-	return nil
+	of, _ := s.(interface{ base() *Store })
+	return of.base()
 }
+
+func (s *Store) base() *Store { return s }
 
 // Step makes a part of a change of the shards of a queue, which may be interrupted at any call of the engine. If no
 // change is under way, it begins one to n shards, unless the queue does not exist. It reports whether it has ended a
@@ -71,6 +64,8 @@ func Step(ctx context.Context, over store.Store, queue string, n int) (ended boo
 		return false, err
 	}
 	switch {
+	case r == nil && n == 1, r != nil && r.Phase == settled && r.To == n:
+		return false, nil
 	case r == nil:
 		if stats, err := s.engine.Stats(ctx, queue); err != nil || !stats.Exists {
 			return false, err

@@ -360,6 +360,9 @@ func (m *machine) settle(r *rapid.T, s store.Store, settlements []store.Settleme
 // drawFollowUps draws messages for the same queue. One may take the place of the message that it follows.
 func (m *machine) drawFollowUps(r *rapid.T, s *store.Settlement) (then []store.FollowUp) {
 	for _, out := range rapid.SliceOfN(rapid.Custom(m.drawMessage), 0, 3).Draw(r, "follow-ups") {
+		if m.h.Sharded && out.ID != s.Receipt.ID {
+			continue // it may be sent although the ack is refused
+		}
 		if out.ID != s.Receipt.ID || s.DedupWindow == 0 {
 			then = append(then, store.FollowUp{Queue: m.queue, Message: out})
 		}
