@@ -78,6 +78,7 @@ type scan struct {
 	classes    classCounts        // due entries with a class
 	keyFlows   int                // overrides of keys
 	keyStates  int                // states of keys
+	expected   int                // keys that are
 	held       map[string]*member // messages that are in a lease and were not found yet
 	followed   map[string]bool    // held messages that have a successor
 	seed       maphash.Seed
@@ -205,6 +206,7 @@ func (c *scan) keyState(kind byte, key string, value []byte) error {
 	}
 	c.keyStates++
 	s, err := parseKeyState(key, value)
+	c.expected += int(boolByte(s.expected))
 	if err != nil || s.id == "" {
 		return nil
 	}
@@ -374,6 +376,7 @@ func (c *scan) compare() {
 	if c.lanes != nil {
 		counter("overrides of keys", int64(c.lanes.keyFlows), int64(c.keyFlows))
 		counter("states of keys", int64(c.lanes.keyStates), int64(c.keyStates))
+		counter("expected keys", int64(c.lanes.expected), int64(c.expected))
 		counter("holds that are not stored", int64(len(c.lanes.holds)), 0)
 		counter("sorted and to be sorted", c.lanes.messages, c.stored.due)
 		for i, u := range urgencies {

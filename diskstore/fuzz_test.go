@@ -48,6 +48,8 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendOverride(nil, &store.KeyOverride{Concurrency: &concurrency, Rate: &fair.Rate, Weight: &weight}))
 	f.Add(appendKeyState(nil, keptState{State: gcra.State{Micros: 5, Part: 6}, n: 7}))
 	f.Add(appendKeyState(nil, keptState{hold: hold{"a", true}}))
+	f.Add(appendKeyState(nil, keptState{State: gcra.State{Micros: 5}, n: 7, hold: hold{id: "a"}, expected: true}))
+	f.Add(appendKeyState(nil, keptState{expected: true}))
 	f.Add(appendDueValue(nil, &record{rank: rank{micros: 5, arrived: true, class: 6}}))
 	f.Add(appendMeta(nil, meta{flow: flow{arrivals: 6, fences: 7, passed: turns.Passed{Normal: 8, Low: 9}}}))
 	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
@@ -55,6 +57,10 @@ func FuzzStored(f *testing.F) {
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
 	data := appendItem(nil, &item{id: "a", message: make([]byte, timeLength)})
 	f.Add(data)
+	keyed := appendMessage(nil, 5, &store.Message{ID: "b", Key: "k"})
+	handover := turns.Handover{Starts: gcra.State{Micros: 5}, N: 7, Override: &store.KeyOverride{Weight: &weight}}
+	f.Add(appendItem(appendItem(data, &item{id: "b", message: keyed, hold: []byte{isHolder}}),
+		&item{id: "k", handover: appendHandover(nil, &handover)}))
 	f.Add(appendOutbox(nil, &outbox{number: 5}))
 	f.Add(appendOutbox(nil, &outbox{number: 5, from: "q{g}a", to: "q{g}b", data: data}))
 	f.Add([]byte(strings.Repeat("\xff", 64)))
@@ -93,6 +99,9 @@ func FuzzStored(f *testing.F) {
 		}
 		if s, err := parseKeyState("key", b); !refused(err) {
 			same(appendKeyState(nil, s))
+		}
+		if h, ok := parseHandover("key", b); ok {
+			same(appendHandover(nil, &h))
 		}
 		if stored, k, ok := parseDueValue(b); ok {
 			same(appendDueValue(nil, &record{stored: stored, rank: k}))

@@ -73,16 +73,18 @@ func parseOverride(key string, b []byte) (*store.KeyOverride, error) {
 	return o, nil
 }
 
-// The state of a key has a key of its own, with the state of its rate, and the message that holds it. The call that
-// starts a message, or ends its lease, writes the state in its batch: so no crash lets the key start more than its rate
-// allows, or another message than the one that holds it. A later call removes it when it has no effect any more. Behind
-// the time of the next start it has the N that Part is in parts of, so a change of the rate of all keys writes no
-// state: a lower rate shortens a rest in memory at once, and a stored one when the store is opened.
+// The state of a key has a key of its own, with the state of its rate, the message that holds it, and whether it is
+// expected from another sub-queue (parcel_keys.go). The call that starts a message, or ends its lease, writes the state
+// in its batch: so no crash lets the key start more than its rate allows, or another message than the one that holds
+// it. A later call removes it when it has no effect any more. Behind the time of the next start it has the N that Part
+// is in parts of, so a change of the rate of all keys writes no state: a lower rate shortens a rest in memory at once,
+// and a stored one when the store is opened.
 
 type keptState struct {
 	gcra.State
 	n int // 0 without the state of a rate
 	hold
+	expected bool // see turns.State
 }
 
 // hold is the message that holds a key while it is not leased; see turns.State.
@@ -93,12 +95,18 @@ type hold struct {
 
 const rateStateLength = 3 * 8
 
-// appendKeyState writes the three numbers of the rate. If a message holds the key, a byte follows that says whether it
-// is dead, and the id.
+// The bits of the byte behind the rate in the state of a key.
+const (
+	stateDead     = 1
+	stateExpected = 2
+)
+
+// appendKeyState writes the three numbers of the rate. If a message holds the key, or the key is expected, a byte
+// follows that says whether the message is dead and whether the key is expected, and the id of the message.
 func appendKeyState(b []byte, s keptState) []byte {
 	b = appendNumbers(b, s.Micros, s.Part, int64(s.n))
-	if s.id != "" {
-		b = append(append(b, boolByte(s.dead)), s.id...)
+	if s.id != "" || s.expected {
+		b = append(append(b, boolByte(s.dead)*stateDead|boolByte(s.expected)*stateExpected), s.id...)
 	}
 	return b
 }
@@ -109,19 +117,32 @@ func parseKeyState(key string, b []byte) (s keptState, err error) {
 	if len(b) < rateStateLength || store.CheckKey(key) != nil {
 		return s, bad
 	}
-	n, rest := numbers(b[:rateStateLength]), b[rateStateLength:]
-	s = keptState{State: gcra.State{Micros: n[0], Part: n[1]}, n: int(min(n[2], store.MaxRate+1))}
-	if len(rest) > 0 {
-		s.hold = hold{string(rest[1:]), rest[0] == 1}
-		if s.id == "" || rest[0] > 1 || len(s.id) > store.MaxID {
-			return keptState{}, bad
-		}
+	s, ok := parseRateState(b[:rateStateLength])
+	if rest := b[rateStateLength:]; len(rest) > 0 {
+		s.hold, s.expected = hold{string(rest[1:]), rest[0]&stateDead != 0}, rest[0]&stateExpected != 0
+		ok = ok && rest[0] <= stateDead|stateExpected && len(s.id) <= store.MaxID &&
+			(s.id != "" || rest[0] == stateExpected)
 	}
-	isRate := s.n >= 1 && s.n <= store.MaxRate && isState(s.State, s.n)
-	if !isRate && (s.n != 0 || s.State != gcra.State{} || s.id == "") {
+	if !ok || s == (keptState{}) {
 		return keptState{}, bad
 	}
 	return s, nil
+}
+
+// parseRateState reads the state of a rate, or that there is none.
+func parseRateState(b []byte) (s keptState, ok bool) {
+	n := numbers(b)
+	s = keptState{State: gcra.State{Micros: n[0], Part: n[1]}, n: int(min(n[2], store.MaxRate+1))}
+	isRate := s.State != (gcra.State{}) && s.n >= 1 && s.n <= store.MaxRate && isState(s.State, s.n)
+	return s, isRate || s == (keptState{})
+}
+
+// rateState returns the state of the rate of a key as it is stored.
+func rateState(starts gcra.State, n int) keptState {
+	if n == 0 || starts == (gcra.State{}) {
+		return keptState{}
+	}
+	return keptState{State: starts, n: n}
 }
 
 // keepState stores the state of a key, or removes it if it has no effect.
@@ -143,18 +164,16 @@ func (l *lanes) restoreState(now int64, key string, s keptState) {
 }
 
 func (s keptState) turnsState() turns.State {
-	return turns.State{Starts: s.State, N: s.n, Holder: s.id, Dead: s.dead}
+	return turns.State{Starts: s.State, N: s.n, Holder: s.id, Dead: s.dead, Expected: s.expected}
 }
 
 // keepStates stores changed states of keys, and keeps the counts of the classes for the counters of the queue.
 func (t *tx) keepStates(q *queue) {
 	q.lanes.order.Changes(func(key string, s *turns.State) {
 		var now keptState
-		if s != nil && s.N != 0 && s.Starts != (gcra.State{}) {
-			now.State, now.n = s.Starts, s.N
-		}
 		if s != nil {
-			now.hold = hold{s.Holder, s.Dead}
+			now = rateState(s.Starts, s.N)
+			now.hold, now.expected = hold{s.Holder, s.Dead}, s.Expected
 		}
 		t.keepState(q, key, now)
 	})
@@ -170,7 +189,7 @@ func (t *tx) dropRates(q *queue) {
 	l.states = map[string]keptState{}
 	for key, s := range all {
 		if o := l.order.Override(key); o == nil || o.Rate == nil || o.Rate.N == 0 {
-			s = keptState{hold: s.hold}
+			s = keptState{hold: s.hold, expected: s.expected}
 		}
 		t.keepState(q, key, s)
 	}

@@ -36,7 +36,7 @@ import (
 //	kindArrived     from        → number                   of the last parcel from there, see parcel.go
 //	kindOutbox      -           → number, parcel           the last parcel that has departed, see parcel.go
 //	kindKeyFlow     key         → limits                   overrides of keys, see key_flow.go
-//	kindKeyState    key         → next start, holder       states of keys, see key_flow.go
+//	kindKeyState    key         → next start, holder       states of keys, see key_flow.go; whether they are expected
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
 // each queue's name with its number, kindSign one for each sign (subqueue.go), kindRequest one for each session with
@@ -342,7 +342,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 14
+	formatVersion = 15
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

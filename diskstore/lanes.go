@@ -158,7 +158,7 @@ func (t *tx) resetLanes(q *queue) {
 		}
 	}
 	for key, s := range was.states {
-		q.lanes.restoreState(t.micros, key, keptState{State: s.State, n: s.n})
+		q.lanes.restoreState(t.micros, key, keptState{State: s.State, n: s.n, expected: s.expected})
 		q.lanes.states[key] = s
 	}
 	q.flow.leased = 0
@@ -173,6 +173,7 @@ type lanesInMemory struct {
 	messages            int64 // sorted and to be sorted
 	classes             classCounts
 	keyFlows, keyStates int
+	expected            int             // keys
 	leased              map[string]int  // messages that count for each key of a lease
 	holds               map[string]hold // by key
 }
@@ -184,6 +185,9 @@ func (l *lanes) inMemory(q *queue, now int64) *lanesInMemory {
 	}
 	m := &lanesInMemory{messages: int64(len(l.sorted)) + int64(l.late.Len()) + l.ahead.n, classes: l.classes,
 		keyFlows: l.order.Overrides(), keyStates: len(l.states), leased: map[string]int{}, holds: l.holds()}
+	for _, s := range l.states {
+		m.expected += int(boolByte(s.expected))
+	}
 	for _, lease := range q.leases {
 		lease.eachKey(func(key string) {
 			if _, ok := m.leased[key]; !ok {

@@ -223,6 +223,35 @@ func (t *tx) dieOf(q *queue, l *lease, m *member, reason store.DeadReason) {
 	}
 }
 
+// hold has a message hold a key that it held in another queue; it halts the key if it is dead.
+func (l *lanes) hold(now int64, key string, h hold) {
+	if h.dead {
+		l.order.Halt(now, key, h.id)
+	} else {
+		l.order.Keep(now, key, h.id)
+	}
+}
+
+// isHeldBy reports whether a message with a key and a record holds the key.
+func (q *queue) isHeldBy(id, key string, r *record) bool {
+	if q.lanes == nil || key == "" {
+		return false
+	}
+	held, halts := q.lanes.order.Holds(id)
+	return held == key && halts == (r.deadReason != "")
+}
+
+// landDue puts a message that has come from another sub-queue among the scheduled and ready ones. If it was sent there
+// without a delay, and the clock is behind its place, the next claim sorts it nevertheless: messages that are sent
+// later are sorted at once, and are not to start before it.
+func (t *tx) landDue(q *queue, id string, r *record) {
+	if r.due <= t.now || !r.rank.arrived || !q.isOrdered() {
+		t.addDue(q, id, r)
+		return
+	}
+	q.lanes.late.Set(t.putDue(q, id, r))
+}
+
 // dropHold has a message hold its key no longer. It returns the key that it halted, or "".
 func (t *tx) dropHold(q *queue, id string) (resumed string) {
 	if q.lanes == nil {
@@ -317,7 +346,8 @@ func (t *tx) copyKeyState(q *queue, from *reader, kind byte, key, value []byte) 
 	}
 	t.keepStates(q)
 	if s.id == "" {
-		s.id = q.lanes.order.Key(t.micros, name).Holder // which was leased
+		k := q.lanes.order.Key(t.micros, name)
+		s.hold = hold{k.Holder, k.Halted} // which was leased, or in a damaged parcel
 	}
 	t.keepState(q, name, s)
 	q.lanes.order.Restore(t.micros, name, s.turnsState())

@@ -3,12 +3,15 @@ package diskstore
 import (
 	"context"
 	"encoding/binary"
+	"strings"
 
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
-// What departs from a queue is stored in one value, its outbox, as the values of its keys. So messages arrive as they
-// were, also unreadable ones. They leave behind what belongs to the queue: a class, and the hold of a key.
+// A parcel that departs from a queue is stored in one value, its outbox, as the values of its keys. So messages arrive
+// as they were, also unreadable ones, with their places and their holds. They leave behind their classes, which belong
+// to the queue. Keys that depart are in the parcel too; see parcel_keys.go.
 //
 // The number of the last parcel stays in the outbox when it is emptied, and the receiver keeps it too, by the name from
 // which the parcel came.
@@ -77,17 +80,24 @@ func cutText(b []byte) (text, rest []byte, ok bool) {
 	return b[:n], b[n:], true
 }
 
-// item is a message in a parcel, or a remembered id: the values of its keys.
+// item is a message in a parcel, a remembered id, or a key of messages: the values of its keys.
 type item struct {
-	id         string
+	id         string // or the key
 	message    []byte
 	record     []byte // of a message; empty if none is stored
 	due        []byte // of a message that is scheduled or ready, the value of its entry
-	remembered []byte // empty for a message
+	hold       []byte // of a message that holds its key, one byte: isHolder, or isHalter if it is dead
+	remembered []byte // of a remembered id
+	handover   []byte // of a key, by appendHandover
 }
 
+const (
+	isHolder = 1
+	isHalter = 2
+)
+
 func appendItem(b []byte, x *item) []byte {
-	for _, text := range [][]byte{[]byte(x.id), x.message, x.record, x.due, x.remembered} {
+	for _, text := range [][]byte{[]byte(x.id), x.message, x.record, x.due, x.hold, x.remembered, x.handover} {
 		b = appendText(b, text)
 	}
 	return b
@@ -96,22 +106,24 @@ func appendItem(b []byte, x *item) []byte {
 // landing is an item that was read.
 type landing struct {
 	item
-	parsed record // of a message
+	parsed   record         // of a message
+	key      string         // that a message holds, or ""
+	received turns.Handover // of a key
 }
 
 // parseItems returns the items of a parcel. With an error it returns those before the damage.
 func parseItems(b []byte) (all []landing, err error) {
 	for n := 1; len(b) > 0; n++ {
 		var x landing
-		var texts [5][]byte
+		var texts [7][]byte
 		ok := true
 		for i := range texts {
 			if texts[i], b, ok = cutText(b); !ok {
 				return all, corrupt("item %d of a parcel is not of this format", n)
 			}
 		}
-		x.item = item{string(texts[0]), texts[1], texts[2], texts[3], texts[4]}
-		if x.parsed, ok = x.parse(); !ok {
+		x.item = item{string(texts[0]), texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]}
+		if !x.parse() {
 			return all, corrupt("item %d of a parcel, %q, cannot be read", n, x.id)
 		}
 		all = append(all, x)
@@ -119,18 +131,42 @@ func parseItems(b []byte) (all []landing, err error) {
 	return all, nil
 }
 
-// parse returns the record of a message.
-func (x *item) parse() (r record, ok bool) {
-	if len(x.remembered) > 0 {
-		return record{}, isRemembered([]byte(x.id), x.remembered)
+// parse reads an item, and reports whether it makes sense.
+func (x *landing) parse() bool {
+	if len(x.remembered)+len(x.handover) > 0 {
+		return x.parseOther()
 	}
 	m, err := parseMessage(x.message)
-	if r = (record{due: m.due}); len(x.record) > 0 {
-		r, err = parseRecord(x.record)
+	if x.parsed = (record{due: m.due}); len(x.record) > 0 {
+		x.parsed, err = parseRecord(x.record)
 	}
 	_, k, known := parseDueValue(x.due)
-	r.rank.micros = k.micros
-	return r, x.id != "" && err == nil && known
+	k.class = 0
+	if x.parsed.rank = k; len(x.hold) > 0 {
+		x.key = strings.Clone(keyIn(x.message).Key)
+		known = known && x.key != "" && string(x.hold) == string(holdOf(&x.parsed))
+	}
+	return x.id != "" && err == nil && known
+}
+
+// parseOther reads an item that is no message.
+func (x *landing) parseOther() (ok bool) {
+	if len(x.message)+len(x.record)+len(x.due)+len(x.hold) > 0 {
+		return false
+	}
+	if len(x.handover) == 0 {
+		return isRemembered([]byte(x.id), x.remembered)
+	}
+	x.received, ok = parseHandover(x.id, x.handover)
+	return ok && len(x.remembered) == 0
+}
+
+// holdOf returns the item.hold of a message that holds its key.
+func holdOf(r *record) []byte {
+	if r.deadReason != "" {
+		return []byte{isHalter}
+	}
+	return []byte{isHolder}
 }
 
 // outbox returns the outbox of a queue.
@@ -190,11 +226,14 @@ func (s *Store) Empty(ctx context.Context, name string, number int64) error {
 
 // Depart implements store.SubQueues.
 func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (store.Departed, error) {
+	if err := checkKeys(d.Keys); err != nil {
+		return store.Departed{}, err
+	}
 	return call(ctx, s, name, how{looks: true, confirmed: true, size: store.MaxDepartureBytes},
 		func(t *tx, q *queue) (store.Departed, error) {
 			o, err := t.outbox(q.number)
 			if err != nil || o.from != "" {
-				return store.Departed{Parcel: o.parcel(), Before: err == nil}, err
+				return store.Departed{Parcel: o.parcel(), Before: err == nil, Number: o.number}, err
 			}
 			if err := t.checkRoom(); err != nil {
 				return store.Departed{}, err
@@ -203,12 +242,13 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 			if err := t.choose(&p, d); err != nil { // everything is read before the first change
 				return store.Departed{}, err
 			}
+			p.takeOut(t)
+			p.handOver(t, d.Keys)
 			if len(p.data) > 0 {
-				p.takeOut(t)
 				o = outbox{number: o.number + 1, from: name, to: d.To, data: p.data}
 				t.putOutbox(q, &o)
 			}
-			p.Parcel = o.parcel()
+			p.Parcel, p.Number = o.parcel(), o.number
 			return p.Departed, nil
 		})
 }
@@ -265,7 +305,7 @@ func (t *tx) chooseID(p *departing, id string) error {
 	switch {
 	case at.held != nil || isFormatError(err):
 		p.Leased = append(p.Leased, id)
-		return nil
+		return t.addBusy(p, id)
 	case err != nil:
 		return err
 	case !ok:
@@ -283,6 +323,9 @@ func (t *tx) chooseID(p *departing, id string) error {
 			return err
 		}
 		x.due = appendDueValue(nil, &at.record)
+	}
+	if q.isHeldBy(id, keyIn(x.message).Key, &at.record) {
+		x.hold = holdOf(&at.record)
 	}
 	size := len(x.message) + len(x.record)
 	if p.size > 0 && p.size+size > store.MaxDepartureBytes {
@@ -361,6 +404,9 @@ func (t *tx) land(q *queue, items []landing) error {
 	known := make([]bool, len(items)) // everything is read before the first change
 	for i := range items {
 		x := &items[i]
+		if len(x.handover) > 0 {
+			continue
+		}
 		if len(x.remembered) > 0 {
 			until, err := t.remembered(q.number, x.id)
 			if err != nil {
@@ -384,6 +430,10 @@ func (t *tx) land(q *queue, items []landing) error {
 }
 
 func (t *tx) landOne(q *queue, x *landing) {
+	if len(x.handover) > 0 {
+		t.receive(q, x)
+		return
+	}
 	if len(x.remembered) > 0 {
 		t.value = append(t.value[:0], x.remembered...)
 		t.rememberValue(q, x.id, readTime(x.remembered))
@@ -400,6 +450,9 @@ func (t *tx) landOne(q *queue, x *landing) {
 	if r.deadReason != "" {
 		t.addDead(q, entry{r.diedAt, x.id})
 	} else {
-		t.addDue(q, x.id, r)
+		t.landDue(q, x.id, r)
+	}
+	if x.key != "" && q.lanes != nil {
+		q.lanes.hold(t.micros, x.key, hold{x.id, r.deadReason != ""})
 	}
 }

@@ -50,5 +50,36 @@ func (r *recovery) copyOutbox(t *tx, q *queue, found *issues, value []byte) erro
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return t.land(q, items)
+	var keys, others []landing
+	for _, x := range items {
+		if len(x.handover) > 0 {
+			keys = append(keys, x)
+		} else {
+			others = append(others, x)
+		}
+	}
+	if err := t.land(q, others); err != nil {
+		return err
+	}
+	for i := range keys {
+		if err := t.copyHandover(q, &keys[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyHandover gives a key back to the queue that it has departed from. The messages of the parcel are back.
+func (t *tx) copyHandover(q *queue, x *landing) (err error) {
+	copyOne := func(kind byte, value []byte) error {
+		_, err := t.copyKeyState(q, nil, kind, appendIDKey(nil, q.number, kind, x.id), value)
+		return err
+	}
+	if x.received.Override != nil {
+		err = copyOne(kindKeyFlow, x.handover[rateStateLength:])
+	}
+	if x.received.N != 0 && err == nil {
+		err = copyOne(kindKeyState, x.handover[:rateStateLength])
+	}
+	return err
 }

@@ -1,10 +1,12 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"time"
 
+	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/store"
 )
 
@@ -80,7 +82,7 @@ func (s *Store) SetSign(ctx context.Context, name, sign, former string) error {
 
 // Create implements store.SubQueues.
 func (s *Store) Create(ctx context.Context, name string, to store.Settings) error {
-	if err := to.DeadRetention.Check(); err != nil {
+	if err := cmp.Or(to.DeadRetention.Check(), to.Flow.Check()); err != nil {
 		return err
 	}
 	_, err := call(ctx, s, name, how{anyName: true, confirmed: true, change: changes},
@@ -89,10 +91,17 @@ func (s *Store) Create(ctx context.Context, name string, to store.Settings) erro
 				return struct{}{}, nil
 			}
 			q, err := t.create(name)
-			if err == nil {
-				q.paused, q.retention = to.Paused, wholeMillis(to.DeadRetention)
+			if err != nil {
+				return struct{}{}, err
 			}
-			return struct{}{}, err
+			q.paused, q.retention = to.Paused, wholeMillis(to.DeadRetention)
+			if to.Flow.Normal().Limited() {
+				t.setFlow(q, to.Flow.Normal())
+			}
+			if q.flow.Rate.N != 0 {
+				q.flow.state = gcra.UsedUp(q.flow.Rate, t.micros)
+			}
+			return struct{}{}, nil
 		})
 	return err
 }
@@ -144,30 +153,44 @@ func (s *Store) Retire(ctx context.Context, name, sign string) error {
 	return err
 }
 
-// Scan implements store.SubQueues. A cursor is the kind of the last key of a part, and the id in it.
+// Scan implements store.SubQueues. A cursor is the kind of the last key of a part, and the id in it. That of keys of
+// messages is kindKeyState, whatever is known of them. They are in parts of their own if there are ids.
 func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
 	kind, from := byte(kindMessage), ""
 	if cursor != "" {
 		kind, from = cursor[0], cursor[1:]+"\x00"
 	}
-	if kind != kindMessage && kind != kindRemembered {
+	if kind != kindMessage && kind != kindRemembered && kind != kindKeyState {
 		return store.Scanned{}, badCursor(cursor)
 	}
-	leases := 0
-	count := func(t *tx, q *queue) {
+	leases, keyed, now := 0, uint64(0), int64(0)
+	look := func(t *tx, q *queue) {
 		confirm(t, q)
-		leases = len(q.leases)
+		leases, keyed, now = len(q.leases), q.flow.keyed, t.micros
 	}
-	return read(ctx, s, name, count, func(v *view) (part store.Scanned, err error) {
+	return read(ctx, s, name, look, func(v *view) (part store.Scanned, err error) {
 		part.Leases = leases
 		size := 0
 		if kind == kindMessage {
 			if err = v.scanPart(&part, &size, kindMessage, from); part.Next != "" || err != nil {
 				return part, err
 			}
+			kind, from = kindRemembered, ""
+		}
+		if kind == kindRemembered {
+			if err = v.scanPart(&part, &size, kindRemembered, from); part.Next != "" || err != nil {
+				return part, err
+			}
 			from = ""
 		}
-		return part, v.scanPart(&part, &size, kindRemembered, from)
+		switch {
+		case keyed == 0: // it is not Fair
+			return part, nil
+		case len(part.IDs)+len(part.Once) > 0:
+			part.Next = string(kindKeyState)
+			return part, nil
+		}
+		return part, v.scanKeys(&part, keyed, now, from)
 	})
 }
 

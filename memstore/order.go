@@ -14,13 +14,13 @@ func (q *queue) setDue(now int64, m *message, due store.Due) (arrives bool) {
 		m.setDue(q.dueAt(now, due))
 		return false
 	}
-	m.place = q.flow.arrivals.Next(q.micros)
+	m.place, m.arrived = q.flow.arrivals.Next(q.micros), true
 	m.due = m.place / 1000
 	return true
 }
 
 // setDue sets the due time of a message, and with it the place.
-func (m *message) setDue(due int64) { m.due, m.place = due, due*1000 }
+func (m *message) setDue(due int64) { m.due, m.place, m.arrived = due, due*1000, false }
 
 // sendForwarded sends a message of another queue, in which it had a place.
 func (q *queue) sendForwarded(now int64, out store.Outgoing, place int64) {

@@ -73,6 +73,7 @@ type message struct {
 	raw       []byte // the bytes of one that was restored as unreadable, else nil
 	due       int64
 	place     int64 // in its lane: the due time in microseconds, or the order of its send
+	arrived   bool  // it has a place in the order of its send
 	attempts  int
 	epoch     int64 // counts the leases it has left; part of the receipt
 	delivered bool  // came back other than by Release, or was replayed: it no longer expires

@@ -1,8 +1,11 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 
+	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -18,8 +21,16 @@ type moves struct {
 // contents is the data of a parcel. It never changes.
 type contents struct {
 	messages []*message
+	holds    map[string]hold // of messages on their keys, by id
 	dedup    map[string]int64
 	once     map[string]*once
+	keys     map[string]turns.Handover
+}
+
+// hold is the hold of a message that departs.
+type hold struct {
+	key  string
+	dead bool
 }
 
 // moved returns a *store.Moved if a name has a sign, or is one of a sub-queue that does not exist. The caller holds the
@@ -76,6 +87,11 @@ func (s *Store) Create(ctx context.Context, name string, to store.Settings) erro
 		if _, signed := d.signs[name]; !signed && d.queues[name] == nil {
 			q := newQueue()
 			q.exists, q.paused, q.retention = true, to.Paused, to.DeadRetention
+			q.tell(d.clock.Now())
+			q.setFlow(to.Flow.Normal())
+			if to.Flow.Rate.N != 0 {
+				q.flow.starts = gcra.UsedUp(to.Flow.Normal().Rate, q.micros)
+			}
 			d.queues[name] = q
 		}
 		return nil
@@ -116,6 +132,9 @@ func (s *Store) Retire(ctx context.Context, name, sign string) error {
 func (s *Store) Scan(ctx context.Context, name, _ string) (store.Scanned, error) {
 	return view(ctx, s, name, func(q *queue, now int64) (all store.Scanned) {
 		all.Leases = len(q.leases)
+		if q.flow.Fair {
+			all.Keys = q.flow.keys.Known(q.micros)
+		}
 		for id := range q.messages {
 			all.IDs = append(all.IDs, id)
 		}
@@ -142,9 +161,10 @@ func (s *Store) SendKnown(ctx context.Context, name string, msgs []store.Outgoin
 func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (store.Departed, error) {
 	return update(ctx, s, name, func(q *queue, now int64) (departed store.Departed) {
 		if q.moves.outbox != nil {
-			return store.Departed{Parcel: q.moves.outbox, Before: true}
+			return store.Departed{Parcel: q.moves.outbox, Before: true, Number: q.moves.last}
 		}
-		c := &contents{dedup: map[string]int64{}, once: map[string]*once{}}
+		c := &contents{dedup: map[string]int64{}, once: map[string]*once{}, holds: map[string]hold{},
+			keys: map[string]turns.Handover{}}
 		size := 0
 		for _, id := range d.IDs {
 			m := q.messages[id]
@@ -156,10 +176,18 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 			case m == nil:
 			case m.lease != nil:
 				departed.Leased = append(departed.Leased, id)
+				if q.flow.Fair && m.Key != "" {
+					departed.Busy = append(departed.Busy, m.Key)
+				}
 			case size > 0 && size+m.size() > store.MaxDepartureBytes:
 				departed.More = true
 			default:
 				size += m.size()
+				if q.flow.Fair {
+					if key, dead := q.flow.keys.Holds(id); key != "" {
+						c.holds[id] = hold{key, dead}
+					}
+				}
 				q.remove(m)
 				c.messages = append(c.messages, m)
 			}
@@ -177,11 +205,21 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 			q.onceEnds.remove(o.ends, key)
 			delete(q.once, key)
 		}
-		if len(c.messages)+len(c.dedup)+len(c.once) > 0 {
+		for _, key := range d.Keys {
+			switch {
+			case !q.flow.Fair:
+			case q.flow.keys.Idle(key):
+				c.keys[key] = q.flow.keys.HandOver(q.micros, key)
+			default:
+				departed.Busy = append(departed.Busy, key)
+			}
+		}
+		if len(c.messages)+len(c.dedup)+len(c.once)+len(c.keys) > 0 {
 			q.moves.last++
 			q.moves.outbox = &store.Parcel{From: name, To: d.To, Number: q.moves.last, Data: c}
 			departed.Parcel = q.moves.outbox
 		}
+		departed.Number = q.moves.last
 		return departed
 	})
 }
@@ -214,7 +252,15 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 			if m.deadReason != "" {
 				q.die(m.diedAt, &m, m.deadReason)
 			} else {
-				q.wait(&m, false)
+				q.wait(&m, m.arrived)
+			}
+			if h, ok := c.holds[m.ID]; ok && q.flow.Fair {
+				q.holdAgain(m.ID, h)
+			}
+		}
+		for key, h := range c.keys {
+			if q.flow.Fair {
+				q.flow.keys.Receive(q.micros, key, h)
 			}
 		}
 		for id, until := range c.dedup {
@@ -226,6 +272,40 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 		return struct{}{}
 	})
 	return err
+}
+
+// holdAgain gives a message that has arrived the hold that it had.
+func (q *queue) holdAgain(id string, h hold) {
+	if h.dead {
+		q.flow.keys.Halt(q.micros, h.key, id)
+	} else {
+		q.flow.keys.Keep(q.micros, h.key, id)
+	}
+}
+
+// Expect implements store.SubQueues.
+func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
+	refused, err := update(ctx, s, name, func(q *queue, _ int64) error {
+		if q.moves.arrived[e.From] > e.Number {
+			return store.ErrConflict
+		}
+		if !q.flow.Fair {
+			return nil
+		}
+		q.flow.arrivals.Raise(e.Last)
+		q.flow.fences.Raise(e.Last)
+		last = int64(max(q.flow.arrivals, q.flow.fences))
+		if e.None {
+			q.flow.keys.ExpectNone(q.micros, e.Keys)
+			s.data.notify(name)
+			return nil
+		}
+		for _, key := range e.Keys {
+			q.flow.keys.Expect(q.micros, key)
+		}
+		return nil
+	})
+	return last, cmp.Or(err, refused)
 }
 
 // Empty implements store.SubQueues.

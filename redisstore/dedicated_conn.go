@@ -151,7 +151,8 @@ func newDedicatedConn(ctx context.Context, from *redis.Client) (*dedicatedConn, 
 	return conn, nil
 }
 
-// dedicatedOptions returns the options of a client with one connection, which is dialed once and used as wrap returns it.
+// dedicatedOptions returns the options of a client with one connection, which is dialed once and used as wrap returns
+// it.
 func dedicatedOptions(from *redis.Client, suffix string, wrap func(net.Conn) net.Conn) *redis.Options {
 	opt := *from.Options()
 	dial := opt.Dialer

@@ -245,8 +245,8 @@ func (s *Store) nodeFor(ctx context.Context, key string) (*redis.Client, error) 
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
 	}
-	return nil, fmt.Errorf("durable sends and shards need a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",
-		s.rdb, store.ErrUnsupported)
+	return nil, fmt.Errorf("durable sends and shards need a *redis.Client or *redis.ClusterClient, and this store has a "+
+		"%T: %w", s.rdb, store.ErrUnsupported)
 }
 
 // reloadSlots makes a Cluster's client reload the slots after an error that suggests they have changed. While a slot

@@ -147,7 +147,7 @@ func TestNotificationsObeyTheRate(t *testing.T) {
 		reply.([]any)[1] != o.now().Add(3333334*time.Microsecond).UnixMicro() {
 		t.Errorf("look = %v, %v", reply, err)
 	}
-	o.notifies("slower rate", "3.333334s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 5 * time.Second}}) })
+	o.notifies("slower rate", "5s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 5 * time.Second}}) })
 	o.notifies("faster rate", "2s", func() { o.set(store.Flow{Rate: store.Rate{N: 1, Per: 2 * time.Second}}) })
 	o.notifies("no limit", "0s", func() { o.set(store.Flow{}) })
 	c := claim(t, o.s, o.queue, 5, time.Minute)

@@ -51,7 +51,7 @@ func formatOverride(o store.KeyOverride) string {
 	return strings.Join(fields[:], "\t")
 }
 
-// parseOverride reads the output of formatOverride. It returns nil if there is no override.
+// parseOverride reads the output of formatOverride. It returns nil if there is no override. Scripts return no marks.
 func parseOverride(text string) *store.KeyOverride {
 	fields := strings.Split(text, "\t")
 	if len(fields) != 5 {

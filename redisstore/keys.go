@@ -65,7 +65,7 @@ var keyNames = [...]string{"due", "messages", "leases", "lease_deadlines", "reco
 //	rests       zset  key → ms of the next start      keys that wait for their rate, a slot or their holder
 //	old_rests   zset  the same, from before           rests before the last change of limits
 //	forget      zset  key → ms                        when to look whether the state of a key is needed
-//	key_flows   hash  key → limits                    overrides
+//	key_flows   hash  key → limits                    overrides, and marks of expected keys
 //	holders     hash  id → key                        messages that hold a key and are not leased
 //	halted      zset  key → ms of the halt            keys that a dead message halts
 //	turns_high  zset  key → pass                      the same as turns for high urgency

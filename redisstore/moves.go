@@ -17,8 +17,9 @@ const (
 	scannedBytes  = store.MaxBatchBytes / 16
 )
 
-// scannedParts are the parts of a scan, in order. What once has moves to old_once, and never the other way.
-var scannedParts = []string{"messages", "dedup", onceKey, oldOnceKey}
+// scannedParts are the parts of a scan, in order. What once has moves to old_once, and never the other way. A queue
+// without a flow has no keys and no limits of keys.
+var scannedParts = []string{"messages", "dedup", onceKey, oldOnceKey, "keys", "limits"}
 
 // scanPlace is where a scan goes on.
 type scanPlace struct {
@@ -66,18 +67,23 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 	found, scanned := texts(r[2]), store.Scanned{Leases: int(r[5].(int64))}
 	part := r[3].(string) // the first one if the scan began again
 	place.part, place.run = slices.Index(scannedParts, part), r[4].(string)
-	if part == onceKey || part == oldOnceKey {
+	switch part {
+	case onceKey, oldOnceKey:
 		for pair := range slices.Chunk(found, 2) {
 			scanned.Once = append(scanned.Once, store.OnceID{Key: pair[0], ID: pair[1]})
 		}
-	} else {
+	case "keys", "limits":
+		scanned.Keys = found
+	default:
 		scanned.IDs = found
 	}
 	if len(found) > 0 && part == "messages" {
 		place.count = max(1, min(maxScannedIDs, int(int64(len(found))*scannedBytes/max(1, r[1].(int64)))))
 	}
 	if place.cursor = r[0].(string); place.cursor == "0" {
-		place.part++
+		if place.part++; part == oldOnceKey && !c.limited() {
+			return scanned, nil
+		}
 	}
 	if place.part < len(scannedParts) {
 		scanned.Next = place.String()
@@ -100,7 +106,7 @@ func parcelOf(reply any) *store.Parcel {
 
 // Depart implements store.SubQueues.
 func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (store.Departed, error) {
-	if n := len(d.IDs) + len(d.Once); n > store.MaxDeparture {
+	if n := len(d.IDs) + len(d.Once) + len(d.Keys); n > store.MaxDeparture {
 		return store.Departed{}, store.Invalid("departure has %d ids and keys: it may have %d", n, store.MaxDeparture)
 	}
 	c, session := s.departCall(name, d)
@@ -111,7 +117,10 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 	}
 	r := reply.([]any)
 	departed := store.Departed{Parcel: parcelOf(r[3]), Leased: texts(r[1]), Kept: texts(r[4]),
-		More: r[2] == any(int64(1))}
+		More: r[2] == any(int64(1)), Number: r[5].(int64)}
+	if len(r) > 6 {
+		departed.Busy = texts(r[6])
+	}
 	departed.Before = r[0] == any(int64(1)) && departed.Parcel != nil
 	return departed, nil
 }
@@ -123,6 +132,7 @@ func (s *Store) departCall(name string, d store.Departure) (*call, *session) {
 	c.addKey(s.keys.key(name, outboxKey))
 	session := s.stampOwn(c)
 	c.add(name, d.To, len(d.IDs))
+	c.flowArg = strings.Join(d.Keys, "\n") // a key has no such byte
 	for i := range d.IDs {
 		c.add(&d.IDs[i])
 	}
@@ -169,4 +179,41 @@ func (s *Store) Empty(ctx context.Context, name string, number int64) error {
 	c.add(number)
 	_, err := s.runSafely(ctx, name, c)
 	return err
+}
+
+// Expect implements store.SubQueues. The end of what is expected takes several calls if many keys have limits of their
+// own, or are expected.
+func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
+	cursor := ""
+	if e.None {
+		cursor = "0"
+	}
+	for {
+		c, session := s.expectCall(name, e, cursor)
+		reply, err := s.runSafely(ctx, name, c)
+		s.sessions.release(session)
+		switch {
+		case err != nil:
+			return 0, err
+		case isConflict(reply):
+			return 0, fmt.Errorf("queue %q has a later parcel from %q: %w", name, e.From, store.ErrConflict)
+		}
+		r := reply.([]any)
+		last = max(last, r[0].(int64))
+		if cursor = r[1].(string); cursor == "0" || cursor == "" {
+			return last, nil
+		}
+	}
+}
+
+// expectCall returns a call of expect.lua, and its session.
+func (s *Store) expectCall(name string, e store.Expected, cursor string) (*call, *session) {
+	c := s.newCall("expect", name, 7+len(e.Keys))
+	c.addKey(s.keys.key(name, outboxKey))
+	session := s.stampOwn(c)
+	c.add(e.From, e.Number, e.Last, cursor)
+	for i := range e.Keys {
+		c.add(&e.Keys[i])
+	}
+	return c, session
 }

@@ -44,7 +44,7 @@ func TestLateStepsOfAMoveChangeNothing(t *testing.T) {
 	if err := rdb.HDel(ctx, s.keys.key(b, outboxKey), ":"+a).Err(); err != nil { // as a rename does
 		t.Fatal(err)
 	}
-	if reply, err := s.do(ctx, departs); err != nil || fmt.Sprint(reply) != "[1 [] 1 [] []]" {
+	if reply, err := s.do(ctx, departs); err != nil || fmt.Sprint(reply) != "[1 [] 1 [] [] 1]" {
 		t.Errorf("late departure: %v, %v", reply, err)
 	}
 	if reply, err := s.do(ctx, arrives); err != nil || reply != any(int64(1)) {
@@ -72,7 +72,7 @@ func TestLateStepsOfAMoveChangeNothing(t *testing.T) {
 	if err := s.Empty(ctx, a, 2); err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := s.do(ctx, late); err != nil || fmt.Sprint(reply) != "[1 [] 1 [] []]" {
+	if reply, err := s.do(ctx, late); err != nil || fmt.Sprint(reply) != "[1 [] 1 [] [] 2]" {
 		t.Errorf("late departure: %v, %v", reply, err)
 	}
 	send(t, s, a, "x", store.Due{})
@@ -207,6 +207,7 @@ func TestMovesAreConfirmed(t *testing.T) {
 			"arrive":   func() error { return s.Arrive(ctx, d.Parcel) },
 			"empty":    func() error { return s.Empty(ctx, b, 1) },
 			"retire":   func() error { return s.Retire(ctx, "other", "s") },
+			"expect":   func() error { return errOf(s.Expect(ctx, a, store.Expected{})) },
 		} {
 			calls.Go(func() {
 				if err := do(); !errors.Is(err, store.ErrUnavailable) ||

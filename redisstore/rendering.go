@@ -70,14 +70,11 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 		}
 	}
 	c.common = nil
-	if c.limited() && c.flowArg != nil {
-		return s.execute(ctx, c.script, append(c.arguments(), c.flowArg))
-	}
 	return s.execute(ctx, c.script, c.arguments())
 }
 
 // arguments returns the arguments for the rendering that choose has set. The rendering for queues with a flow has more
-// keys for each queue.
+// keys for each queue, and may have an argument more.
 func (c *call) arguments() []any {
 	c.args[1] = c.script.sha
 	if !c.script.limits || len(c.queues) == 0 {
@@ -90,7 +87,11 @@ func (c *call) arguments() []any {
 		from := 3 + i*len(keyNames)
 		args = append(append(args, c.args[from:from+len(keyNames)]...), keys.limits...)
 	}
-	return append(args, c.args[3+len(c.queues)*len(keyNames):]...)
+	args = append(args, c.args[3+len(c.queues)*len(keyNames):]...)
+	if c.flowArg != nil {
+		args = append(args, c.flowArg)
+	}
+	return args
 }
 
 // choose sets the rendering of the script of a call.

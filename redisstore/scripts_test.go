@@ -72,6 +72,7 @@ type populatedQueue struct {
 	held  []store.Receipt
 	infos []store.Info // of a message in each state
 
+	flow    store.Flow
 	ordered bool // keys have an order, and each message has a key
 	urgent  bool // each message has an urgency
 }
@@ -376,17 +377,38 @@ var calls = []struct {
 		return errors.Join(departs(ctx, x), departs(ctx, x))
 	}},
 	{"arrive", func(ctx context.Context, x *populatedQueue) error {
-		other := x.queue + "-other"
+		other := *x
+		other.queue += "-other"
+		if err := x.s.SetFlow(ctx, other.queue, x.flow, nil); err != nil {
+			return err
+		}
 		msgs := append(onceEach([]store.Outgoing{{Message: store.Message{ID: "new", Group: "g"}}}),
 			store.Outgoing{Message: store.Message{ID: "gone"}, Due: store.Due{Delay: 2 * time.Hour}},
-			store.Outgoing{Message: store.Message{ID: "ready"}})
+			store.Outgoing{Message: store.Message{ID: "ready"}}, store.Outgoing{Message: store.Message{ID: "back"}})
 		for _, m := range msgs {
-			if _, err := x.s.Send(ctx, other, []store.Outgoing{m}); err != nil {
+			if _, err := other.send(ctx, []store.Outgoing{m}); err != nil {
 				return err
 			}
 		}
-		d, err := x.s.Depart(ctx, other, store.Departure{To: x.queue, IDs: []string{"new", "gone", "ready"},
-			Once: []string{msgs[0].Once.Key}})
+		if _, err := x.s.Cancel(ctx, other.queue, store.CancelRequest{IDs: []string{"ready"}}); err != nil {
+			return err
+		}
+		c, err := x.s.Claim(ctx, other.queue, store.ClaimRequest{Max: 5, Lease: time.Minute})
+		if err != nil {
+			return err
+		}
+		for i, m := range c.Messages { // one of them holds its key, another one halts it
+			action := []store.Action{store.Nack, store.Bury}[i%2]
+			if _, err := x.s.Settle(ctx, other.queue, settlements([]store.Receipt{m.Receipt}, action)); err != nil {
+				return err
+			}
+		}
+		if _, err := other.send(ctx, msgs[2:3]); err != nil {
+			return err
+		}
+		d, err := x.s.Depart(ctx, other.queue, store.Departure{To: x.queue,
+			IDs: []string{"new", "gone", "ready", "back"}, Once: []string{msgs[0].Once.Key},
+			Keys: []string{"rests", "other", "ready", "none"}})
 		if err != nil {
 			return err
 		}
@@ -394,6 +416,19 @@ var calls = []struct {
 	}},
 	{"outbox", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Outbox(ctx, x.queue)
+		return err
+	}},
+	{"expect", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Expect(ctx, x.queue, store.Expected{From: x.queue + "-other",
+			Keys: []string{"rests", "ready", "none"}, Last: time.Now().Add(time.Hour).UnixMicro()})
+		return err
+	}},
+	{"expect nothing", func(ctx context.Context, x *populatedQueue) error {
+		marked := store.Expected{Keys: []string{"ready", "none"}}
+		_, err := x.s.Expect(ctx, x.queue, marked)
+		if err == nil {
+			_, err = x.s.Expect(ctx, x.queue, store.Expected{None: true})
+		}
 		return err
 	}},
 	{"empty", func(ctx context.Context, x *populatedQueue) error { return x.s.Empty(ctx, x.queue, 1) }},
@@ -422,7 +457,8 @@ var calls = []struct {
 func departs(ctx context.Context, x *populatedQueue) error {
 	_, err := x.s.Depart(ctx, x.queue, store.Departure{To: x.queue + "-other",
 		IDs:  []string{"ready", "scheduled", "late", "dead", "held1", "followed", "gone", "done", "none", "expired"},
-		Once: []string{store.NewOnce([]byte("once"), nil).Key, store.NewOnce([]byte("older"), nil).Key}})
+		Once: []string{store.NewOnce([]byte("once"), nil).Key, store.NewOnce([]byte("older"), nil).Key},
+		Keys: []string{"rests", "other", "none", "ready", "held1"}})
 	return err
 }
 

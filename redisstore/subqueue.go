@@ -89,7 +89,7 @@ func (s *Store) signCall(name, sign, former string) *call {
 
 // Create implements store.SubQueues.
 func (s *Store) Create(ctx context.Context, name string, to store.Settings) error {
-	if err := to.DeadRetention.Check(); err != nil {
+	if err := errors.Join(to.DeadRetention.Check(), store.CheckFlow(name, to.Flow)); err != nil {
 		return err
 	}
 	if err := s.listName(ctx, name); err != nil {
@@ -97,6 +97,7 @@ func (s *Store) Create(ctx context.Context, name string, to store.Settings) erro
 	}
 	c := s.newServerCall("create", s.keys.key(name, "meta"), to.Paused, store.Millis(to.DeadRetention.MaxAge),
 		to.DeadRetention.MaxCount)
+	c.addFlow(to.Flow)
 	_, err := s.runSafely(ctx, name, c)
 	return err
 }

@@ -105,6 +105,7 @@ var mostWork = map[string][2]int64{
 	"depart":         {1000, 5000},
 	"arrive":         {1000, 5000},
 	"outbox":         {10, 2000},
+	"expect":         {200, 400},
 	"scan":           {10, 5000},
 	"rename":         {200, 100},
 	"retire":         {60, 30},

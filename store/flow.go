@@ -58,6 +58,9 @@ type Flow struct {
 // Rate is a limit of starts: in any span of time t at most Burst + N·t/Per messages start, repeated attempts included.
 // A message that is released has started nevertheless. The time is the engine's clock, in microseconds.
 //
+// Under a lower rate, starts of the burst that were used up stay used up; under a higher one, the next start is allowed
+// no later than before.
+//
 // It is the generic cell rate algorithm (GCRA, ITU-T I.371): the queue keeps the time of the next start as if all
 // starts were spaced evenly, and a start is allowed from Burst-1 intervals before it. A start that finds this time
 // further ahead than Burst intervals counts from Burst intervals ahead, so that a clock that is set back does not stall

@@ -61,7 +61,7 @@ func (i *IDs) New(key string) string {
 	ms, count, slot := nextID()
 	switch {
 	case key != "":
-		slot = uint64(keySlot(key))
+		slot = uint64(KeySlot(key))
 	case i.hasSlot:
 		slot = i.slot
 	default:
@@ -77,9 +77,9 @@ func (i *IDs) New(key string) string {
 	return string(b[:])
 }
 
-// keySlot returns the slot of a key, 0 to 4095: the last 12 bits of its CRC-32 (IEEE 802.3). The hash never changes,
+// KeySlot returns the slot of a key, 0 to Slots-1: the last 12 bits of its CRC-32 (IEEE 802.3). The hash never changes,
 // because ids have the slot.
-func keySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 << slotBits)) }
+func KeySlot(key string) int { return int(crc32.ChecksumIEEE([]byte(key)) % (1 << slotBits)) }
 
 // Slots is the number of slots of ids.
 const Slots = 1 << slotBits
@@ -91,8 +91,13 @@ func Slot(id string) int {
 		return int(idValue[id[idLength-2]])<<6 | int(idValue[id[idLength-1]])
 	}
 	key, _, _ := strings.Cut(id, "/")
-	return keySlot(key)
+	return KeySlot(key)
 }
+
+// FitsKey reports whether an id has the slot of the key of its message, so that all messages of the key are in one
+// shard. An id that was made for the key fits, and so does one that begins with the key and a slash. Without a key
+// every id does.
+func FitsKey(id, key string) bool { return key == "" || Slot(id) == KeySlot(key) }
 
 // nextID returns the parts of a new id.
 func nextID() (ms, count, slot uint64) {

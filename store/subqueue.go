@@ -50,29 +50,51 @@ type SubQueues interface {
 	SendKnown(ctx context.Context, name string, msgs []Outgoing) ([]SendResult, error)
 
 	// Depart takes messages out of a queue and puts them into its outbox, in one step. Messages in the outbox are in no
-	// state and are not counted. It changes nothing if the outbox is not empty: then Departed has its parcel.
+	// state and are not counted. A message keeps its place in the order of its key, and takes its hold on the key with
+	// it. Depart changes nothing if the outbox is not empty: then Departed has its parcel.
 	Depart(ctx context.Context, name string, d Departure) (Departed, error)
 
 	// Outbox returns the parcel in the outbox of a queue, nil if it is empty.
 	Outbox(ctx context.Context, name string) (*Parcel, error)
 
 	// Arrive puts a parcel into the queue Parcel.To, and wakes waiters as Send does. It does so once: a parcel with the
-	// same From and a Number that is not larger than that of an earlier one changes nothing.
+	// same From and a Number that is not larger than that of an earlier one changes nothing. A key that arrives is
+	// expected no longer.
 	Arrive(ctx context.Context, p *Parcel) error
 
 	// Empty empties the outbox of a queue if its parcel has a number.
 	Empty(ctx context.Context, name string, number int64) error
+
+	// Expect prepares a queue for keys that arrive from another sub-queue, and wakes waiters if e ends what they wait
+	// for. It returns the last place and fence that the queue has given to a message, in microseconds; 0 if none. It
+	// returns ErrConflict, and changes nothing, if a parcel from e.From has arrived with a larger number than e.Number.
+	Expect(ctx context.Context, name string, e Expected) (last int64, err error)
 }
 
 // Settings are the settings of a new sub-queue.
 type Settings struct {
 	Paused        bool
 	DeadRetention Retention
+	// Flow is the flow. All starts that its rate allows at once are used up.
+	Flow Flow
+}
+
+// Expected is what a sub-queue is to know of the keys that another one has. It has no effect in a queue that is not
+// Fair, but for From and Number.
+type Expected struct {
+	From   string // the other sub-queue, or ""
+	Number int64  // of the last parcel that has departed from there; see Departed
+	// Keys start no message until a parcel from any sub-queue has them among its keys.
+	Keys []string
+	// None ends that for all keys but Keys, and adds none.
+	None bool
+	// Last is smaller than all places and fences that the queue gives from now on, in microseconds.
+	Last int64
 }
 
 // Limits of a Departure.
 const (
-	MaxDeparture      = 100     // ids and keys of one Departure
+	MaxDeparture      = 100     // ids, keys of sends and keys of one Departure, and keys of one Expected
 	MaxDepartureBytes = 1 << 20 // of the messages of a parcel, about; a single one may be larger
 )
 
@@ -83,6 +105,10 @@ type Departure struct {
 	IDs []string
 	// Once are keys of sends that the queue remembers. One whose message is leased stays.
 	Once []string
+	// Keys are keys of messages that depart without messages, with what a Fair queue knows of them: the override, and
+	// when the rate allows the next start. A key stays while messages take its slots, one holds it, or one is sorted.
+	// The caller sees to it that the queue has no other messages of them.
+	Keys []string
 }
 
 // Departed is the result of a Depart.
@@ -93,8 +119,13 @@ type Departed struct {
 	Before bool
 	// Leased has the ids that are leased, and stay. Kept has the keys of sends of such ids, which stay too.
 	Leased, Kept []string
+	// Busy has the keys of the messages in Leased, and those of Departure.Keys that stay. A queue that is not Fair has
+	// none.
+	Busy []string
 	// More is set if something else stays, because the parcel is full.
 	More bool
+	// Number is that of the last parcel that has departed, 0 if none has.
+	Number int64
 }
 
 // Parcel is messages that move from one sub-queue to another together.
@@ -110,7 +141,10 @@ type Scanned struct {
 	Once []OnceID
 	// Leases is the number of leases, also of those that have expired or have only cancelled messages.
 	Leases int
-	Next   string // "" if this is the last part
+	// Keys are keys of which a Fair queue knows something that departs, or has messages that take slots. They come in
+	// parts behind all IDs.
+	Keys []string
+	Next string // "" if this is the last part
 }
 
 // OnceID is the key of a send that a queue remembers, and the id that was sent.

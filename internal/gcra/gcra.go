@@ -2,7 +2,11 @@
 // rate. Of Later, it imports the store contract. Start reading at State.
 package gcra
 
-import "github.com/laterq/later/store"
+import (
+	"math"
+
+	"github.com/laterq/later/store"
+)
 
 // State is the time of the next start as if all starts were spaced evenly: Micros + Part/N microseconds since 1970. In
 // the zero State nothing has started yet.
@@ -44,12 +48,13 @@ func (s *State) Start(r store.Rate, now int64, k int) {
 	}
 	*s = s.capped(r, now)
 	if k > 0 {
-		*s = s.latest(State{Micros: now}).plus(r, int64(k))
+		*s = s.Latest(State{Micros: now}).plus(r, int64(k))
 	}
 }
 
 // Changed returns the State when a rate is changed to another one. A rate that did not exist begins with its full
-// burst.
+// burst. Starts of the burst that were used up stay used up under a lower rate; under a higher one, the next start is
+// allowed no later than before.
 func (s State) Changed(from, to store.Rate, now int64) State {
 	switch {
 	case from.N == 0 || to.N == 0:
@@ -57,8 +62,15 @@ func (s State) Changed(from, to store.Rate, now int64) State {
 	case from.N != to.N:
 		s = State{Micros: s.ceil()} // parts of another size
 	}
+	ahead, slower := float64(s.ceil()-now), interval(to)/interval(from)
+	if ahead > 0 && slower > 1 {
+		s = State{Micros: now + int64(min(math.Ceil(ahead*slower), float64(store.MaxPeriod.Microseconds())))}
+	}
 	return s.capped(to, now)
 }
+
+// interval returns the average time between starts in microseconds.
+func interval(r store.Rate) float64 { return float64(r.Per.Microseconds()) / float64(r.N) }
 
 // capped returns s, or Burst intervals from now if that is earlier.
 func (s State) capped(r store.Rate, now int64) State {
@@ -86,12 +98,16 @@ func (s State) before(t State) bool {
 	return s.Micros < t.Micros || s.Micros == t.Micros && s.Part < t.Part
 }
 
-func (s State) latest(t State) State {
+// Latest returns the later one of s and another state of the same rate.
+func (s State) Latest(t State) State {
 	if s.before(t) {
 		return t
 	}
 	return s
 }
+
+// UsedUp returns the State of a rate that allows no further start at once: as after a full burst.
+func UsedUp(r store.Rate, now int64) State { return State{Micros: now}.plus(r, burst(r)) }
 
 // ceil returns the time in whole microseconds, rounded up.
 func (s State) ceil() int64 {

@@ -139,9 +139,25 @@ func TestAChangedRateHoldsFromItsChange(t *testing.T) {
 			}
 			h.starts = nil
 			interval := h.rate.Per.Microseconds()/int64(h.rate.N) + 1
-			if next := h.state.Next(h.rate, h.now); next > h.now+interval || next > max(h.now, was.Micros+1) {
+			next, slower := h.state.Next(h.rate, h.now), float64(h.rate.Per)/float64(h.rate.N) >
+				float64(former.Per)/float64(former.N)
+			if next > h.now+interval || !slower && next > max(h.now, was.Micros+1) {
 				t.Fatalf("seed %d: from %v to %v, the next message waits %d µs", seed, former, h.rate, next-h.now)
 			}
+		}
+	}
+}
+
+// The shares of a rate never let more messages start than the rate, also when their number changes.
+func TestStartsThatAreUsedUpStayUsedUpUnderALowerRate(t *testing.T) {
+	from, to := store.Rate{N: 8, Per: time.Second, Burst: 4}, store.Rate{N: 2, Per: time.Second, Burst: 3}
+	now := int64(1_700_000_000_000_000)
+	for used := range 5 {
+		var s gcra.State
+		s.Start(from, now, used)
+		s = s.Changed(from, to, now)
+		if got, want := s.May(to, now, 9), max(0, 3-used); got != want {
+			t.Errorf("%d of 4 starts are used up: %d may start under the lower rate, want %d", used, got, want)
 		}
 	}
 }

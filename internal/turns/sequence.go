@@ -12,6 +12,9 @@ func (s *Sequence) Next(now int64) int64 {
 	return int64(*s)
 }
 
+// Raise has all following numbers be larger than last.
+func (s *Sequence) Raise(last int64) { *s = max(*s, Sequence(last)) }
+
 // Fence gives the messages of a claim that have a key the next number as their Fence.
 func (s *Sequence) Fence(now int64, claimed []store.Claimed) {
 	if len(claimed) == 0 {

@@ -84,6 +84,8 @@ type State struct {
 	N      int    // the N of the rate that Starts is in parts of
 	Holder string // the id of the message that holds the key and is not leased, or ""
 	Dead   bool   // the holder is dead
+	// Expected is set from an Expect to a Receive or ExpectNone.
+	Expected bool
 }
 
 // Track has the Order remember which keys change, for Changes.
@@ -94,7 +96,7 @@ func (o *Order) Track() { o.changed = map[string]struct{}{} }
 func (o *Order) Changes(f func(name string, s *State)) {
 	for name := range o.changed {
 		if k := o.keys[name]; k != nil {
-			s := &State{Starts: k.starts, N: k.n}
+			s := &State{Starts: k.starts, N: k.n, Expected: k.expected}
 			if k.hold != nil {
 				s.Holder, s.Dead = k.hold.id, k.hold.dead
 			}
@@ -110,7 +112,7 @@ func (o *Order) Changes(f func(name string, s *State)) {
 // sorts messages.
 func (o *Order) Restore(now int64, name string, s State) {
 	k := o.key(name)
-	k.starts, k.n = s.Starts, s.N
+	k.starts, k.n, k.expected = s.Starts, s.N, s.Expected
 	switch {
 	case s.Dead:
 		o.Halt(now, name, s.Holder)

@@ -86,9 +86,11 @@ type key struct {
 	others *[2]line // of the classes high and low; nil until the key has a message of one of them
 	hold   *hold    // nil unless a message that is not leased holds the key
 	leased int
-	starts gcra.State
-	n      int   // the N of the rate that starts is in parts of, 0 if it is the zero State
-	rates  int64 // Order.rates when starts was counted
+	// expected is set while another queue may have messages of the key, so that none may start here.
+	expected bool
+	starts   gcra.State
+	n        int   // the N of the rate that starts is in parts of, 0 if it is the zero State
+	rates    int64 // Order.rates when starts was counted
 }
 
 // New returns an Order without messages, whose keys have the limits f.
@@ -289,6 +291,9 @@ func (o *Order) mayOf(k *key, now int64, most int) int {
 	l := o.limitsOf(k)
 	o.convert(k, l, now)
 	n := min(k.sorted(), most)
+	if k.expected {
+		n = 0
+	}
 	if l.Concurrency > 0 {
 		n = min(n, max(0, l.Concurrency-k.leased))
 	}
@@ -343,11 +348,11 @@ func (o *Order) place(k *key, now int64) {
 	o.change(k.name)
 }
 
-// rest places a key that does not wait. It is forgotten unless messages take its slots or hold it, or its starts are
-// ahead of its rate.
+// rest places a key that does not wait. It is forgotten unless messages take its slots or hold it, it is expected, or
+// its starts are ahead of its rate.
 func (o *Order) rest(k *key, now int64) {
 	switch {
-	case k.leased > 0 || k.hold != nil:
+	case k.leased > 0 || k.hold != nil || k.expected:
 		k.move(nil, 0)
 	case k.starts.Micros >= now:
 		k.move(o.idle, float64(min(k.starts.Micros, now+store.MaxPeriod.Microseconds())+1))
@@ -357,9 +362,9 @@ func (o *Order) rest(k *key, now int64) {
 	}
 }
 
-// full reports whether all slots of a key are taken, or it waits for the message that holds it.
+// full reports whether all slots of a key are taken, or it waits for the message that holds it, or is expected.
 func (k *key) full(l store.KeyFlow) bool {
-	return l.Concurrency > 0 && k.leased >= l.Concurrency || k.hold != nil && !k.hold.ready
+	return k.expected || l.Concurrency > 0 && k.leased >= l.Concurrency || k.hold != nil && !k.hold.ready
 }
 
 // next returns when the rate of a key allows its next start.

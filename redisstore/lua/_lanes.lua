@@ -16,12 +16,13 @@
 --   TURNS       sorted set: the keys that wait in class normal and may go, by pass
 --   TURNS_HIGH, TURNS_LOW   the same of the other classes
 --   RESTS       sorted set: the keys that wait and may not go, by the time in ms of the next start that their rate
---               allows, with a fraction; FULL if they wait for a slot, or for their holder
+--               allows, with a fraction; FULL if they wait for a slot, or for their holder, or are expected
 --   OLD_RESTS   RESTS from before the limits were changed. Claims and changes place its keys again.
 --   FORGET      sorted set: keys that do not wait and have started ahead of their rate, by the time in ms to look
 --               whether the state is still needed
 --   KEY_FLOWS   hash: the limits of a key that differ, "concurrency\tn\tper_us\tburst\tweight": a field is empty if it
---               is inherited, and "0" for no limit. n, per_us and burst are inherited together.
+--               is inherited, and "0" for no limit. n, per_us and burst are inherited together. A sixth field, "x",
+--               marks a key that is expected from another sub-queue and starts no message until then: it rests at FULL.
 --   HOLDERS     hash: the keys by the ids of their holders
 --   HALTED      sorted set: the keys of dead holders, by the time in ms of the halt
 -- Every key that waits is in RESTS, in OLD_RESTS, or in the turns of each class in which it waits. A key waits if it
@@ -86,10 +87,10 @@ local function sorted_as(class, urgent)
   return urgent == '1' and class or 1
 end
 
--- set_free sets how many slots of a key are free: none while it is held by a message that is not ready.
+-- set_free sets how many slots of a key are free: none while it is expected, or held by a message that is not ready.
 local function set_free(k)
   k.free = k.concurrency and math.max(0, k.concurrency - k.leased) or math.huge
-  if k.letter and k.letter ~= 'r' then k.free = 0 end
+  if k.expected or k.letter and k.letter ~= 'r' then k.free = 0 end
 end
 
 -- read_key returns the limits of a key and its state, given its texts in KEY_STATES and KEY_FLOWS, false for none. The
@@ -122,10 +123,11 @@ local function read_key(limits, name, state, override)
   if name == '' then return set_limits(k) end
   local concurrency, n, per, burst, weight = unpack(limits.each_key)
   if override then
-    local own = { string.match(override, '^(%d*)\t(%d*)\t(%d*)\t(%d*)\t(%d*)$') }
+    local own = { string.match(override, '^(%d*)\t(%d*)\t(%d*)\t(%d*)\t(%d*)(.*)$') }
     if own[1] ~= '' then concurrency = own[1] end
     if own[2] ~= '' then n, per, burst = own[2], own[3], own[4] end
     if own[5] ~= '' then weight = own[5] end
+    k.expected = own[6] == '\tx'
   end
   if concurrency == '0' then concurrency = nil end
   if limits.order then concurrency = '1' end
@@ -160,7 +162,7 @@ local function read_keys(limits, names, place)
 end
 
 -- rests_until returns the time in ms, with a fraction, at which a key may start, FULL if that depends on a slot or its
--- holder, or nil if it may start now.
+-- holder or the key is expected, or nil if it may start now.
 local function rests_until(k)
   if k.free <= 0 then return FULL end
   local us = k.n and start_us(k, 1) or k.now_us

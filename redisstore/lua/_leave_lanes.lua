@@ -7,7 +7,7 @@
 -- leave_lanes returns messages that leave their lanes, or are removed and give up their keys, at first none.
 local function leave_lanes()
   local leaving, ids, left, gone = {}, {}, {}, {} -- left and gone: sets of ids
-  local lanes = {}
+  local lanes = { places = {} } -- by id, as text, if the queue has places other than due times
 
   local function add(id, set)
     if not ids[1] then read_slots() end
@@ -36,12 +36,17 @@ local function leave_lanes()
     local limits = ids[1] and read_limits(now_us)
     if not limits or not limits.keyed then return {} end
     local entries = {}
-    local entry_of = find_entries(redis.call('HEXISTS', META, 'flow_arrival_us') == 1, limits.urgent)
+    local by_place = redis.call('HEXISTS', META, 'flow_arrival_us') == 1
+    local entry_of = find_entries(by_place, limits.urgent)
     local held, names, known = holds_of(ids)
     local lefts = {} -- names
     for _, m in ipairs(leaving) do
       local class = sorted_as(m.class, limits.urgent)
-      if not held[m.id] then entries[#entries + 1] = entry_of(m.name, class, m.due, m.id) end
+      local entry = not held[m.id] and entry_of(m.name, class, m.due, m.id)
+      if entry then
+        entries[#entries + 1] = entry
+        if by_place then lanes.places[m.id] = string.sub(entry, #m.name + 2, #m.name + 18) end
+      end
       if not known[m.name] then names[#names + 1] = m.name end
       known[m.name], lefts[m.name] = true, true
     end

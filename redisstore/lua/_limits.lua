@@ -1,5 +1,5 @@
 -- The limits of a queue with a flow, and their state, are fields of META:
---   flow_since        when the queue got a flow, in us, and the number of the request; see _slots.lua
+--   flow_since        when the queue got a flow, in us, and the number of the request or "create"; see _slots.lua
 --   flow_concurrency  how many messages may be leased; none: no limit
 --   flow_leased       how many are, of those that count
 --   flow_n, flow_per_us, flow_burst   the rate; none: no limit
@@ -7,11 +7,7 @@
 --                                     flow_n of a us; none: any time that has passed
 -- A plain queue has none of them. All arithmetic is in whole numbers below 2^53.
 
--- after returns the time of a rate that is k intervals after a time.
-local function after(rate, us, rem, k)
-  rem = rem + k * (rate.per % rate.n)
-  return us + k * math.floor(rate.per / rate.n) + math.floor(rem / rate.n), rem % rate.n
-end
+--@include after
 
 -- set_limits sets the limits of the queue or of a key, given as texts: n, per and burst are nil if there is no rate.
 -- free is how many slots are free.

@@ -20,12 +20,22 @@
 --@include update_meta
 --@include groups
 --@include once
+--@flow
+--@include arrivals
+--@include arrive_keys
+--@end
 local ONCE, OLD_ONCE, OUTBOX = unpack(KEYS, QUEUE_KEYS + 1)
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+--@plain
 local now = read_clock()
+--@end
+--@flow
+local now, now_us = read_clock()
+read_slots()
+--@end
 local last = tonumber(redis.call('HGET', OUTBOX, ':' .. ARGV[4]) or '') or 0
 if previous_reply(ARGV[1], ARGV[2]) then
   if format then redis.call('HSET', META, 'format', FORMAT) end -- see safely.go
@@ -35,7 +45,15 @@ if last >= tonumber(ARGV[5]) then
   record_request(ARGV[1], ARGV[2], now)
   return 1
 end
+--@plain
 local messages, windows, sends = unpack(cmsgpack.unpack(ARGV[6]))
+--@end
+--@flow
+local messages, windows, sends, placed, held, keyed = unpack(cmsgpack.unpack(ARGV[6])) -- see depart.lua
+placed, held, keyed = placed or {}, held or {}, keyed or {} -- there are none in a parcel of a plain queue
+local arrivals, holding, holds = new_arrivals(now_us), {}, {} -- holding: letters and keys by id; holds: by key
+for i = 1, #held, 3 do holding[held[i] ] = { held[i + 2], held[i + 1] } end
+--@end
 local ids, longest, inspect = {}, 0, '0'
 for i = 1, #messages, 7 do
   local value = messages[i + 1]
@@ -67,7 +85,16 @@ for i, id in ipairs(ids) do
     if string.byte(value) == 128 then value = buckets.value(0, 0, value) end
     live[#live + 1] = id
     live[#live + 1] = value
+--@plain
     if packable and string.byte(value) ~= 128 then
+--@end
+--@flow
+    local letter, name = unpack(holding[id] or {})
+    if letter and (letter == 'd') == (died ~= '') then holds[name] = { letter, id, tonumber(died) } end
+    if died == '' and placed[id] and arrivals.add(id, value, tonumber(placed[id])) then
+      packable = false -- it is sorted
+    elseif packable and string.byte(value) ~= 128 then
+--@end
       pack_at[#pack_at + 1] = #live
       pack_dues[#pack_at] = tonumber(at)
       pack_ids[#pack_at] = id
@@ -107,5 +134,9 @@ changes.write()
 for i = 1, #ends, 2 do redis.call('ZADD', DEDUP, 'GT', ends[i], ends[i + 1]) end
 for i in ipairs(keys) do once.keep(i, sends[2 * i]) end
 if once then once.write() end
+--@flow
+if redis.call('HEXISTS', META, 'flow_keyed') == 1 then receive_keys(now, now_us, keyed, holds) end
+arrivals.write(now)
+--@end
 update_meta(format, max_envelope_bytes, inspect_envelopes, string.format('%.0f', longest), inspect)
 return 1

@@ -16,6 +16,7 @@
 --@include find_entries
 --@include holds
 --@include key_of
+--@include overrides
 --@end
 --@plain
 local format, paused, unsorting, max_envelope_bytes = unpack(redis.call('HMGET', META, 'format', 'paused',
@@ -235,7 +236,7 @@ end
 local function overrides_page(step)
   local deleted = {}
   for i = 1, #step, 2 do
-    local rate = string.match(step[i + 1], '^%d*\t(.*)\t%d*$')
+    local rate = string.match(cut_mark(step[i + 1]) or '\t\t\t\t', '^%d*\t(.*)\t%d*$')
     if not rate or rate ~= '\t\t' and not string.find(rate, '^%d+\t%d+\t%d+$') then
       add_issue('limits of key unreadable', step[i])
       deleted[#deleted + 1] = step[i]

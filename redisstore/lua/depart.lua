@@ -3,9 +3,18 @@
 -- KEYS   the keys of every script, then the two of sends with a key and the outbox
 -- ARGV   1 session, 2 request number, 3 name of the queue, 4 of the sub-queue that they depart to, 5 number of ids,
 --        then ids, then keys of sends
+--@flow
+--        then the keys that depart without messages, with \n behind each
+--@end
 -- Reply  {"1" if the outbox was not empty, so that nothing has departed; ids that are leased; "1" if more would depart;
 --        number of the parcel, names of the two sub-queues and what the parcel has, nothing if the outbox is empty;
---        keys of sends of leased messages}; NEWER
+--@plain
+--        keys of sends of leased messages; number of the last parcel or 0}; NEWER
+--@end
+--@flow
+--        keys of sends of leased messages; number of the last parcel or 0; keys of leased messages, and those of the
+--        keys that stay}; NEWER
+--@end
 -- Safe   SESSIONS is written first; every other key was read before. The outbox takes as much memory as the queue gives
 --        back. A call that is repeated finds its parcel in the outbox, or replies that more may depart. OUTBOX has
 --        "last", the number of the last parcel, and unless it is empty "from", "to" and "data"; the other fields are
@@ -18,17 +27,24 @@
 --@include session
 --@flow
 --@include leave_lanes
+--@include depart_keys
 --@end
 local ONCE, OLD_ONCE, OUTBOX = unpack(KEYS, QUEUE_KEYS + 1)
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
+--@plain
 local now = read_clock()
+--@end
+--@flow
+local now, now_us = read_clock()
+--@end
 local last, from, to, data = unpack(redis.call('HMGET', OUTBOX, 'last', 'from', 'to', 'data'))
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous or data then
   if previous and format then redis.call('HSET', META, 'format', FORMAT) end -- see safely.go
   if not previous then record_request(ARGV[1], ARGV[2], now, nil, since) end
-  return { 1, {}, previous and 1 or 0, data and { tonumber(last), from, to, data } or {}, {} }
+  local number = tonumber(last or '') or 0
+  return { 1, {}, previous and 1 or 0, data and { number, from, to, data } or {}, {}, number }
 end
 
 local count = tonumber(ARGV[5])
@@ -43,7 +59,15 @@ local buckets, changes = open_buckets(packed), new_record_changes()
 local messages, windows, sends = {}, {}, {} -- the parcel
 local leased, deleted, due_removed, dead_removed, dedup_removed, seen, bytes, more = {}, {}, {}, {}, {}, {}, 0, 0
 --@flow
-local lanes = leave_lanes()
+local lanes, limits, busy = leave_lanes(), read_limits(now_us), {}
+read_slots()
+
+-- add_busy adds the key of a leased message, given its value and record, which may be those of its successor.
+local function add_busy(id, value, record)
+  local epoch, _, _, _, rest = parse_record(record)
+  local name = key_of(successor_due(rest) and read_original(id, epoch) or value)
+  if limits.keyed and name ~= '' then busy[#busy + 1] = name end
+end
 --@end
 
 -- place_of returns the due time of a message, as text, and its bucket if it is packed, given its value, which may be
@@ -75,6 +99,9 @@ for i, id in ipairs(ids) do
     if not at and not dead[i] then
       leased[#leased + 1] = id
       leaves = false
+--@flow
+      add_busy(id, value, records[i])
+--@end
     else
       bytes = bytes + size + #(records[i] or '')
       local epoch, attempts, delivered, refcount, rest = parse_record(records[i])
@@ -110,7 +137,12 @@ local once_removed, kept, gone = {}, {}, {}
 for _, id in ipairs(deleted) do gone[id] = true end
 redis.call('HLEN', ONCE)
 redis.call('HLEN', OLD_ONCE)
+--@plain
 for a = 6 + count, #ARGV do
+--@end
+--@flow
+for a = 6 + count, #ARGV - 1 do
+--@end
   local key = ARGV[a]
   local value = redis.call('HGET', ONCE, key) or redis.call('HGET', OLD_ONCE, key)
   if value and key ~= 'since' and struct.unpack('>I6', value) > now then
@@ -128,13 +160,20 @@ for a = 6 + count, #ARGV do
 end
 
 local parcel = {}
+--@plain
 if #messages + #windows + #sends > 0 then
   last = (tonumber(last or '') or 0) + 1
   parcel = { last, ARGV[3], ARGV[4], cmsgpack.pack({ messages, windows, sends }) }
 end
+--@end
+--@flow
+local holds = departing_holds(limits, deleted)
+--@end
 if format then record_request(ARGV[1], ARGV[2], now, nil, since) end
-if not parcel[1] then return { 0, leased, more, parcel, kept } end
+--@plain
+if not parcel[1] then return { 0, leased, more, parcel, kept, tonumber(last or '') or 0 } end
 redis.call('HSET', OUTBOX, 'last', last, 'from', parcel[2], 'to', parcel[3], 'data', parcel[4])
+--@end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
@@ -144,7 +183,18 @@ write('ZREM', DEDUP, dedup_removed)
 changes.write()
 write('HDEL', ONCE, once_removed)
 write('HDEL', OLD_ONCE, once_removed)
+--@plain
+return { 0, leased, more, parcel, kept, tonumber(last or '') or 0 }
+--@end
 --@flow
 lanes.write(now)
+local names = {}
+for name in string.gmatch(ARGV[#ARGV], '[^\n]+') do names[#names + 1] = name end
+local keys = take_keys(limits, names, busy)
+if #messages + #windows + #sends + #keys > 0 then
+  last = (tonumber(last or '') or 0) + 1
+  parcel = { last, ARGV[3], ARGV[4], cmsgpack.pack({ messages, windows, sends, lanes.places, holds, keys }) }
+  redis.call('HSET', OUTBOX, 'last', last, 'from', parcel[2], 'to', parcel[3], 'data', parcel[4])
+end
+return { 0, leased, more, parcel, kept, tonumber(last or '') or 0, busy }
 --@end
-return { 0, leased, more, parcel, kept }

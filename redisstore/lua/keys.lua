@@ -6,7 +6,7 @@
 --        given: the keys
 --@flow
 --        Two more, which return only names: 1 "holders": of some keys that a sorted message holds, which is in no lane;
---        "halted": of some that a dead one halts. 2 cursor
+--        "halted": of some that a dead one halts. These and "limits" return a part at a time. 2 cursor
 --@end
 --@plain
 -- Reply  {}: the queue has no turns; NEWER
@@ -22,6 +22,7 @@
 --@flow
 --@include clock
 --@include lane_entries
+--@include overrides
 --@end
 local format = redis.call('HGET', META, 'format')
 if not reads(format) then return NEWER end
@@ -36,7 +37,13 @@ if not meta[1] then return {} end
 local limits = {}
 for i = 1, 6 do limits[i] = meta[i + 1] or '' end
 limits[7] = limits[6] ~= '' and redis.call('HLEN', HOLDERS) > 0 and '1' or ''
-if ARGV[1] == 'limits' then return { now_us, limits, '', redis.call('HKEYS', KEY_FLOWS) } end
+if ARGV[1] == 'limits' then
+  local step, names = redis.call('HSCAN', KEY_FLOWS, ARGV[2], 'COUNT', MAX_KEYS_READ), {}
+  for i = 1, #step[2], 2 do
+    if cut_mark(step[2][i + 1]) then names[#names + 1] = step[2][i] end
+  end
+  return { now_us, limits, step[1] ~= '0' and step[1] or '', names }
+end
 if ARGV[1] == 'halted' or ARGV[1] == 'holders' then
   local halted, names = ARGV[1] == 'halted', {}
   if limits[7] == '' or halted and limits[6] ~= 'halt' then return { now_us, limits, '', names } end
@@ -90,7 +97,8 @@ local function add_key(key, most, only_waiting)
   local holder = limits[7] ~= '' and string.match(state or '', '\tr([^\t]*)$')
   local score = holder and tonumber(redis.call('ZSCORE', DUE, holder) or '')
   if score and score >= SORTED then count, first = count + 1, math.min(first, score - SORTED) end
-  rows[#rows + 1] = { key, count, count > 0 and first or -1, state, redis.call('HGET', KEY_FLOWS, key) }
+  local own = cut_mark(redis.call('HGET', KEY_FLOWS, key))
+  rows[#rows + 1] = { key, count, count > 0 and first or -1, state, own or false }
 end
 
 if ARGV[1] == 'given' then

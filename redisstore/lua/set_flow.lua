@@ -65,6 +65,8 @@ if not limits.n or ARGV[5] == '0' then -- a new rate begins with a full burst
   for _, field in ipairs({ 'flow_next_us', 'flow_rem' }) do unset[#unset + 1] = field end
 elseif changed[2] or changed[3] or changed[4] then
   local us, rem = limits.rem > 0 and limits.us + 1 or limits.us, 0
+  local slower = tonumber(ARGV[6]) / tonumber(ARGV[5]) / (limits.per / limits.n) -- starts that were used up stay so
+  if us > now_us and slower > 1 then us = now_us + math.ceil((us - now_us) * slower) end
   local most, most_rem = after({ n = tonumber(ARGV[5]), per = tonumber(ARGV[6]) }, now_us, 0, tonumber(ARGV[7]))
   if us > most then us, rem = most, most_rem end
   redis.call('HSET', META, 'flow_next_us', us, 'flow_rem', rem)

@@ -10,6 +10,7 @@
 --@include clock
 --@include session
 --@include slots
+--@include overrides
 --@include go_on
 local key, text = ARGV[3], ARGV[4]
 local format, paused, packed, keyed, key_n, key_per, key_burst, order = unpack(redis.call('HMGET', META, 'format',
@@ -27,7 +28,7 @@ end
 
 if not keyed then return refuse_with(0) end
 if order and not string.find(text, '^1?\t') and text ~= '' then return refuse_with(2) end
-local former = redis.call('HGET', KEY_FLOWS, key)
+local former, expected = cut_mark(redis.call('HGET', KEY_FLOWS, key))
 if text ~= '' and not former and redis.call('HLEN', KEY_FLOWS) >= MAX_KEY_FLOWS then return refuse_with(BUSY) end
 read_slots()
 read_flow_change()
@@ -57,7 +58,9 @@ local function changed_state(from, to)
 end
 
 record_request(ARGV[1], ARGV[2], now)
-if text == '' then
+if expected then
+  redis.call('HSET', KEY_FLOWS, key, with_mark(text))
+elseif text == '' then
   redis.call('HDEL', KEY_FLOWS, key)
 else
   redis.call('HSET', KEY_FLOWS, key, text)

@@ -254,10 +254,14 @@ var rateRules = []rule{
 		e.in(time.Hour.Microseconds())
 		e.limit(rate(10, time.Second, 1))
 		e.in(100_000)
-		e.limit(rate(1, time.Hour, 1)) // as early as before
-		e.in(100_000)
+		e.limit(rate(1, 200*time.Millisecond, 1)) // the last start is used up under a lower rate, too
+		e.in(200_000)
+		e.limit(rate(1, time.Hour, 1))
+		e.in(time.Hour.Microseconds())
+		e.limit(rate(10, time.Second, 1))
 		e.advance(100 * time.Millisecond)
 		e.takes(1)
+		e.limit(rate(1, time.Hour, 1))
 		e.in(time.Hour.Microseconds())
 		e.limit(rate(1, time.Hour, 3)) // two more may start
 		e.takes(2)

@@ -87,9 +87,17 @@ func (m *model) setFlow(f store.Flow) {
 	if former.N == 0 || f.Rate.N == 0 {
 		m.flow.next = 0
 	} else {
-		m.flow.next = min(m.flow.next, m.now*1000+int64(m.flow.Rate.Burst)*m.flow.interval())
+		now := m.now * 1000
+		ahead, slower := m.flow.next-now, average(f.Rate)/average(former)
+		if ahead > 0 && slower > 1 { // starts that were used up stay so
+			m.flow.next = now + int64(math.Ceil(float64(ahead)*slower))
+		}
+		m.flow.next = min(m.flow.next, now+int64(m.flow.Rate.Burst)*m.flow.interval())
 	}
 }
+
+// average returns the average time between starts in microseconds.
+func average(r store.Rate) float64 { return float64(r.Per.Microseconds()) / float64(r.N) }
 
 // purgeLeases drops the leases of messages that are purged, except the ones that still count.
 func (m *model) purgeLeases(purged []*modelMessage) {

@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"order of keys", orderRules, true},
 		{"urgency of messages", urgencyRules, true},
 		{"sub-queues", subQueueRules, false},
+		{"keys of sub-queues", subQueueKeyRules, false},
 		{"concurrency", concurrencyRules, false},
 	}
 	for _, group := range groups {

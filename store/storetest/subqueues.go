@@ -107,6 +107,7 @@ func (e *env) refusesAll(sign string) {
 		"depart":   func() error { return errOf(sub.Depart(ctx, e.queue, store.Departure{To: "y", IDs: []string{"x"}})) },
 		"outbox":   func() error { return errOf(sub.Outbox(ctx, e.queue)) },
 		"empty":    func() error { return sub.Empty(ctx, e.queue, 1) },
+		"expect":   func() error { return errOf(sub.Expect(ctx, e.queue, store.Expected{Last: 1})) },
 	} {
 		e.isMoved(name, call(), e.queue, sign)
 	}

@@ -1,0 +1,213 @@
+package diskstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
+	"github.com/laterq/later/store"
+)
+
+// A key of messages that departs from a Fair queue is an item of the parcel, with its override and the state of its
+// rate; see turns.Handover. Its messages departed before, with their places, and with the hold if one of them had it. A
+// key that is expected from another sub-queue has that in its state, so that it starts no message after a restart
+// either.
+
+// checkKeys returns an ErrInvalid unless all keys can be keys of messages: others could not be read again.
+func checkKeys(keys []string) error {
+	for _, key := range keys {
+		if err := store.CheckKey(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendHandover writes the state of the rate of a key, as appendKeyState does, and the override behind it.
+func appendHandover(b []byte, h *turns.Handover) []byte {
+	b = appendKeyState(b, rateState(h.Starts, h.N))
+	if h.Override != nil {
+		b = appendOverride(b, h.Override)
+	}
+	return b
+}
+
+// parseHandover reads what appendHandover wrote of a key.
+func parseHandover(key string, b []byte) (h turns.Handover, ok bool) {
+	if len(b) < rateStateLength || store.CheckKey(key) != nil {
+		return turns.Handover{}, false
+	}
+	s, ok := parseRateState(b[:rateStateLength])
+	h.Starts, h.N = s.State, s.n
+	if rest := b[rateStateLength:]; len(rest) > 0 {
+		o, err := parseOverride(key, rest)
+		h.Override, ok = o, ok && err == nil
+	}
+	return h, ok
+}
+
+// addBusy notes the keys of a message that stays: its key, and that of its lease, which may be the key of a message
+// before it.
+func (t *tx) addBusy(p *departing, id string) error {
+	q := p.queue
+	if q.lanes == nil {
+		return nil
+	}
+	if m := q.held[id]; m != nil {
+		p.addBusy(m.key)
+	}
+	key := ""
+	_, err := t.view(appendIDKey(t.key[:0], q.number, kindMessage, id), func(value []byte) error {
+		key = keyIn(value).Key
+		return nil
+	})
+	p.addBusy(key)
+	return err
+}
+
+func (p *departing) addBusy(key string) {
+	if key != "" && !slices.Contains(p.Busy, key) {
+		p.Busy = append(p.Busy, key)
+	}
+}
+
+// handOver takes keys out of the queue, unless they stay. It reads nothing.
+func (p *departing) handOver(t *tx, keys []string) {
+	q := p.queue
+	if q.lanes == nil {
+		return
+	}
+	order := q.lanes.order
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
+		if !order.Idle(key) {
+			p.addBusy(key)
+			continue
+		}
+		h := order.HandOver(t.micros, key)
+		if h.Override != nil {
+			t.remove(appendIDKey(t.key[:0], q.number, kindKeyFlow, key))
+		}
+		p.data = appendItem(p.data, &item{id: key, handover: appendHandover(nil, &h)})
+		t.touch(q)
+	}
+}
+
+// receive gives a queue what another one has handed over of a key. A queue that is not Fair keeps nothing of it.
+func (t *tx) receive(q *queue, x *landing) {
+	if q.lanes == nil {
+		return
+	}
+	if o := x.received.Override; o != nil {
+		t.value = appendOverride(t.value[:0], o)
+		t.set(appendIDKey(t.key[:0], q.number, kindKeyFlow, x.id), t.value)
+	}
+	q.lanes.order.Receive(t.micros, x.id, x.received)
+	t.touch(q)
+}
+
+// scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, or of
+// which a lease counts that has the mark keyed. It adds store.MaxBatch keys at most, in order.
+func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from string) error {
+	var keys []string
+	// each calls f for the keys of a kind, until it has added as many as the part can have, and one more.
+	each := func(kind byte, from string, f func(name string, value []byte) error) error {
+		it, err := v.iterate(appendIDKey(nil, v.number, kind, from), appendKey(nil, v.number, kind+1))
+		if err != nil {
+			return err
+		}
+		most := len(keys) + store.MaxBatch + 1
+		for valid := it.First(); valid && err == nil && (kind == kindLease || len(keys) < most); valid = it.Next() {
+			err = f(string(it.Key()[prefixLength:]), it.Value())
+		}
+		return v.end(it, err)
+	}
+	err := each(kindKeyFlow, from, func(key string, _ []byte) error {
+		keys = append(keys, key)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = each(kindKeyState, from, func(key string, value []byte) error {
+		s, err := parseKeyState(key, value)
+		if s.State != (gcra.State{}) && s.Micros >= now {
+			keys = append(keys, key)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = each(kindLease, "", func(id string, value []byte) error { // all of them, which the memory has too
+		l, err := parseLease(id, value)
+		if err != nil || l.keyed != keyed {
+			return err
+		}
+		l.eachKey(func(key string) {
+			if key != "" && key >= from {
+				keys = append(keys, key)
+			}
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(keys)
+	if keys = slices.Compact(keys); len(keys) > store.MaxBatch {
+		keys = keys[:store.MaxBatch]
+		part.Next = string(kindKeyState) + keys[store.MaxBatch-1]
+	}
+	part.Keys = keys
+	return nil
+}
+
+// maxPlace is the largest Expected.Last that is accepted. Later places and fences can be stored for ages.
+const maxPlace = lastTime / 2 * 1000
+
+// Expect implements store.SubQueues.
+func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (int64, error) {
+	if err := checkKeys(e.Keys); err != nil {
+		return 0, err
+	}
+	if e.Last > maxPlace {
+		return 0, store.Invalid("the last place %d is too late", e.Last)
+	}
+	return call(ctx, s, name, how{looks: true, confirmed: true, change: changes},
+		func(t *tx, q *queue) (int64, error) {
+			arrived, err := t.arrived(q.number, e.From)
+			if err != nil {
+				return 0, err
+			}
+			if arrived > e.Number {
+				return 0, store.ErrConflict
+			}
+			if e.Last > 0 {
+				if q, err = t.create(name); err != nil {
+					return 0, err
+				}
+				q.flow.arrivals.Raise(e.Last)
+				q.flow.fences.Raise(e.Last)
+				t.touch(q)
+			}
+			if q.lanes != nil {
+				t.expect(q, &e)
+			}
+			return int64(max(q.flow.arrivals, q.flow.fences)), nil
+		})
+}
+
+// expect has a Fair queue expect keys.
+func (t *tx) expect(q *queue, e *store.Expected) {
+	if e.None {
+		q.lanes.order.ExpectNone(t.micros, e.Keys)
+	} else {
+		for _, key := range e.Keys {
+			q.lanes.order.Expect(t.micros, key)
+		}
+	}
+	if len(e.Keys) > 0 || e.None {
+		t.touch(q)
+	}
+}

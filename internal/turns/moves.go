@@ -1,0 +1,88 @@
+package turns
+
+import (
+	"slices"
+
+	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/store"
+)
+
+// Handover is what moves with a key to another queue: its State without a holder, and its override.
+type Handover struct {
+	Starts   gcra.State
+	N        int
+	Override *store.KeyOverride
+}
+
+// Known returns the keys of which the Order knows more than their messages, in order: with an override, starts ahead of
+// their rate, or messages that take slots. A hold moves with its message.
+func (o *Order) Known(now int64) (names []string) {
+	for name, k := range o.keys {
+		if k.leased > 0 || k.starts.Micros >= now {
+			names = append(names, name)
+		}
+	}
+	o.overrides.Scan(func(name string, _ store.KeyOverride) bool {
+		names = append(names, name)
+		return true
+	})
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
+// Idle reports whether a key can be handed over: no message takes its slots, holds it or is sorted.
+func (o *Order) Idle(name string) bool {
+	k := o.keys[name]
+	return k == nil || k.leased == 0 && k.hold == nil && k.sorted() == 0
+}
+
+// HandOver takes out what the Order knows of an Idle key.
+func (o *Order) HandOver(now int64, name string) (h Handover) {
+	h.Override = o.Override(name)
+	k := o.keys[name]
+	if k != nil {
+		o.next(k, o.limitsOf(k), now)
+		h.Starts, h.N = k.starts, k.n
+		k.starts, k.n, k.expected = gcra.State{}, 0, false
+	}
+	o.overrides.Delete(name)
+	if k != nil {
+		o.place(k, now)
+	}
+	return h
+}
+
+// Receive gives a key what another Order has handed over. The key is expected no longer. Of two states of its rate the
+// one that is further ahead stays.
+func (o *Order) Receive(now int64, name string, h Handover) {
+	if h.Override != nil {
+		o.SetOverride(now, name, *h.Override)
+	}
+	k := o.key(name)
+	l := o.limitsOf(k)
+	o.convert(k, l, now)
+	came := key{name: name, starts: h.Starts, n: h.N, rates: o.rates}
+	if h.N > 0 {
+		o.convert(&came, l, now)
+		k.starts = k.starts.Latest(came.starts)
+	}
+	k.expected = false
+	o.place(k, now)
+}
+
+// Expect lets a key start no message until it is received.
+func (o *Order) Expect(now int64, name string) {
+	k := o.key(name)
+	k.expected = true
+	o.place(k, now)
+}
+
+// ExpectNone lets all expected keys go on, but some.
+func (o *Order) ExpectNone(now int64, but []string) {
+	for _, k := range o.keys {
+		if k.expected && !slices.Contains(but, k.name) {
+			k.expected = false
+			o.place(k, now)
+		}
+	}
+}
