@@ -67,6 +67,9 @@ type KeysRequest = store.KeysRequest
 // stays ready. A worker that is held back sleeps until the next message may start, and a handler is called once for
 // each delivery. Workers do not prefetch from a queue with limits. Messages that were leased before the queue had
 // limits do not count. It returns an ErrInvalid for a flow that is not allowed and for queues of Later's own.
+//
+// The shards of a queue share its limits: each of them is at least the number of shards, or SetFlow returns an
+// ErrInvalid; see SetShards. While messages move to other shards it returns an ErrUnavailable.
 func (q *Queue) SetFlow(ctx context.Context, f Flow) error { return q.SetFlowIf(ctx, f, nil) }
 
 // SetFlowIf is SetFlow on a condition: allow is called with the Version of the Flow that would be replaced, or "" if

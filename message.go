@@ -218,7 +218,7 @@ func slotKey(m *store.Outgoing) string {
 func (o *Outgoing) prepare(ids *store.IDs) (store.Outgoing, error) {
 	out := store.Outgoing{Message: o.Message(), Due: o.When.due, Durable: o.Durability.asked, Once: o.Once}
 	if o.ID == "" {
-		out.ID = ids.New(slotKey(&out))
+		out.ID, out.AnyID = ids.New(slotKey(&out)), out.Key == "" && out.Once == nil
 		if o.DedupWindow > 0 {
 			return out, store.Field("dedup_window", store.Invalid("dedup window is %v and there is no id: give the id "+
 				"that repeated sends share, or leave the window out", o.DedupWindow))

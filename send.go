@@ -230,6 +230,9 @@ func (q *Queue) conclude(
 	if r.First != nil {
 		sent.ID, sent.Due = r.First.ID, r.First.Due
 	}
+	if r.First != nil && m.AnyID {
+		m.ID = r.First.ID // for its event
+	}
 	switch {
 	case isRepetition(r):
 		sent.Duplicate = true

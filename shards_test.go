@@ -71,7 +71,7 @@ func TestNumberOfShardsIsChecked(t *testing.T) {
 		if err := limited.SetFlow(ctx, Flow{Concurrency: 1}); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, limited.SetShards(ctx, 2), ErrUnsupported)
+		wantError(t, limited.SetShards(ctx, 2), ErrInvalid)
 
 		q := c.Queue("new")
 		if shards, err := q.Shards(ctx); err != nil || shards.Number != 1 || len(shards.Each) != 1 {
@@ -80,7 +80,10 @@ func TestNumberOfShardsIsChecked(t *testing.T) {
 		if err := q.SetShards(ctx, MaxShards); err != nil {
 			t.Error(err)
 		}
-		wantError(t, q.SetFlow(ctx, Flow{Concurrency: 1}), ErrUnsupported)
+		for _, f := range []Flow{{Concurrency: MaxShards - 1}, {Rate: Rate{N: MaxShards, Per: time.Second, Burst: 5}},
+			{Rate: Rate{N: MaxShards, Per: time.Second}}, {Rate: Rate{N: 1, Per: time.Second, Burst: MaxShards}}} {
+			wantError(t, q.SetFlow(ctx, f), ErrInvalid)
+		}
 		if s := mustStats(t, q); !s.Exists {
 			t.Error("the queue does not exist")
 		}

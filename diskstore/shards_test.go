@@ -21,3 +21,5 @@ func TestStateMachineOfShards(t *testing.T) {
 	}
 	shardtest.RunStateMachine(t, sharded)
 }
+
+func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) { shardtest.RunKeys(t, 2, sharded) }

@@ -38,11 +38,11 @@ func TestCopyMoveEmptiesTheSource(t *testing.T) {
 		}
 		wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
 		after := contents(t, to, "q")
-		if !strings.Contains(after["leased0"].LastError, store.LeaseExpiredText) {
-			t.Errorf("the message whose lease expired is %+v", after["leased0"])
+		if !strings.Contains(after["k/leased0"].LastError, store.LeaseExpiredText) {
+			t.Errorf("the message whose lease expired is %+v", after["k/leased0"])
 		}
 		for id := range before {
-			if strings.HasPrefix(id, "leased") {
+			if strings.HasPrefix(id, "k/leased") {
 				before[id] = after[id] // its attempt has failed
 			}
 		}
@@ -214,7 +214,7 @@ func TestCopyMoveRunConcurrentlyLosesNothing(t *testing.T) {
 		})
 	}
 	group.Wait()
-	maps.DeleteFunc(before, func(id string, _ store.Info) bool { return strings.HasPrefix(id, "leased") }) // they stay
+	maps.DeleteFunc(before, func(id string, _ store.Info) bool { return strings.HasPrefix(id, "k/leased") }) // they stay
 	sameMessages(t, contents(t, newClient(t, to), "q"), before)
 	wantCounts(t, c.Queue("q"), 0, 0, 2, 0)
 }

@@ -21,7 +21,7 @@ func mixed(t *testing.T, c *later.Client, queue string, scheduled int) {
 	q := c.Queue(queue)
 	for _, d := range []string{"dead", "leased"} {
 		for n := range 2 {
-			mustSend(t, q, d, later.WithID(fmt.Sprint(d, n)), later.Header("k", "v"),
+			mustSend(t, q, d, later.WithID(fmt.Sprint("k/", d, n)), later.Header("k", "v"),
 				later.MaxAttempts(5), later.Timeout(time.Minute), later.DedupWindow(time.Hour), later.Group("g"),
 				later.Key("k"))
 		}

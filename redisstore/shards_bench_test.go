@@ -151,15 +151,39 @@ func drainAll(b *testing.B, s store.Store, queue string) (total int) {
 }
 
 // BenchmarkReshard measures how long a queue of LATER_RESHARD messages (5,000) due in a day takes to get three shards
-// in place of one, while 5,000 messages a second are sent, 50 at a time, and handled, and how late these are.
+// in place of one, while one client sends and another one handles what is due at once. With keys, each message has one
+// of 1,000 keys with an order.
 func BenchmarkReshard(b *testing.B) {
 	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "5000"))
+	b.Run("plain", func(b *testing.B) { benchmarkReshard(b, pending, 0) })
+	b.Run("keys", func(b *testing.B) { benchmarkReshard(b, pending, 1000) })
+}
+
+func benchmarkReshard(b *testing.B, pending, keys int) {
 	rdb := redistest.StartCluster(b).Client(b)
 	s, producer := newSharded(b, rdb), newSharded(b, rdb)
+	made := 0
+	batch := func(n int, due store.Due) []store.Outgoing {
+		msgs := batchOf(n, due)
+		for i := range msgs {
+			if keys > 0 {
+				msgs[i].Key = fmt.Sprint("customer-", made%keys)
+				msgs[i].ID = new(store.IDs).New(msgs[i].Key)
+			}
+			made++
+		}
+		return msgs
+	}
 	for b.Loop() {
 		queue := fmt.Sprint("reshard", time.Now().UnixNano())
+		if keys > 0 {
+			flow := store.Flow{Key: store.KeyFlow{Order: store.OrderContinue}}
+			if err := s.SetFlow(b.Context(), queue, flow, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
 		for range pending / 500 {
-			if _, err := s.Send(b.Context(), queue, batchOf(500, store.Due{Delay: 24 * time.Hour})); err != nil {
+			if _, err := s.Send(b.Context(), queue, batch(500, store.Due{Delay: 24 * time.Hour})); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -169,7 +193,7 @@ func BenchmarkReshard(b *testing.B) {
 		var late []time.Duration
 		load.Go(func() {
 			for tick := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-				if _, err := producer.Send(b.Context(), queue, batchOf(50, store.Due{})); err != nil {
+				if _, err := producer.Send(b.Context(), queue, batch(50, store.Due{})); err != nil {
 					b.Error(err)
 				}
 				sent.Add(50)
@@ -184,6 +208,7 @@ func BenchmarkReshard(b *testing.B) {
 		slices.Sort(late)
 		b.ReportMetric(took.Seconds(), "s/change")
 		b.ReportMetric(float64(sent.Load())/took.Seconds(), "sends/s")
+		b.ReportMetric(float64(late[len(late)-1].Microseconds())/1000, "ms-late-max")
 		b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "ms-late-p99")
 		b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, "ms-late-p50")
 	}

@@ -53,3 +53,13 @@ func TestStateMachineOfShards(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) {
+	histories := 1
+	if long() {
+		histories = 20
+	}
+	for _, e := range engines[:2] {
+		t.Run(e.name, func(t *testing.T) { shardtest.RunKeys(t, histories, sharded(frozenClockScripts, e.client)) })
+	}
+}

@@ -46,7 +46,7 @@ func TestTheNumberOfShardsIsChangedAndShown(t *testing.T) {
 	}
 	a.do(http.MethodPut, "/v1/queues/limited/flow", `{"concurrency": 1}`).is(http.StatusOK)
 	a.do(http.MethodPut, "/v1/queues/limited/shards", `{"shards": 2}`).
-		fails(http.StatusNotImplemented, "unsupported", "")
+		fails(http.StatusBadRequest, "invalid", "shards")
 }
 
 // brokenShards is a store whose queues have shards that do not answer.

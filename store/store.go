@@ -309,6 +309,9 @@ type Outgoing struct {
 	// Relayed is set if the message comes from another queue, a topic or a schedule. Its Urgency was chosen there, so
 	// any queue takes it.
 	Relayed bool
+	// AnyID is set if the id was made for this send, and the message may have another one: a queue with several shards
+	// sends it to another shard if that of the id is known not to answer. Then SendResult.First has the id.
+	AnyID bool
 }
 
 // Durability is how safe a message must be before its Send returns.
@@ -339,7 +342,8 @@ type SendResult struct {
 	// Follows is set if the message is the successor of the one with its id that a worker holds; see OnDuplicate.
 	Follows bool
 	// First is the send that the Once of the message stands for: this one, or the one that it repeats. It is nil
-	// without a Once, and if nothing was sent.
+	// without a Once, and if nothing was sent. For a message with AnyID it has the id, without a time, if that is not the
+	// one of the message.
 	First *FirstSend
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
 	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If or a Once ErrConflict; then nothing was

@@ -34,7 +34,11 @@ When Ctrl-C ends the command, the change goes on: any process that uses the queu
 changed again 7 minutes after the last message has moved.
 
 Without N it prints the shards with their counts, how many messages still have to move ("?" if that is not known), and
-which shards do not answer. A queue with several shards has no limits and no order of keys; see later flow.`,
+which shards do not answer.
+
+The limits of later flow are divided among the shards, so none of them may be smaller than N. All messages of a key are
+in one shard, in their order: an id of your own begins with the key and a slash. While messages with keys move that take
+turns, no message of the queue starts.`,
 		`  later shards orders 4
   later shards orders
   later shards orders 1`,

@@ -53,7 +53,14 @@ func TestShardsDividesAQueueAndShowsItsShards(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 			contains(t, c.fails(23, "shards", "q", "2"), `queue "q" has changed from 1 to 3 shards`)
-			contains(t, c.fails(19, "flow", "q", "--concurrency", "1"), "several shards")
+			contains(t, c.fails(2, "flow", "q", "--concurrency", "2"), "must be at least 3")
+			contains(t, c.fails(2, "flow", "q", "--rate", "100/1s"), "burst")
+			contains(t, c.fails(2, "send", "q", "--id", "x", "--key", "k", "text"), `must begin with "k/"`)
+			c.ok("flow", "q", "--rate", "100/1s", "--burst", "10", "--concurrency", "7", "--order", "halt")
+			flow := object(t, c.ok("flow", "q", "--json"))
+			if flow["flow"].(map[string]any)["concurrency"] != 7.0 {
+				t.Errorf("limits are %v", flow)
+			}
 			c.ok("delete", "q", "--yes")
 			contains(t, c.fails(11, "shards", "q"), `no queue "q"`)
 

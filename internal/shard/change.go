@@ -44,6 +44,9 @@ func (s *Store) SetShards(ctx context.Context, queue string, n int) error {
 		case r.Phase == moving:
 			return s.beingChanged(r)
 		default:
+			if err := checkShards(queue, r.limits(), n); err != nil {
+				return err
+			}
 			err = s.beginAgain(ctx, r, n)
 		}
 		if err != nil && !errors.Is(err, store.ErrConflict) && !isMoved(err) {
@@ -57,6 +60,7 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d := r.directory
 	d.Phase, d.Former, d.Generation = preparing, r.Generation, newGeneration()
 	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
+	d.HasFlow = true
 	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
 		_, err = s.setDirectory(ctx, r, &d)
 	}
@@ -66,7 +70,7 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 // beingChanged is the error of a change during another one.
 func (s *Store) beingChanged(r *route) error {
 	if r.Emptied != 0 {
-		ends := time.UnixMilli(r.Emptied).Add(s.late).UTC().Format(time.TimeOnly)
+		ends := time.UnixMilli(r.Emptied).Add(max(s.late, r.gathers())).UTC().Format(time.DateTime)
 		return store.Errorf(store.ErrConflict, "queue %q has changed from %d to %d shards, and the change ends at %s "+
 			"UTC, when no call from before it can arrive any more: change it then", r.queue, r.From, r.To, ends)
 	}
@@ -107,8 +111,11 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 			return err
 		}
 	}
-	if stats.Flow.Limited() {
-		return withFlow(queue)
+	if err := checkShards(queue, stats.Flow.Flow, n); err != nil {
+		return err
+	}
+	if err := s.checkIDs(ctx, queue, n); err != nil {
+		return err
 	}
 	d := &directory{Phase: preparing, Generation: newGeneration(), From: 1, To: n, Begun: time.Now().UnixMilli()}
 	if d.Salts, err = s.salts(ctx, queue, n, nil); err != nil {
@@ -117,10 +124,36 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 	return s.engine.Rename(ctx, queue, store.SubQueue(queue, d.Generation, d.Salts[0]), d.text(), "")
 }
 
-// withFlow is the error of a change of a queue with a flow.
-func withFlow(queue string) error {
-	return store.Errorf(store.ErrUnsupported, "queue %q has limits or turns of keys, which several shards do not have: "+
-		"remove them, or leave it with one shard", queue)
+// checkIDs returns an ErrInvalid if a message with a key has an id that does not fit the key.
+func (s *Store) checkIDs(ctx context.Context, queue string, n int) error {
+	stats, err := s.engine.Stats(ctx, queue)
+	for cursor := ""; !s.anyID && err == nil; {
+		page, err := s.engine.Scan(ctx, queue, cursor)
+		if err != nil {
+			return err
+		}
+		chosen := slices.DeleteFunc(page.IDs, func(id string) bool {
+			_, made := store.IDTime(id)
+			return made && !stats.Flow.Fair // somebody may have chosen it for another key
+		})
+		for some := range slices.Chunk(chosen, store.MaxDeparture) {
+			infos, err := s.engine.Get(ctx, queue, some)
+			if err != nil {
+				return err
+			}
+			for _, info := range infos {
+				if info != nil && !store.FitsKey(info.ID, info.Key) {
+					return store.Field("shards", store.Invalid("queue %q has message %q of key %q, and cannot have %d shards: all "+
+						"messages of a key are in one, so a chosen id must begin with %q; wait until the message is done",
+						queue, info.ID, info.Key, n, info.Key+"/"))
+				}
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	return err
 }
 
 // prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
@@ -139,34 +172,105 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 	if err != nil && !isMoved(err) {
 		return err
 	}
-	if first.Flow.Limited() { // it was set as the change began
-		if err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text); err != nil {
-			return err
-		}
-		return withFlow(r.queue)
-	}
-	for i := range r.names {
-		settings := store.Settings{Paused: first.Paused, DeadRetention: first.DeadRetention}
-		if err := s.engine.Create(ctx, r.names[i], settings); err != nil {
-			return err
-		}
-	}
 	d := r.directory
+	if !r.HasFlow { // it may have been set as the change began
+		err := checkShards(r.queue, first.Flow.Flow, len(r.names))
+		if err == nil && first.Flow.Fair {
+			err = s.checkIDs(ctx, r.first(), len(r.names))
+		}
+		switch {
+		case err != nil && !errors.Is(err, store.ErrInvalid):
+			return err
+		case err != nil:
+			return s.engine.Rename(ctx, r.first(), r.queue, gone, r.text) // SetShards returns the error
+		}
+		if d.HasFlow = true; first.Flow.Limited() {
+			d.Flow = &first.Flow.Flow
+		}
+		if r, err = s.setDirectory(ctx, r, &d); err != nil {
+			if errors.Is(err, store.ErrConflict) {
+				return nil
+			}
+			return err
+		}
+	}
+	if err := s.prepareShards(ctx, r, first); err != nil {
+		return err
+	}
 	d.Phase = moving
+	if d.Claims, err = s.firstClaims(ctx, r); err != nil {
+		return err
+	}
 	if _, err := s.setDirectory(ctx, r, &d); err != nil && !errors.Is(err, store.ErrConflict) {
 		return err
 	}
 	return nil
 }
 
+// prepareShards creates the shards that are new, and gives each one its share of the limits. All have the settings of
+// the first, and give places and fences behind those of all others.
+func (s *Store) prepareShards(ctx context.Context, r *route, first store.Stats) error {
+	for i := range r.names {
+		settings := store.Settings{Paused: first.Paused, DeadRetention: first.DeadRetention,
+			Flow: share(r.limits(), i, len(r.names))}
+		if err := s.engine.Create(ctx, r.names[i], settings); err != nil {
+			return err
+		}
+	}
+	var last int64
+	for i, name := range r.names {
+		if !r.limits().Limited() {
+			return nil
+		}
+		if err := s.setShare(ctx, r, i, len(r.names)); err != nil {
+			return err
+		}
+		if err := s.given(ctx, r, name, &last); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.names {
+		if err := s.goOnBehind(ctx, r, name, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstClaims returns from which shards messages are claimed when they begin to move.
+func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
+	if r.limits().Fair {
+		return fromNone, nil
+	}
+	fits, err := s.fits(ctx, r)
+	if fits || err != nil || r.From >= r.To {
+		return fromAll, err
+	}
+	return fromOld, nil
+}
+
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
 // sub-queues of shards that go are deleted first, because no directory names them afterwards. A call on one of them
 // ends the change itself: the process that has begun to may have died. A queue with one shard gets its own name back.
 func (s *Store) finish(ctx context.Context, r *route) error {
+	sources, _ := r.sources()
+	if err := s.deliverAll(ctx, r, sources); err != nil && !isMoved(err) { // of late calls
+		return err
+	}
 	for _, name := range r.names[r.To:] {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
+	}
+	for i := range r.To {
+		if r.From > r.To && r.limits().Limited() {
+			if err := s.setShare(ctx, r, i, r.To); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.expectNone(ctx, r); err != nil {
+		return err
 	}
 	if r.To == 1 {
 		err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)

@@ -67,7 +67,7 @@ func (c *consumer) next(r *route, told bool, tried map[int]bool) (shard int, ok 
 	var earliest time.Time
 	for i, name := range r.names {
 		k := c.of(name)
-		if k.up != nil || tried[i] {
+		if k.up != nil || tried[i] || r.closed(i) {
 			continue
 		}
 		bound := k.bound
@@ -98,8 +98,8 @@ func (c *consumer) claimed(r *route, name string, claim *store.Claim) {
 			k.bound = claim.Messages[n-1].Due
 		}
 	}
-	for _, other := range r.names {
-		claim.More = claim.More || c.of(other).hot && c.of(other).up == nil
+	for i, other := range r.names {
+		claim.More = claim.More || c.of(other).hot && c.of(other).up == nil && !r.closed(i)
 	}
 	c.now, c.at = claim.Now, time.Now()
 }
@@ -123,10 +123,13 @@ func (c *consumer) isUp(name string) <-chan struct{} {
 	return c.of(name).up
 }
 
-// idle returns a claim that has found nothing.
-func (c *consumer) idle() store.Claim {
+// idle returns a claim that has found nothing. asked tells that the engine has just told the time.
+func (c *consumer) idle(asked bool) store.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if asked {
+		return store.Claim{Now: c.now}
+	}
 	return store.Claim{Now: c.now.Add(time.Since(c.at))}
 }
 
@@ -157,10 +160,13 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 		switch {
 		case !ok && failed != nil && !asked:
 			return store.Claim{}, failed
-		case !ok && !asked && c.allDown(r):
+		case !ok && !asked && r.Claims != fromNone && c.allDown(r):
 			return store.Claim{}, store.Errorf(store.ErrUnavailable, "no shard of queue %q answers", r.queue)
+		case !ok && !asked && !c.knowsTime():
+			stats, err := s.engine.Stats(ctx, r.first())
+			return store.Claim{Now: stats.Now, Limited: true}, err
 		case !ok:
-			return c.idle(), nil
+			return c.idle(asked), nil
 		}
 		tried[i] = true
 		claim, err := s.engine.Claim(in(ctx, i), r.names[i], req)
@@ -185,10 +191,17 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 	}
 }
 
-// allDown reports whether no sub-queue answers.
+// knowsTime reports whether the consumer has claimed before.
+func (c *consumer) knowsTime() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.at.IsZero()
+}
+
+// allDown reports whether no sub-queue answers from which messages are claimed.
 func (c *consumer) allDown(r *route) bool {
-	for _, name := range r.names {
-		if c.isUp(name) == nil {
+	for _, i := range r.open() {
+		if c.isUp(r.names[i]) == nil {
 			return false
 		}
 	}
@@ -243,11 +256,15 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 
 func (s *Store) wait(ctx context.Context, r *route) error {
 	c := s.consumer(r.queue)
+	shards := r.open()
+	if len(shards) == 0 {
+		return pause(ctx, closedAge)
+	}
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var timedOut atomic.Bool
 	if r.Phase != settled { // its end is no event
-		over := time.AfterFunc(movingAge, func() {
+		over := time.AfterFunc(max(closedAge, time.Until(r.until)), func() {
 			timedOut.Store(true)
 			end(errOver)
 		})
@@ -255,8 +272,9 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 	}
 	var mu sync.Mutex
 	var failed error
-	live := len(r.names)
-	inParallel(len(r.names), func(i int) {
+	live := len(shards)
+	inParallel(len(shards), func(k int) {
+		i := shards[k]
 		var err error
 		up := c.isUp(r.names[i])
 		if up == nil {

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -37,39 +38,62 @@ func (s *Store) deliverAll(ctx context.Context, r *route, shards []int) error {
 	return nil
 }
 
-// depart moves ids and keys of sends from one shard to another. It returns the ids that stay, because they are leased,
-// and the keys of sends of such ids.
-func (s *Store) depart(
-	ctx context.Context, r *route, at, to int, ids, once []string,
-) (leased, kept map[string]bool, err error) {
-	leased, kept = map[string]bool{}, map[string]bool{}
-	for len(ids)+len(once) > 0 {
+// stay has ids and keys of sends that stay in a shard, because they are leased, and keys of messages that do.
+type stay struct{ leased, kept, busy map[string]bool }
+
+func newStay() stay { return stay{map[string]bool{}, map[string]bool{}, map[string]bool{}} }
+
+// add adds a list to one of the sets.
+func add(set map[string]bool, list []string) {
+	for _, one := range list {
+		set[one] = true
+	}
+}
+
+// depart moves ids, keys of sends and keys of messages from one shard to another. It returns those that stay. While no
+// message is claimed from any shard, both expect the keys that stay: the first starts no message of them any more, and
+// the other one none before they have moved.
+func (s *Store) depart(ctx context.Context, r *route, at, to int, p parts) (stay, error) {
+	stays := newStay()
+	ids, once, keys := p.ids, p.once, p.keys
+	for len(ids)+len(once)+len(keys) > 0 {
 		n := min(len(ids), store.MaxDeparture)
 		m := min(len(once), store.MaxDeparture-n)
+		k := min(len(keys), store.MaxDeparture-n-m)
 		d, err := s.engine.Depart(ctx, r.names[at],
-			store.Departure{To: r.names[to], IDs: ids[:n], Once: once[:m]})
+			store.Departure{To: r.names[to], IDs: ids[:n], Once: once[:m], Keys: keys[:k]})
 		if err != nil {
-			return nil, nil, err
+			return stays, err
 		}
 		if d.Parcel != nil {
 			if err := s.deliver(ctx, d.Parcel); err != nil {
-				return nil, nil, err
+				return stays, err
 			}
 		}
 		if d.Before {
 			continue
 		}
-		for _, id := range d.Leased {
-			leased[id] = true
+		if len(d.Busy) > 0 && r.Claims == fromNone {
+			e := store.Expected{From: r.names[at], Number: d.Number, Keys: d.Busy}
+			_, err := s.engine.Expect(ctx, r.names[at], e)
+			if err == nil {
+				_, err = s.engine.Expect(ctx, r.names[to], e)
+			}
+			if errors.Is(err, store.ErrConflict) { // a later parcel has arrived, perhaps with one of the keys
+				continue
+			}
+			if err != nil {
+				return stays, err
+			}
 		}
-		for _, key := range d.Kept {
-			kept[key] = true
-		}
+		add(stays.leased, d.Leased)
+		add(stays.kept, d.Kept)
+		add(stays.busy, d.Busy)
 		if !d.More {
-			ids, once = ids[n:], once[m:]
+			ids, once, keys = ids[n:], once[m:], keys[k:]
 		}
 	}
-	return leased, kept, nil
+	return stays, nil
 }
 
 // shardSuffix is in the names of leases in shards, before two digits.

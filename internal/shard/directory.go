@@ -25,6 +25,13 @@ type directory struct {
 	// they belong, by the engine's; ms since 1970.
 	Begun   int64 `json:"begun"`
 	Emptied int64 `json:"emptied,omitempty"`
+	// Flow is the limits of the queue, nil for none. SetsFlow is set until all shards have their shares of it. While the
+	// first change of a queue is prepared, HasFlow is set when Flow is that of the queue.
+	Flow     *store.Flow `json:"flow,omitempty"`
+	SetsFlow bool        `json:"sets_flow,omitempty"`
+	HasFlow  bool        `json:"has_flow,omitempty"`
+	// Claims says from which shards messages are claimed during a change.
+	Claims claims `json:"claims,omitempty"`
 	// Mover is the process that moves messages, until MovesUntil. Others may do so too.
 	Mover      string `json:"mover,omitempty"`
 	MovesUntil int64  `json:"moves_until,omitempty"`
@@ -63,6 +70,8 @@ func readDirectory(queue, sign string) (*directory, error) {
 	case err != nil:
 	case !slices.Contains([]phase{preparing, moving, settled, deleting}, d.Phase):
 		err = fmt.Errorf("phase %q is unknown", d.Phase)
+	case d.Claims != fromAll && d.Claims != fromOld && d.Claims != fromNone:
+		err = fmt.Errorf("claims %q are unknown", d.Claims)
 	case d.From < 1 || d.To < 1 || len(d.Salts) != max(d.From, d.To) || len(d.Salts) > store.MaxShards:
 		err = fmt.Errorf("%d shards become %d and %d have a name", d.From, d.To, len(d.Salts))
 	default:
@@ -83,8 +92,10 @@ type route struct {
 // A process reads a directory again that it has used for longer: while messages move, since a later phase takes fewer
 // calls, and otherwise before the signs at the names of the sub-queues may be gone.
 const (
+	closedAge  = 100 * time.Millisecond // while a shard is closed
 	movingAge  = 5 * time.Second
 	settledAge = 10 * time.Minute
+	limitedAge = time.Minute // the same of a queue with limits, whose shares a process may have set in part
 )
 
 func newRoute(queue, sign string) (*route, error) {
@@ -93,8 +104,13 @@ func newRoute(queue, sign string) (*route, error) {
 		return nil, err
 	}
 	r := &route{directory: *d, queue: queue, text: sign, until: time.Now().Add(settledAge)}
-	if d.Phase != settled {
+	switch {
+	case d.Claims != fromAll:
+		r.until = time.Now().Add(closedAge)
+	case d.Phase != settled || d.SetsFlow:
 		r.until = time.Now().Add(movingAge)
+	case d.Flow != nil:
+		r.until = time.Now().Add(limitedAge)
 	}
 	for _, salt := range d.Salts {
 		r.names = append(r.names, store.SubQueue(queue, d.Generation, salt))

@@ -3,7 +3,9 @@ package shard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +70,40 @@ func TestNoSubQueueIsLeftByAProcessThatDiesAsAChangeEnds(t *testing.T) {
 	}
 }
 
+// Another process need not wait for the turn of a mover that has ended.
+func TestAProcessThatEndsIsNotTheMoverAnyMore(t *testing.T) {
+	ctx, engine := t.Context(), memstore.New()
+	over := shard.New(engine, slog.New(slog.DiscardHandler))
+	if _, err := over.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "held"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := over.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for n := 2; ; n++ { // in which the message moves
+		if shard.Of(store.Slot("held"), n) > 0 {
+			if err := store.SetShards(ctx, over, "q", n); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	mover := func() string {
+		name, err := shard.Mover(ctx, over, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for mover() == "" {
+		runtime.Gosched()
+	}
+	shard.Stop(over)
+	if name := mover(); name != "" {
+		t.Errorf("the mover is %q", name)
+	}
+}
+
 // A queue that has one shard again has its own name, and everything that a queue without shards can have.
 func TestAQueueWithOneShardAgainIsAsBefore(t *testing.T) {
 	ctx, engine := t.Context(), any(memstore.New()).(shard.Engine)
@@ -91,8 +127,8 @@ func TestAQueueWithOneShardAgainIsAsBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps(3)
-	flow := store.Flow{Concurrency: 100}
-	if err := over.SetFlow(ctx, "q", flow, nil); !errors.Is(err, store.ErrUnsupported) {
+	flow := store.Flow{Concurrency: 2}
+	if err := over.SetFlow(ctx, "q", flow, nil); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("limits with three shards: %v", err)
 	}
 	var held []store.Claimed
@@ -126,5 +162,75 @@ func TestAQueueWithOneShardAgainIsAsBefore(t *testing.T) {
 	}
 	if stats, err := over.Stats(ctx, "q"); stats.Scheduled+stats.Ready != 8 || stats.Leased != 0 || err != nil {
 		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// A process sets the limits of a key, and has not heard that all messages have moved. The former shard of the key does
+// not keep them, so they do not come back after they were removed.
+func TestNoLimitsOfAKeyAreLeftWhereTheKeyWas(t *testing.T) {
+	ctx, engine := t.Context(), any(memstore.New()).(shard.Engine)
+	open := func() store.Store {
+		over := shard.New(engine, slog.New(slog.DiscardHandler))
+		t.Cleanup(func() { shard.Stop(over) })
+		shard.Stepwise(over)
+		return over
+	}
+	over, late := open(), open()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	directory := func() string {
+		t.Helper()
+		text, err := shard.Directory(ctx, over, "q")
+		do(err)
+		return text
+	}
+	key := "a"
+	for i := 0; shard.Of(store.KeySlot(key), 2) != 1; i++ {
+		key = fmt.Sprint(i)
+	}
+	overrides := func() int {
+		t.Helper()
+		keys, err := over.Keys(ctx, "q", store.KeysRequest{Overridden: true, Limit: 9})
+		do(err)
+		return len(keys)
+	}
+	// to steps until a directory has a text.
+	to := func(n int, text string) {
+		t.Helper()
+		for range 20 {
+			_, err := shard.Step(ctx, over, "q", n)
+			do(err)
+			if strings.Contains(directory(), text) {
+				return
+			}
+		}
+		t.Fatalf("the directory is %s", directory())
+	}
+	do(over.SetFlow(ctx, "q", store.Flow{Fair: true}, nil))
+	to(2, "moving")
+	_, err := shard.Names(ctx, late, "q")
+	do(err)
+	to(2, "emptied")
+	do(late.SetKeyFlow(ctx, "q", key, store.KeyOverride{Rate: &store.Rate{}}))
+	to(2, "settled")
+	names, err := shard.Names(ctx, over, "q")
+	do(err)
+	for i, name := range names {
+		keys, err := engine.Keys(ctx, name, store.KeysRequest{Overridden: true, Limit: 9})
+		if err != nil || len(keys) != i {
+			t.Errorf("shard %d has limits of keys %v, error %v", i, keys, err)
+		}
+	}
+	do(over.SetKeyFlow(ctx, "q", key, store.KeyOverride{}))
+	for ended := false; !ended; {
+		ended, err = shard.Step(ctx, over, "q", 1)
+		do(err)
+	}
+	if n := overrides(); n != 0 {
+		t.Errorf("limits of %d keys have come back", n)
 	}
 }

@@ -19,15 +19,21 @@ func (s *Store) Stats(ctx context.Context, queue string) (stats store.Stats, err
 		if err != nil {
 			return err
 		}
-		stats = sum(each)
+		if !r.SetsFlow && !r.haveShares(each) { // another process may have set limits
+			if err := s.unlessChanged(ctx, r, nil); err != nil {
+				return err
+			}
+		}
+		stats = sum(r, each)
 		return nil
 	})
 	return stats, err
 }
 
 // sum returns the stats of a queue, given those of its shards.
-func sum(each []store.Stats) store.Stats {
+func sum(r *route, each []store.Stats) store.Stats {
 	all := each[0]
+	all.Flow = r.flowState(each)
 	for _, one := range each[1:] {
 		all.Scheduled += one.Scheduled
 		all.Ready += one.Ready
@@ -148,47 +154,6 @@ func (s *Store) Replay(
 // Purge implements store.Store.
 func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
 	return s.bulk(ctx, queue, sel, s.engine.Purge)
-}
-
-// SetFlow implements store.Store. A queue with several shards has no limits yet.
-func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former *store.Flow) error {
-	return s.with(ctx, queue, func(r *route) error {
-		switch {
-		case r == nil:
-			return s.engine.SetFlow(ctx, queue, f, former)
-		case f.Normal() == store.Flow{}:
-			return s.engine.SetFlow(ctx, r.first(), f, former)
-		case former != nil && former.Normal() != store.Flow{}:
-			return store.ErrConflict
-		}
-		return withoutFlow(queue)
-	})
-}
-
-func withoutFlow(queue string) error {
-	return store.Errorf(store.ErrUnsupported, "queue %q has several shards, which have no limits, no order and no "+
-		"turns of keys: give it one shard, and set them when that change is over, or use another queue", queue)
-}
-
-// SetKeyFlow implements store.Store.
-func (s *Store) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOverride) error {
-	_, err := one(ctx, s, queue, func(name string) (struct{}, error) {
-		return struct{}{}, s.engine.SetKeyFlow(ctx, name, key, o)
-	})
-	return err
-}
-
-// ResumeKey implements store.Store.
-func (s *Store) ResumeKey(ctx context.Context, queue, key string) error {
-	_, err := one(ctx, s, queue, func(name string) (struct{}, error) {
-		return struct{}{}, s.engine.ResumeKey(ctx, name, key)
-	})
-	return err
-}
-
-// Keys implements store.Store.
-func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
-	return one(ctx, s, queue, func(name string) ([]store.KeyState, error) { return s.engine.Keys(ctx, name, req) })
 }
 
 // SetProperties implements store.Store. The first shard has them.

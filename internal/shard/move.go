@@ -36,15 +36,19 @@ func (s *Store) moveSoon(r *route) {
 	})
 }
 
-// moveInTurn moves messages until the change is over.
+// moveInTurn moves messages until the change is over, or this process ends. Then another one goes on soon.
 func (s *Store) moveInTurn(r *route) {
+	defer s.giveUp(r.queue)
 	failures := 0
 	for r != nil && r.Phase != settled {
 		now := time.Now()
-		wait := s.turn / looks
+		wait := s.term(r) / looks
 		switch {
 		case r.Phase != moving: // a call does what is to be done
 			return
+		case r.Emptied != 0 && r.Claims != fromAll:
+			_, err := s.openIfFits(s.ending, r)
+			wait = max(closedAge, s.pauseAfter(r, err, &failures))
 		case r.Emptied != 0:
 			left, err := s.untilEnd(s.ending, r)
 			if wait = left; err == nil && left <= 0 {
@@ -73,6 +77,28 @@ func (s *Store) moveInTurn(r *route) {
 	}
 }
 
+// term returns for how long a process is the mover: not for long while no message starts.
+func (s *Store) term(r *route) time.Duration {
+	if r.Claims == fromNone {
+		return s.turn / looks
+	}
+	return s.turn
+}
+
+// giveUp says in the directory that this process, which ends, is not the mover any more.
+func (s *Store) giveUp(queue string) {
+	if s.ending.Err() == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if r, err := s.read(ctx, queue); err == nil && r != nil && r.Phase == moving && r.Mover == s.name {
+		d := r.directory
+		d.Mover, d.MovesUntil = "", 0
+		_, _ = s.setDirectory(ctx, r, &d) // best effort
+	}
+}
+
 // pauseAfter returns how long a process waits after a step of a change: longer after each of several failures.
 func (s *Store) pauseAfter(r *route, err error, failures *int) time.Duration {
 	switch {
@@ -92,7 +118,7 @@ func (s *Store) pauseAfter(r *route, err error, failures *int) time.Duration {
 // untilEnd returns how long a change lasts after all messages have moved, by the engine's clock.
 func (s *Store) untilEnd(ctx context.Context, r *route) (time.Duration, error) {
 	stats, err := s.engine.Stats(ctx, r.first())
-	return time.UnixMilli(r.Emptied).Add(s.late).Sub(stats.Now), err
+	return time.UnixMilli(r.Emptied).Add(max(s.late, r.gathers())).Sub(stats.Now), err
 }
 
 // move moves all messages of a queue to where they belong, as the mover. It returns when they are there, or ErrConflict
@@ -108,8 +134,16 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 			return err
 		}
 		rest = min(rest, max(minRestPause, 4*time.Since(began)), maxRestPause) // a pass reads all ids
-		if err := pause(ctx, rest); err != nil {
-			return err
+		for end := time.Now().Add(rest); ; {
+			if err := pause(ctx, min(closedAge, time.Until(end))); err != nil {
+				return err
+			}
+			if r, err = s.openIfFits(ctx, r); err != nil {
+				return err
+			}
+			if !time.Now().Before(end) {
+				break
+			}
 		}
 	}
 }
@@ -121,9 +155,10 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	}
 	over = true
 	var failed []error // of shards that do not answer, which do not hold up the others
-	sources, _ := r.sources()
+	sources, others := r.sources()
+	keys := staying{busy: map[string]bool{}}
 	for _, i := range sources {
-		found, err := s.moveFrom(ctx, &r, i)
+		found, err := s.moveFrom(ctx, &r, i, &keys)
 		switch {
 		case err == nil:
 		case errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil:
@@ -136,8 +171,19 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	if failed != nil {
 		return r, false, errors.Join(failed...)
 	}
-	if !over {
-		return r, false, nil
+	if r.limits().Fair {
+		if over {
+			err = s.seal(ctx, r, sources, others)
+		}
+		if err == nil {
+			r, err = s.openKeys(ctx, r, others, &keys)
+		}
+		if err != nil {
+			return r, false, err
+		}
+	}
+	if r, err = s.openIfFits(ctx, r); err != nil || !over {
+		return r, false, err
 	}
 	stats, err := s.engine.Stats(ctx, r.first())
 	if err != nil {
@@ -152,11 +198,11 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 // beMover has this process be the mover for some time, unless it is that for long enough.
 func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
 	now := time.Now()
-	if r.Mover == s.name && time.UnixMilli(r.MovesUntil).Sub(now) > s.turn/2 {
+	if r.Mover == s.name && time.UnixMilli(r.MovesUntil).Sub(now) > s.term(r)/2 {
 		return r, nil
 	}
 	d := r.directory
-	d.Mover, d.MovesUntil = s.name, now.Add(s.turn).UnixMilli()
+	d.Mover, d.MovesUntil = s.name, now.Add(s.term(r)).UnixMilli()
 	own, err := s.setDirectory(ctx, r, &d)
 	if err != nil {
 		return r, err
@@ -164,16 +210,83 @@ func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
 	return own, nil
 }
 
+// seal has every new shard refuse calls that are late and expect a key from a former shard, which has none any more: it
+// sends a last parcel from there, with a key that no message has.
+func (s *Store) seal(ctx context.Context, r *route, sources, others []int) error {
+	for _, i := range sources {
+		for _, to := range others {
+			if _, err := s.depart(ctx, r, i, to, parts{keys: []string{store.NewID()}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openKeys ends a complete pass over the messages of a queue with keys, after which the shards expect only those that
+// stay. Keys of which no message stays in a former
+// shard go on in the new ones, and so do all keys of which nothing has moved. Until the first such pass no message is
+// claimed.
+func (s *Store) openKeys(ctx context.Context, r *route, others []int, keys *staying) (*route, error) {
+	stay := map[int][]string{}
+	for key := range keys.busy {
+		at, to := r.homeOf(key)
+		stay[at], stay[to] = append(stay[at], key), append(stay[to], key)
+	}
+	sources, _ := r.sources()
+	for _, i := range slices.Concat(sources, others) {
+		if len(stay[i]) > maxStaying {
+			continue // they go on when they have moved
+		}
+		_, err := s.engine.Expect(ctx, r.names[i], store.Expected{None: true, Keys: stay[i], Last: keys.last})
+		if err != nil {
+			return r, err
+		}
+	}
+	if r.Claims != fromNone {
+		return r, nil
+	}
+	d := r.directory
+	if d.Claims = fromOld; r.From >= r.To {
+		d.Claims = fromAll
+	}
+	return s.setDirectory(ctx, r, &d)
+}
+
+// expectNone ends the expectation of all keys in the shards that stay. All their messages have moved.
+func (s *Store) expectNone(ctx context.Context, r *route) error {
+	for i := 0; i < r.To && r.limits().Fair; i++ {
+		if _, err := s.engine.Expect(ctx, r.names[i], store.Expected{None: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// staying is what a pass finds of keys that stay in the shards where they were.
+type staying struct {
+	busy map[string]bool
+	last int64 // the last place or fence that one of them has given
+}
+
+// maxStaying is how many keys a call names that a shard still has to expect.
+const maxStaying = 10_000
+
 // parts is what a page of a shard has for another shard.
-type parts struct{ ids, once []string }
+type parts struct{ ids, once, keys []string }
 
 // moveFrom moves what does not belong in a shard. It returns how many ids, keys and leases it found there that do not,
-// whether or not they have moved.
-func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, err error) {
+// whether or not they have moved, and adds to keep the keys of messages that stay.
+//
+// A key moves without messages at the end: then the shard has no message of a key that is not busy. Each one that it
+// had when the scan began has moved, or was leased when it was to, and the shard gets no others, because a send goes
+// to the new shard.
+func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *staying) (found int, err error) {
 	name := (*r).names[shard]
 	if err := s.deliverFrom(ctx, name); err != nil {
 		return 0, err
 	}
+	keys := map[int][]string{}
 	for cursor := ""; ; {
 		if *r, err = s.beMover(ctx, *r); err != nil {
 			return found, err
@@ -198,14 +311,26 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, 
 				found++
 			}
 		}
+		for _, key := range page.Keys {
+			if at, home := (*r).homeOf(key); at == shard && home != shard {
+				keys[home] = append(keys[home], key)
+				found++
+			}
+		}
 		for _, i := range slices.Sorted(maps.Keys(to)) {
-			p := to[i]
-			if _, _, err := s.depart(ctx, *r, shard, i, p.ids, p.once); err != nil {
+			stays, err := s.depart(ctx, *r, shard, i, *to[i])
+			if err != nil {
 				return found, err
 			}
+			maps.Copy(keep.busy, stays.busy)
 		}
 		if cursor = page.Next; cursor == "" {
 			break
+		}
+	}
+	if (*r).limits().Fair {
+		if err := s.moveKeys(ctx, *r, shard, keys, keep); err != nil {
+			return found, err
 		}
 	}
 	// What another process took out during the scan was in no page, and the process may have stopped since.
@@ -215,6 +340,28 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int) (found int, 
 		err = s.deliver(ctx, p)
 	}
 	return found, err
+}
+
+// moveKeys moves keys without messages from a shard, those of each other shard there.
+func (s *Store) moveKeys(ctx context.Context, r *route, shard int, keys map[int][]string, keep *staying) error {
+	if err := s.given(ctx, r, r.names[shard], &keep.last); err != nil {
+		return err
+	}
+	for _, i := range slices.Sorted(maps.Keys(keys)) {
+		idle := slices.DeleteFunc(keys[i], func(key string) bool { return keep.busy[key] })
+		if len(idle) == 0 {
+			continue
+		}
+		if err := s.goOnBehind(ctx, r, r.names[i], keep.last); err != nil {
+			return err
+		}
+		stays, err := s.depart(ctx, r, shard, i, parts{keys: idle})
+		if err != nil {
+			return err
+		}
+		maps.Copy(keep.busy, stays.busy)
+	}
+	return nil
 }
 
 // belongs returns the parts of the page for the shard in which an id belongs, nil if it is there.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	"github.com/laterq/later/store"
 )
@@ -71,13 +73,26 @@ func (s *Store) sendBy(
 		func(i int, err error) { results[i] = store.SendResult{Err: err} },
 		func(items []int) error { return to(ctx, send, queue, items) },
 		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
-			if err := checkSend(queue, msgs); err != nil {
-				return items, err
+			if err := s.checkSend(r, msgs); err != nil {
+				return items, s.unlessChanged(ctx, r, err)
 			}
-			if !p.leaves() {
-				return items, to(ctx, send, r.names[p.at], items)
+			if s.isDown(r, p.to) {
+				var err error
+				if items, err = s.sendElsewhere(ctx, r, items, msgs, results, send); err != nil {
+					return items, err
+				}
 			}
-			return s.sendLeaving(ctx, r, p, items, msgs, results, send)
+			if len(items) == 0 {
+				return nil, nil
+			}
+			if p.leaves() {
+				return s.sendLeaving(ctx, r, p, items, msgs, results, send)
+			}
+			err := to(ctx, send, r.names[p.at], items)
+			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
+				s.lose(r, p.at, err)
+			}
+			return items, err
 		})
 	if err != nil {
 		return nil, err
@@ -85,11 +100,82 @@ func (s *Store) sendBy(
 	return results, nil
 }
 
+// isDown reports whether a shard is known not to answer.
+func (s *Store) isDown(r *route, shard int) bool {
+	return s.consumer(r.queue).isUp(r.names[shard]) != nil
+}
+
+// sendElsewhere sends the messages that may have another id to shards that answer, because their own is known not to.
+// It returns the messages that are left: others, and all that no shard can take.
+func (s *Store) sendElsewhere(
+	ctx context.Context, r *route, items []int, msgs []store.Outgoing, results []store.SendResult, send sender,
+) (left []int, err error) {
+	by := map[int][]int{}
+	moved := make([]store.Outgoing, len(msgs))
+	for _, i := range items {
+		moved[i] = msgs[i]
+		shard := -1
+		if msgs[i].AnyID {
+			moved[i].ID, shard = s.idElsewhere(r)
+		}
+		if shard >= 0 {
+			by[shard] = append(by[shard], i)
+		} else {
+			left = append(left, i)
+		}
+	}
+	for shard, some := range by {
+		got, failed := send(in(ctx, "elsewhere", shard), r.names[shard], pick(moved, some))
+		if isMoved(failed) {
+			left, err = append(left, some...), failed
+			continue
+		}
+		for k, i := range some {
+			if failed != nil {
+				results[i] = store.SendResult{Err: failed}
+				continue
+			}
+			if results[i] = got[k]; got[k].Added() {
+				results[i].First = &store.FirstSend{ID: moved[i].ID}
+			}
+		}
+	}
+	return left, err
+}
+
+// idElsewhere returns a new id, and its shard, which answers, or -1 if none does.
+func (s *Store) idElsewhere(r *route) (id string, shard int) {
+	for range 4 * len(r.names) {
+		id := new(store.IDs).New(strconv.FormatUint(rand.Uint64(), 36)) // of a random slot
+		if at, to := r.home(id); at == to && !s.isDown(r, to) {
+			return id, to
+		}
+	}
+	return "", -1
+}
+
+// unlessChanged returns the error of a check, or a *store.Moved if the queue has other limits now.
+func (s *Store) unlessChanged(ctx context.Context, r *route, err error) error {
+	now, failed := s.read(ctx, r.queue)
+	switch {
+	case failed != nil:
+		return failed
+	case now == nil || now.limits() != r.limits():
+		return &store.Moved{Name: r.queue}
+	}
+	return err
+}
+
 // checkSend returns an error, before anything is written, if messages are sent under a condition, which only the first
-// shard could check, or with an urgency.
-func checkSend(queue string, msgs []store.Outgoing) error {
+// shard could check, with an urgency that the queue does not have, or with an id that does not fit the key.
+func (s *Store) checkSend(r *route, msgs []store.Outgoing) error {
+	queue, flow := r.queue, r.limits()
 	for i := range msgs {
-		if err := store.CheckUrgency(queue, &store.Flow{}, &msgs[i]); err != nil {
+		m := &msgs[i]
+		if err := store.CheckUrgency(queue, &flow, m); err != nil {
+			return err
+		}
+		if err := s.checkID(queue, m); err != nil {
 			return err
 		}
 	}
@@ -98,6 +184,16 @@ func checkSend(queue string, msgs []store.Outgoing) error {
 			"a message is sent to queue %q under a condition, and the queue has several shards: leave it out", queue)
 	}
 	return nil
+}
+
+// checkID returns an ErrInvalid if a message would not be in the shard of its key. One that another queue has taken is
+// in the shard of its id.
+func (s *Store) checkID(queue string, m *store.Outgoing) error {
+	if s.anyID || m.Relayed || store.FitsKey(m.ID, m.Key) {
+		return nil
+	}
+	return store.Field("id", store.Invalid("id is %q and key is %q: in queue %q, which has several shards, the id of a "+
+		"message with a key must begin with %q, or be left out", m.ID, m.Key, queue, m.Key+"/"))
 }
 
 // sendLeaving sends messages whose ids leave a shard.
@@ -113,10 +209,11 @@ func (s *Store) sendLeaving(
 				once = append(once, msgs[i].Once.Key)
 			}
 		}
-		leased, kept, err := s.depart(ctx, r, p.at, p.to, ids, once)
+		stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids, once: once})
 		if err != nil {
 			return items, err
 		}
+		leased, kept := stays.leased, stays.kept
 		var stay, move []int
 		for _, i := range items {
 			if leased[msgs[i].ID] || msgs[i].Once != nil && kept[msgs[i].Once.Key] {
@@ -206,10 +303,11 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 			for _, i := range items {
 				ids = append(ids, msgs[i].ID)
 			}
-			leased, _, err := s.depart(ctx, r, p.at, p.to, ids, nil)
+			stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids})
 			if err != nil {
 				return items, err
 			}
+			leased := stays.leased
 			var move, stay []int
 			for _, i := range items {
 				if leased[msgs[i].ID] {

@@ -1,10 +1,11 @@
 // Package shard gives queues shards. A shard of a queue is a queue of the engine, a sub-queue, which may be on a server
 // of its own, and a Store over the engine has them look like one. The number of shards can change at any time:
-// change.go has the phases of a change, move.go the moves of messages, and directory.go what processes know.
+// change.go has the phases of a change, move.go the moves of messages and keys, flow.go the shares of the limits, and
+// directory.go what processes know.
 //
 // Start reading at Store. Of says in which shard a message is. model_test.go is a model of a change, key_test.go one of
-// a key that moves with its order, which is not built yet, and explore_test.go visits their histories. Of Later, the
-// package imports the contract.
+// a key that moves with its order, and explore_test.go visits their histories. Of Later, the package imports the
+// contract.
 package shard
 
 // Of returns the shard, 0 to n-1, of a slot of ids in a queue with n shards; see store.Slot. A queue with one more

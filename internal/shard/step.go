@@ -23,6 +23,10 @@ func Hurry(s store.Store, name string, late, turn time.Duration) {
 	of.name, of.late, of.turn = name, late, turn
 }
 
+// AnyID has a store of New take ids that do not fit the keys of their messages, for tests that have all ids in one
+// shard.
+func AnyID(s store.Store) { storeOf(s).anyID = true }
+
 // Mover returns the name of the process that moves messages of a queue now, or "".
 func Mover(ctx context.Context, over store.Store, queue string) (name string, err error) {
 	r, err := storeOf(over).read(ctx, queue)
@@ -77,9 +81,14 @@ func Step(ctx context.Context, over store.Store, queue string, n int) (ended boo
 		err = s.finishDelete(ctx, r)
 	case r.Phase == settled:
 		err = s.beginAgain(ctx, r, n)
+	case r.Emptied != 0 && r.Claims != fromAll:
+		_, err = s.openIfFits(ctx, r)
 	case r.Emptied != 0:
-		ended = true
-		err = s.finish(ctx, r)
+		var left time.Duration
+		if left, err = s.untilEnd(ctx, r); err == nil && left <= 0 {
+			ended = true
+			err = s.finish(ctx, r)
+		}
 	default:
 		_, _, err = s.pass(ctx, r)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type Store struct {
 	name   string        // of this process among movers
 	late   time.Duration // see lateCalls
 	turn   time.Duration // see moverTime
+	anyID  bool          // see AnyID
 
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
@@ -154,16 +156,23 @@ func (s *Store) known(queue string) *route {
 
 // usable returns a route that calls can take: it reads an old one again, and does what has to be done before.
 func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, err error) {
-	if r != nil && time.Now().After(r.until) {
+	if r != nil && !time.Now().Before(r.until) {
 		if r, err = s.readAgain(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	for r != nil && (r.Phase == preparing || r.Phase == deleting) {
-		if r.Phase == preparing {
+	for r != nil && (r.Phase == preparing || r.Phase == deleting || r.SetsFlow) {
+		switch r.Phase {
+		case preparing:
 			err = s.prepare(ctx, r)
-		} else {
+		case deleting:
 			err = s.finishDelete(ctx, r)
+		default:
+			err = s.setShares(ctx, r)
+			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
+				s.log.Warn("later: limits are not in force yet in a shard that does not answer", "queue", queue, "error", err)
+				return s.keep(r), nil
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -185,10 +194,15 @@ func (s *Store) readAgain(ctx context.Context, old *route) (*route, error) {
 	if !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
 		return r, err
 	}
+	return s.keep(old), nil
+}
+
+// keep returns a route for use for some more time.
+func (s *Store) keep(old *route) *route {
 	same := *old
 	same.until = time.Now().Add(movingAge)
 	s.routes.CompareAndSwap(old.queue, old, &same)
-	return &same, nil
+	return &same
 }
 
 // learn returns the route of a queue after a call found that another one is wrong.
@@ -206,18 +220,22 @@ func (s *Store) learn(ctx context.Context, queue string, wrong *route, moved *st
 	if err != nil || r == nil || wrong == nil || r.text != wrong.text || moved.Sign != "" || r.Phase == preparing {
 		return r, err
 	}
-	// The directory names a sub-queue that does not exist: its server has lost all data.
-	s.log.Warn("later: a shard was lost with all its messages; it is created again", "queue", queue,
-		"shard", moved.Name)
-	var settings store.Settings
-	if moved.Name != r.first() {
+	return r, s.createAgain(ctx, r, moved.Name)
+}
+
+// createAgain creates a sub-queue that the directory names and that does not exist: its server has lost all data.
+func (s *Store) createAgain(ctx context.Context, r *route, name string) error {
+	s.log.Warn("later: a shard was lost with all its messages; it is created again", "queue", r.queue, "shard", name)
+	shard := slices.Index(r.names, name)
+	settings := store.Settings{Flow: share(r.limits(), max(0, shard), len(r.names))}
+	if name != r.first() {
 		stats, err := s.engine.Stats(ctx, r.first())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		settings = store.Settings{Paused: stats.Paused, DeadRetention: stats.DeadRetention}
+		settings.Paused, settings.DeadRetention = stats.Paused, stats.DeadRetention
 	}
-	return r, s.engine.Create(ctx, moved.Name, settings)
+	return s.engine.Create(ctx, name, settings)
 }
 
 // read reads the directory of a queue.

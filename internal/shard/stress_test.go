@@ -93,6 +93,10 @@ func (p process) Arrive(ctx context.Context, parcel *store.Parcel) error {
 	return mayFail(p, func() error { return p.Store.Arrive(ctx, parcel) })
 }
 
+func (p process) Expect(ctx context.Context, name string, e store.Expected) (int64, error) {
+	return may(p, func() (int64, error) { return p.Store.Expect(ctx, name, e) })
+}
+
 func (p process) Empty(ctx context.Context, name string, number int64) error {
 	return mayFail(p, func() error { return p.Store.Empty(ctx, name, number) })
 }

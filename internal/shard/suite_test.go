@@ -28,3 +28,7 @@ func TestConformance(t *testing.T) {
 func TestStateMachineWhileTheNumberOfShardsChanges(t *testing.T) {
 	shardtest.RunStateMachine(t, inMemory)
 }
+
+func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) {
+	shardtest.RunKeys(t, 40, inMemory)
+}

@@ -17,6 +17,8 @@ type faulty struct {
 	shard.Engine
 	rnd   *rand.Rand
 	steps int // that are left until one fails; below zero none does
+	// between, if set, is what other processes do before a step.
+	between func()
 }
 
 // Unwrap implements store.Wrapper.
@@ -27,6 +29,9 @@ var errFaulty = errors.New("the mover was killed")
 func (f *faulty) step(do func() error) error {
 	if f.steps < 0 {
 		return do()
+	}
+	if f.between != nil && f.rnd.IntN(4) == 0 {
+		f.between()
 	}
 	if f.steps == 0 {
 		if f.rnd.IntN(2) == 0 {
@@ -55,11 +60,13 @@ func (f *faulty) Retire(ctx context.Context, name, sign string) error {
 }
 
 func (f *faulty) Depart(ctx context.Context, name string, d store.Departure) (departed store.Departed, err error) {
-	if f.steps >= 0 && len(d.IDs) > 2 && f.rnd.IntN(2) == 0 {
+	more := f.steps >= 0 && len(d.IDs) > 2 && f.rnd.IntN(2) == 0
+	if more {
 		d.IDs = d.IDs[:2]
 	}
 	err = f.step(func() error {
 		departed, err = f.Engine.Depart(ctx, name, d)
+		departed.More = departed.More || more
 		return err
 	})
 	return departed, err
@@ -69,12 +76,21 @@ func (f *faulty) Depart(ctx context.Context, name string, d store.Departure) (de
 func (f *faulty) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
 	part, err := f.Engine.Scan(ctx, name, cursor)
 	slices.Sort(part.IDs)
+	slices.Sort(part.Keys)
 	slices.SortFunc(part.Once, func(a, b store.OnceID) int { return strings.Compare(a.Key, b.Key) })
 	return part, err
 }
 
 func (f *faulty) Arrive(ctx context.Context, p *store.Parcel) error {
 	return f.step(func() error { return f.Engine.Arrive(ctx, p) })
+}
+
+func (f *faulty) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
+	err = f.step(func() error {
+		last, err = f.Engine.Expect(ctx, name, e)
+		return err
+	})
+	return last, err
 }
 
 func (f *faulty) Empty(ctx context.Context, name string, number int64) error {

@@ -83,6 +83,7 @@ func open(
 			below = forwardingEngine{below, forwards}
 		}
 		s := shard.New(below, slog.New(slog.DiscardHandler))
+		shard.AnyID(s)
 		t.Cleanup(func() { shard.Stop(s) })
 		p := prefixed{s, prefix, func(call, queue string) { before(s, call, queue) }}
 		if forwards != nil {

@@ -1,0 +1,264 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// A process stops in the middle of a SetFlow. Others end it and set other limits. Then it goes on.
+func TestASlowSetFlowUndoesNoLaterOne(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	slow, engine := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
+	w.steps(s, 2)
+	engine.after = func(call, name string) error {
+		if call == "SetSign" { // it has written the directory
+			engine.after = nil
+			_, err := s.read(t.Context(), "q")
+			w.ok(err)
+			w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 2}, nil))
+		}
+		return nil
+	}
+	w.ok(slow.SetFlow(t.Context(), "q", store.Flow{Concurrency: 100}, nil))
+	_, err := s.read(t.Context(), "q")
+	w.ok(err)
+	for i := range 60 {
+		w.send(s, "", fmt.Sprint(i))
+	}
+	n := 0
+	for range 10 {
+		n += len(w.claim(s))
+	}
+	stats, err := s.Stats(t.Context(), "q")
+	w.ok(err)
+	if n > stats.Flow.Concurrency {
+		t.Errorf("%d messages are leased, concurrency is %d", n, stats.Flow.Concurrency)
+	}
+}
+
+// SetFlow begins with four shards, and two are left before it sets the first share.
+func TestSharesFollowAChangeThatEndsDuringSetFlow(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	slow, engine := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 8}, nil))
+	w.steps(s, 4)
+	for range 3 {
+		w.step(s, 2)
+	}
+	if r := routeOf(t, s, "q"); r.Emptied == 0 {
+		t.Fatal("not emptied")
+	}
+	engine.before = func(call, name string) error {
+		if call == "SetFlow" {
+			return nil
+		}
+		if call == "Stats" { // of its first share
+			engine.before = nil
+			w.clock.Advance(time.Hour)
+			w.steps(s, 2)
+			r, err := s.read(t.Context(), "q")
+			w.ok(err)
+			_, err = s.usable(t.Context(), "q", r) // any call
+			w.ok(err)
+		}
+		return nil
+	}
+	w.ok(slow.SetFlow(t.Context(), "q", store.Flow{Concurrency: 40}, nil))
+	r := routeOf(t, s, "q")
+	sum := 0
+	for _, name := range r.names {
+		stats, err := w.engine.Stats(t.Context(), name)
+		w.ok(err)
+		sum += stats.Flow.Concurrency
+	}
+	if sum != 40 {
+		t.Errorf("directory %s\nthe shares add up to %d", r.text, sum)
+	}
+}
+
+func TestAShardLostDuringSetFlowIsCreatedAgain(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
+	w.steps(s, 2)
+	w.lose(routeOf(t, s, "q").names[1])
+	if err := s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 20}, nil); err != nil {
+		t.Errorf("SetFlow: %v", err)
+	}
+	other, _ := w.process()
+	for i := range 3 {
+		w.clock.Advance(time.Hour)
+		if _, err := other.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: fmt.Sprint(i)}}}); err != nil {
+			t.Errorf("Send: %v", err)
+		}
+		if _, err := other.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil {
+			t.Errorf("Claim: %v", err)
+		}
+	}
+	if err := other.Delete(t.Context(), "q"); err != nil {
+		t.Errorf("Delete: %v", err)
+	}
+}
+
+var errDown = store.Errorf(store.ErrUnavailable, "the node is down")
+
+// While one shard is down, SetFlow fails, and the other shards go on in every process.
+func TestShardsGoOnWhileOneDoesNotGetItsShare(t *testing.T) {
+	w := newWorld(t)
+	s, engine := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
+	w.steps(s, 2)
+	down := routeOf(t, s, "q").names[1]
+	other, engine2 := w.process()
+	for _, e := range []*spied{engine, engine2} {
+		e.before = func(_, name string) error {
+			if name == down {
+				return errDown
+			}
+			return nil
+		}
+	}
+	id := idOf(2, 0, 2, 0)
+	w.send(other, "", id+"/1")
+	w.send(s, "", id+"/2")
+	t.Logf("SetFlow: %v", s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 20}, nil))
+	third, engine3 := w.process()
+	engine3.before = engine2.before
+	for i, p := range []forwarder{s, third} {
+		_, err := p.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: fmt.Sprint(id, "/a", i)}}})
+		if err != nil {
+			t.Errorf("process %d, a send to the shard that is up: %v", i, err)
+		}
+	}
+}
+
+// Another process still has the former directory, for ten minutes.
+func TestLimitsAreReadAgainBeforeAMessageIsRefused(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
+	w.steps(s, 2)
+	other, _ := w.process()
+	w.send(other, "", "a") // it knows the directory
+	flow := store.Flow{Concurrency: 4, Urgency: true}
+	w.ok(s.SetFlow(t.Context(), "q", flow, nil))
+	m := store.Outgoing{Message: store.Message{ID: "b", Urgency: store.UrgencyHigh}}
+	results, err := other.Send(t.Context(), "q", []store.Outgoing{m})
+	if err == nil {
+		err = store.SendError(results)
+	}
+	if err != nil {
+		t.Errorf("urgent message after SetFlow has returned: %v", err)
+	}
+	stats, err := other.Stats(t.Context(), "q")
+	w.ok(err)
+	if stats.Flow.Flow != flow.Normal() {
+		t.Errorf("Stats.Flow is %+v", stats.Flow.Flow)
+	}
+}
+
+// Another process sets the last shares.
+func TestSetFlowIsNoConflictWithItself(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	setter, engine := w.process()
+	former := store.Flow{Concurrency: 10}
+	w.ok(s.SetFlow(t.Context(), "q", former, nil))
+	w.steps(s, 2)
+	engine.after = func(call, name string) error {
+		if call == "SetSign" { // others go on, and begin a change
+			engine.after = nil
+			_, err := s.read(t.Context(), "q")
+			w.ok(err)
+			w.ok(s.SetShards(t.Context(), "q", 3))
+			w.step(s, 3)
+		}
+		return nil
+	}
+	if err := setter.SetFlow(t.Context(), "q", store.Flow{Concurrency: 20}, &former); err != nil {
+		stats, _ := s.Stats(t.Context(), "q")
+		t.Errorf("%v; the limits are %+v", err, stats.Flow.Flow)
+	}
+}
+
+// The error of SetShards says when it can be called.
+func TestTheErrorOfAChangeSaysWhenItEnds(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	flow := store.Flow{Rate: store.Rate{N: 4, Per: 10 * time.Hour, Burst: 4}}
+	w.ok(s.SetFlow(t.Context(), "q", flow, nil))
+	w.clock.Advance(48 * time.Hour)
+	for range 60 {
+		w.clock.Advance(time.Hour)
+		w.step(s, 2)
+	}
+	for range 3 {
+		w.step(s, 1)
+	}
+	err := s.SetShards(t.Context(), "q", 3)
+	r := routeOf(t, s, "q")
+	ends := time.UnixMilli(r.Emptied).Add(r.gathers()).UTC().Format(time.TimeOnly)
+	if !errors.Is(err, store.ErrConflict) || r.gathers() > 0 && !strings.Contains(err.Error(), ends) {
+		t.Errorf("%v; it ends %v after that", err, r.gathers())
+	}
+}
+
+// A process dies in the middle of a SetFlow. Another one that claims reads the directory within a minute, and goes on.
+func TestAnotherProcessGoesOnWithASetFlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := memstore.New()
+		defer engine.Close()
+		open := func() (forwarder, *spied) {
+			e := &spied{Store: engine}
+			over := New(e, slog.New(slog.DiscardHandler)).(forwarder)
+			Stepwise(over)
+			return over, e
+		}
+		a, e := open()
+		b, _ := open()
+		if err := a.SetFlow(t.Context(), "q", store.Flow{Concurrency: 100}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for ended := false; !ended; {
+			var err error
+			if ended, err = Step(t.Context(), a, "q", 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sendTo(t, b, "q", "x")
+		e.after = func(call, name string) error {
+			if call == "SetSign" {
+				return errDown
+			}
+			return nil
+		}
+		_ = a.SetFlow(t.Context(), "q", store.Flow{Concurrency: 2}, nil)
+		began := time.Now()
+		for time.Since(began) < 20*time.Minute {
+			if _, err := b.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			stats, _ := engine.Stats(t.Context(), routeOfName(b, "q")[1])
+			if stats.Flow.Concurrency == 1 {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the new limits hold after %v, while a process claims", took)
+		}
+	})
+}
+
+func routeOfName(s forwarder, queue string) []string { return s.known(queue).names }
