@@ -108,7 +108,7 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 	case doWork:
 		return c.workFor(ctx, rand.N(20*time.Millisecond))
 	case doHold:
-		return c.workFor(ctx, holdFor())
+		return c.workFor(ctx, c.holdFor())
 	case doWorkOn:
 		return c.workFor(ctx, c.Lease*2) // needs several extensions
 	case doCancel:
@@ -117,7 +117,13 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 	return nil
 }
 
-func holdFor() time.Duration { return rand.N(333 * time.Millisecond) }
+// holdFor returns how long a handler holds a message. A change of the number of shards meets messages that are leased.
+func (c consumer) holdFor() time.Duration {
+	if c.Sharded {
+		return rand.N(time.Second)
+	}
+	return rand.N(333 * time.Millisecond)
+}
 
 // cancel cancels a leased message. Its settle must then be refused.
 func (c consumer) cancel(m *later.Message) {
@@ -176,7 +182,7 @@ func (c consumer) settle(d *later.Delivery) {
 	case doCancel:
 		c.cancel(d.Message)
 	case doHold:
-		sleep(ctx, holdFor())
+		sleep(ctx, c.holdFor())
 	}
 	for {
 		var err error

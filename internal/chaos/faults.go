@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/laterq/later"
 )
 
 // fault is a kind of fault and its permitted effects.
@@ -47,10 +49,12 @@ type load struct {
 	grouped                bool // batches are groups; see groups.go
 	subscribes             bool // queues are subscribed to the topic for a while; see subscriptions.go
 	follows                bool // versions of messages are sent with Follow; see follow.go
-	limited                bool // queues have limits; see flow.go
+	limited                bool // queues have limits, and messages have keys; see flow.go
 	ordered                int  // of queues, the number of the last ones, which have an order
 	sharded                bool // the numbers of shards of queues change; see reshard.go
 	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
+
+	limits [][]later.Flow // sets of limits of each queue, if limited
 }
 
 var defaultLoad = load{rate: 600, payloadMin: 20, payloadMax: 300, spread: time.Second, lease: 1500 * time.Millisecond}

@@ -92,7 +92,7 @@ func ptr[T any](v T) *T { return &v }
 
 // limitedLoad is below the first limits allow, and more than some of the others.
 var limitedLoad = defaultLoad.with(func(l *load) {
-	l.rate, l.queues, l.limited, l.ordered = 300, len(limitSets), true, orderedQueues
+	l.rate, l.queues, l.limited, l.limits, l.ordered = 300, len(limitSets), true, limitSets, orderedQueues
 })
 
 // limit sets the first limits of all queues, and others of the last one.
@@ -111,7 +111,7 @@ func (r *run) limit(ctx context.Context, last int) error {
 
 // setFlow gives a queue one of its limits. It repeats the call until it succeeds.
 func (r *run) setFlow(ctx context.Context, queue, set int) error {
-	name, f := r.queues[queue], limitSets[queue][set]
+	name, f := r.queues[queue], r.fault.load.limits[queue][set]
 	call := now()
 	err := within(ctx, time.Minute, "the limits of "+name, func(ctx context.Context) error {
 		return r.client.Queue(name).SetFlow(ctx, f)

@@ -61,7 +61,7 @@ const (
 	doWorkOn  // works beyond the lease, then acks
 	doAbandon // a receiver does not settle the message; a worker's handler acks it
 	doRelease // a receiver releases the message; a worker's handler acks it
-	doHold    // works for up to a third of a second, then acks
+	doHold    // works for a while, then acks; see holdFor
 	doCancel  // cancels the message while it is leased, then acks it
 )
 
@@ -125,6 +125,8 @@ func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o la
 	kind := byte(normal)
 	if random.IntN(10) == 0 {
 		kind, o.Headers = headed, map[string]string{headerKey: key}
+	} else if p.Sharded && (random.IntN(16) == 0 || !p.ordered(q) && random.IntN(10) == 0) {
+		kind = lasting
 	}
 	o.ID, o.Payload = key, makePayload(key, kind, p.PayloadMin+random.IntN(p.PayloadMax-p.PayloadMin+1))
 	spread := time.Millisecond + time.Duration(random.Int64N(int64(p.Spread))) // not atOnce
@@ -151,6 +153,7 @@ func (p *producer) outgoing(q *later.Queue, random *rand.Rand, key string) (o la
 		if !p.refuses(q, random) {
 			o.Urgency = urgencyOf(random, 40, 25)
 		}
+		o.ID = p.idOf(key, o.Key)
 	}
 	if p.ordered(q) && random.IntN(12) == 0 {
 		o.Payload, o.Headers = makePayload(key, failing, p.PayloadMin), nil

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 // operator looks after the messages that hold keys of queues with an order.
 type operator struct {
 	sync.WaitGroup
 	end context.CancelFunc
+	err error // of overrideHotKeys
 }
 
 // operate has an operator look after the messages that hold keys of the queues with an order, until endOperating.
@@ -30,6 +32,29 @@ func (r *run) operate(ctx context.Context) {
 			}
 		})
 	}
+	if r.fault.load.sharded {
+		r.operator.Go(func() { r.operator.err = r.overrideHotKeys(ctx) })
+	}
+}
+
+// overrideHotKeys gives the hot keys of queues with limits of keys other limits, again and again, until a call fails
+// for long. A call that has failed must not arrive after the next one.
+func (r *run) overrideHotKeys(ctx context.Context) error {
+	random := rand.New(rand.NewPCG(r.cfg.Seed, orderedQueues))
+	for sleep(ctx, time.Second+time.Duration(random.Int64N(int64(time.Second)))) {
+		queue := random.IntN(len(r.queues))
+		flow, overrides := r.fault.load.limits[queue][0].Normal(), keyOverrides
+		if flow.Key.Order != store.OrderNone {
+			overrides = orderedOverrides
+		}
+		if !flow.Fair {
+			continue
+		}
+		if err := r.setKeyFlow(ctx, queue, overrides[random.IntN(len(overrides))]); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *run) stopOperating() {
@@ -43,6 +68,9 @@ func (r *run) stopOperating() {
 func (r *run) endOperating(ctx context.Context) error {
 	if r.stopOperating(); !r.fault.load.limited {
 		return nil
+	}
+	if err := r.operator.err; err != nil {
+		r.result.violate("stuck", "-", "%v", err)
 	}
 	return r.limit(ctx, 0)
 }

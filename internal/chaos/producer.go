@@ -76,8 +76,12 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 		q := p.queues[random.IntN(len(p.queues))]
 		before := n
 		do := random.IntN(10)
-		if p.ordered(q) && do >= 8 {
-			p.sendInOrder(trying, q, random, do == 9, key)
+		if p.ordered(q) && (do == 9 || do == 8 && !p.Sharded) {
+			inOneCall := do == 9
+			if p.Sharded {
+				inOneCall = random.IntN(2) == 0
+			}
+			p.sendInOrder(trying, q, random, inOneCall, key)
 			do = -1
 		}
 		if p.Sharded && do >= 8 {
@@ -173,7 +177,7 @@ const likelyLive = 100
 // sendWithID sends a message with its own id. Occasionally it sends the message again, cancels it or reschedules it.
 func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
 	o, due, flags := p.outgoing(q, random, key)
-	options := []later.SendOption{later.WithID(key)}
+	options := []later.SendOption{later.WithID(o.ID)}
 	if due != atOnce {
 		options = append(options, o.When)
 	}
@@ -199,10 +203,10 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	}
 	for trying.Err() == nil {
 		ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
-		p.journal.one(beginSend, now(), key, key, due, flags, o.Key, o.MaxAttempts, 0, string(o.Urgency), q.Name())
+		p.journal.one(beginSend, now(), o.ID, key, due, flags, o.Key, o.MaxAttempts, 0, string(o.Urgency), q.Name())
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
-		p.journal.one(endSend, now(), key, outcomeOf(err))
+		p.journal.one(endSend, now(), o.ID, outcomeOf(err))
 		switch {
 		case p.refusedBy(q, err):
 			return
@@ -224,16 +228,16 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	}
 	wait := time.Duration(random.Int64N(int64(p.Spread)))
 	if p.Sharded && strings.ContainsRune(flags, flagFar) {
-		p.followUps.Go(func() { p.lookFor(trying, q, key, wait) })
+		p.followUps.Go(func() { p.lookFor(trying, q, o.ID, wait) })
 	}
 	switch far := strings.ContainsRune(flags, flagFar); {
 	case p.ordered(q) && random.IntN(30) == 0:
-		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait/4) })
+		p.followUps.Go(func() { p.cancelAfter(trying, q, o.ID, wait/4) })
 	case random.IntN(100) == 0, far && random.IntN(4) == 0:
-		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait) })
+		p.followUps.Go(func() { p.cancelAfter(trying, q, o.ID, wait) })
 	case far && random.IntN(2) == 0, p.ordered(q) && random.IntN(15) == 0:
 		delay := time.Duration(random.Int64N(int64(p.Spread)))
-		p.followUps.Go(func() { p.rescheduleAfter(trying, q, key, wait, delay) })
+		p.followUps.Go(func() { p.rescheduleAfter(trying, q, o.ID, wait, delay) })
 	}
 }
 
@@ -348,7 +352,7 @@ func (p *producer) sendInOrder(
 	var keys, dues, flags []string
 	for range 2 + random.IntN(8) {
 		key := name()
-		o := later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin), Key: own}
+		o := later.Outgoing{ID: p.idOf(key, own), Payload: makePayload(key, normal, p.PayloadMin), Key: own}
 		if !normally {
 			o.Urgency = urgencyOf(random, 40, 25)
 		}

@@ -38,7 +38,39 @@ const maxShards = 5
 // resharderKind is the role of a process that changes the numbers of shards.
 const resharderKind = "resharder"
 
-var shardedLoad = defaultLoad.with(func(l *load) { l.rate, l.queues, l.sharded = 400, 5, true })
+// shardedLimits are the limits of the queues, as in limitSets. They stay as they are, except that the keys of the last
+// queue halt until all messages are handled. All limits of a queue are at least maxShards, because the shards share
+// them.
+var shardedLimits = [][]later.Flow{
+	{{}},
+	{{Concurrency: 5, Rate: later.Rate{N: 150, Per: time.Second, Burst: 10}}},
+	{{Concurrency: 6, Rate: later.Rate{N: 120, Per: time.Second, Burst: 10}, Key: later.KeyFlow{
+		Concurrency: 2, Rate: later.Rate{N: 60, Per: time.Second, Burst: 4},
+	}}},
+	{{Concurrency: 5, Key: later.KeyFlow{Order: store.OrderContinue}, Urgency: true}},
+	{
+		{Key: later.KeyFlow{Order: store.OrderContinue}},
+		{Rate: later.Rate{N: 120, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
+			Rate: later.Rate{N: 50, Per: time.Second, Burst: 3}, Order: store.OrderHalt,
+		}},
+	},
+}
+
+var shardedLoad = defaultLoad.with(func(l *load) {
+	l.rate, l.queues, l.sharded = 300, len(shardedLimits), true
+	l.limited, l.limits, l.ordered = true, shardedLimits, orderedQueues
+})
+
+// shardedOptions are the options of the store's URL in all processes.
+var shardedOptions = fmt.Sprintf("?retry=%v&read_timeout=%v", shardRetry, shardReadTimeout)
+
+// idOf returns the id of a message: in a queue with several shards, one with a key is in the shard of its key.
+func (p *producer) idOf(name, key string) string {
+	if p.Sharded && key != "" {
+		return key + "/" + name
+	}
+	return name
+}
 
 // sharded returns a store whose changes of the numbers of shards end soon. Consumers record its failed claims.
 func (r role) sharded(s store.Store, j *journal, log *slog.Logger) store.Store {
@@ -160,9 +192,8 @@ func (r *run) addReshards() {
 		r.add(role)
 	}
 	for _, c := range r.children {
-		c.role.URL += fmt.Sprintf("?retry=%v&read_timeout=%v", shardRetry, shardReadTimeout)
+		c.role.URL += shardedOptions
 	}
-	shard.Hurry(r.client.Store(), "run", shardLate, shardTurn)
 }
 
 // endResharding ends the changes.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,8 +111,99 @@ func TestAuditFindsWhatIsInAWrongSubQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	audit(2, "in two sub-queues, one of them wrong")
+	const key = "k"
+	if err := client.Queue("q").SetFlow(ctx, later.Flow{Fair: true}); err != nil {
+		t.Fatal(err)
+	}
+	home := shard.Of(store.KeySlot(key), 2)
+	for i, name := range []string{names[home], names[1-home]} {
+		if err := engine.SetKeyFlow(ctx, name, key, store.KeyOverride{Rate: &store.Rate{}}); err != nil {
+			t.Fatal(err)
+		}
+		audit(2+i, fmt.Sprintf("a key in %d sub-queues", i+1))
+	}
 	if err := rdb.Set(ctx, "later:{q}:0:due", 1, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	audit(3, "a key of a former generation")
+	audit(4, "a key of a former generation")
+}
+
+// TestCheckerFindsBrokenLimitsOfShards has histories of queues with several shards: their limits and the order of their
+// keys count as in others, and turns and waits do not.
+func TestCheckerFindsBrokenLimitsOfShards(t *testing.T) {
+	var j orderJournal
+	fair := j.set(-1100, -1099, store.Flow{Fair: true})
+	three := j.set(-2, -1, store.Flow{Concurrency: 3})
+	rate := j.set(-2, -1, store.Flow{Rate: store.Rate{N: 100, Per: time.Second, Burst: 3}})
+	ofKey := j.set(-2, -1, store.Flow{Key: store.KeyFlow{Concurrency: 2}})
+	order := j.ordered(store.OrderHalt) + j.send(0, "a", "+0") + j.send(1, "b", "+0")
+	turns := fair
+	for i := range 6 {
+		lease := fmt.Sprint("o", i)
+		turns += j.keyed(float64(i), lease, "l") + j.ack(float64(i)+0.5, lease, 0)
+	}
+	turns += j.sentKeyed("b0", "k") + j.keyed(100, "b", "k") + j.ack(101, "b", 0)
+	late := j.sent("b0") + j.claim(6000, "b", 1) + j.ack(6001, "b", 0)
+	for name, c := range map[string]struct{ journal, want, one string }{
+		"in order":                  {order + j.once(2, "a", 0, 20) + j.once(3, "b", 1, 30), "", ""},
+		"another message overtakes": {order + j.once(2, "b", 1, 20) + j.once(3, "a", 0, 30), "order", "order"},
+		"a key that is held": {
+			order + j.start(2, "a", 1, 0, 20) + j.settle(2.5, "a", 1, "nack") + j.once(3, "b", 1, 30) +
+				j.start(4, "a", 2, 0, 40) + j.settle(5, "a", 2, "ack"), "held", "held",
+		},
+		"fences of another shard shrink": {order + j.once(2, "a", 0, 20) + j.once(3, "b", 1, 19), "fence", "fence"},
+		"as many as allowed":             {three + j.claim(0, "a", 2) + j.claim(1, "b", 1), "", ""},
+		"too many of all shards":         {three + j.claim(0, "a", 2) + j.claim(1, "b", 2), "concurrency", "concurrency"},
+		"a burst of all shards":          {rate + j.claim(0, "a", 2) + j.claim(1, "b", 1), "", ""},
+		"too many starts of all shards":  {rate + j.claim(0, "a", 2) + j.claim(1, "b", 2), "rate", "rate"},
+		"too many of a key in two shards": {
+			ofKey + j.keyed(0, "a", "k", "k") + j.keyed(1, "b", "k"), "concurrency", "concurrency",
+		},
+		"a key of another shard has more starts": {turns, "", "turn"},
+		"a message of another shard waits": {
+			three + j.claim(0, "a", 2) + j.ack(1, "a", 0) + late, "", "waited",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantViolationsOf(t, &run{sharded: true}, history{"actor": c.journal}, nil, c.want)
+			wantViolationsOf(t, &run{}, history{"actor": c.journal}, nil, c.one)
+		})
+	}
+}
+
+// TestLimitsCountUntilWritesAreUndone has too many starts before a failover, and after it.
+func TestLimitsCountUntilWritesAreUndone(t *testing.T) {
+	var j flowJournal
+	for name, c := range map[string]struct {
+		flow store.Flow
+		want string
+	}{
+		"concurrency": {store.Flow{Concurrency: 3}, "concurrency"},
+		"rate":        {store.Flow{Rate: store.Rate{N: 100, Per: time.Second, Burst: 3}}, "rate"},
+		"of a key":    {store.Flow{Key: store.KeyFlow{Concurrency: 3}}, "concurrency"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			journal := j.set(-2, -1, c.flow) + j.keyed(0, "a", "k", "k") + j.keyed(1, "b", "k", "k")
+			for from, want := range map[float64]string{0.5: "", 1: "", 1.5: c.want} {
+				r := &run{windows: []window{{from: int64(j.at(5000)), to: int64(j.at(5001))},
+					{from: int64(j.at(from)), to: int64(j.at(from + 1))}}}
+				wantViolationsOf(t, r, history{"actor": journal}, nil, want)
+			}
+		})
+	}
+}
+
+// TestLimitsOfShardsAreLargeEnough checks the limits of the reshard faults.
+func TestLimitsOfShardsAreLargeEnough(t *testing.T) {
+	for i, sets := range shardedLimits {
+		if i == len(shardedLimits)-1 && sets[halts].Key.Order != store.OrderHalt {
+			t.Errorf("no key of queue %d halts: %+v", i, sets[halts])
+		}
+		for _, f := range sets {
+			least := []int{f.Concurrency, f.Rate.N, f.Normal().Rate.Burst}
+			if slices.ContainsFunc(least, func(n int) bool { return n > 0 && n < maxShards }) || f.Check() != nil {
+				t.Errorf("queue %d cannot have %d shards with %+v", i, maxShards, f)
+			}
+		}
+	}
 }

@@ -315,16 +315,32 @@ func (ck *checker) checkFlows(result *Result) {
 				result.Order.Resumed++
 			}
 		}
-		if ck.slack > 0 || len(ck.windows) > 0 {
-			continue // the limits use the engine's clock, and a failover may repeat starts
+		if ck.slack > 0 {
+			continue // the limits use the engine's clock
 		}
-		q.check(&result.FlowQueues, result)
+		q.beforeAny(ck.windows).check(&result.FlowQueues, result)
 		for _, g := range q.keys {
-			g.check(&result.FlowKeys, result)
+			g.beforeAny(ck.windows).check(&result.FlowKeys, result)
+		}
+		if len(ck.windows) > 0 || ck.sharded {
+			continue // a failover may repeat starts, and each shard has its turns, and a share of what may start
 		}
 		ck.checkWaits(q, result)
 		ck.checkUrgencies(q, result)
 	}
+}
+
+// beforeAny returns the group with its starts before the first time of writes that may be undone. Those after it may
+// take what starts that were undone have left.
+func (g *flowGroup) beforeAny(windows []window) *flowGroup {
+	if len(windows) == 0 {
+		return g
+	}
+	first := slices.MinFunc(windows, func(a, b window) int { return cmp.Compare(a.from, b.from) }).from
+	before := *g
+	before.starts = slices.DeleteFunc(slices.Clone(g.starts), func(s *start) bool { return s.hi >= first })
+	before.holds = slices.DeleteFunc(slices.Clone(g.holds), func(h hold) bool { return h.start.hi >= first })
+	return &before
 }
 
 // check checks the limits of a group.

@@ -60,7 +60,7 @@ func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error 
 			if err != nil {
 				return err
 			}
-			ids, err := r.knownIn(ctx, name)
+			ids, keys, err := r.knownIn(ctx, name)
 			if moved, ok := errors.AsType[*store.Moved](err); ok {
 				sign, err := shard.Directory(ctx, r.client.Store(), queue)
 				r.result.violate("location", "-", "sub-queue %s does not exist, its sign is %q: the directory says %s, %v",
@@ -69,6 +69,12 @@ func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error 
 			}
 			if err != nil {
 				return fmt.Errorf("read sub-queue %s: %w", name, err)
+			}
+			for _, key := range keys {
+				if home := shard.Of(store.KeySlot(key), len(names)); len(names) > 1 && home != i {
+					r.result.violate("location", "-", "%s, shard %d, knows key %q, which belongs in shard %d", name, i, key,
+						home)
+				}
 			}
 			for id := range found {
 				ids[id] = true
@@ -88,24 +94,25 @@ func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error 
 }
 
 // knownIn returns the ids that a sub-queue knows: of its messages, within their dedup windows and of sends with a key.
-// It checks that nothing is on its way.
-func (r *run) knownIn(ctx context.Context, name string) (map[string]bool, error) {
+// It also returns the keys of which it knows more than messages. It checks that nothing is on its way.
+func (r *run) knownIn(ctx context.Context, name string) (known map[string]bool, keys []string, err error) {
 	engine := r.client.Store().(interface{ Unwrap() store.Store }).Unwrap().(shard.Engine)
 	if _, _, _, ok := store.CutSubQueue(name); ok {
 		parcel, err := engine.Outbox(ctx, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if parcel != nil {
 			r.result.violate("outbox", "-", "%s has parcel %d to %s", name, parcel.Number, parcel.To)
 		}
 	}
-	known := map[string]bool{}
+	known = map[string]bool{}
 	for cursor := ""; ; {
 		page, err := engine.Scan(ctx, name, cursor)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		keys = append(keys, page.Keys...)
 		for _, id := range page.IDs {
 			known[id] = true
 		}
@@ -113,7 +120,7 @@ func (r *run) knownIn(ctx context.Context, name string) (map[string]bool, error)
 			known[o.ID] = true
 		}
 		if cursor = page.Next; cursor == "" {
-			return known, nil
+			return known, keys, nil
 		}
 	}
 }

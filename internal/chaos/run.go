@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/shard"
 )
 
 // Config configures one run.
@@ -43,6 +44,7 @@ type run struct {
 	cfg      Config
 	fault    *fault
 	grouped  bool // see checker
+	sharded  bool // the same
 	dir      string
 	random   *rand.Rand // of the schedule; used by one goroutine only
 	servers  *servers
@@ -72,7 +74,7 @@ type run struct {
 	sample       context.CancelFunc
 	operator     operator
 	told         int            // commands to workers
-	limits       map[string]int // index in limitSets of the limits of each queue
+	limits       map[string]int // index in load.limits of the limits of each queue
 }
 
 // window is a time when acknowledged writes may be undone, because replication is asynchronous.
@@ -96,7 +98,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	r := &run{cfg: cfg, fault: f, random: rand.New(rand.NewPCG(cfg.Seed, 1)), result: newResult(f, cfg),
-		grouped: f.setting.form == shared || f.setting.form == remote, limits: map[string]int{}}
+		grouped: f.setting.form == shared || f.setting.form == remote, sharded: f.load.sharded,
+		limits: map[string]int{}}
 	if r.dir = cfg.Dir; r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "later-chaos-"); err != nil {
 			return nil, err
@@ -155,9 +158,16 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	if set.form != shared { // while faults are injected, only the children share a directory
-		if r.client, err = openClient(ctx, r.servers.url); err != nil {
+		url := r.servers.url
+		if r.fault.load.sharded {
+			url += shardedOptions
+		}
+		if r.client, err = openClient(ctx, url); err != nil {
 			return err
 		}
+	}
+	if r.fault.load.sharded {
+		shard.Hurry(r.client.Store(), "run", shardLate, shardTurn)
 	}
 	queues := 2
 	if set.form == cluster {

@@ -65,7 +65,8 @@ func (r *Result) addAround(o *Result) {
 }
 
 // flowFaults are the faults whose queues have limits.
-var flowFaults = []string{"flow", "flow-embedded", "flow-memory", "flow-cluster", "flow-failover", "flow-clock"}
+var flowFaults = []string{"flow", "flow-embedded", "flow-memory", "flow-cluster", "flow-failover", "flow-clock",
+	"reshard", "reshard-cluster", "reshard-failover"}
 
 // flowText returns a table of what runs of the flow faults verified about limits, or "" if there were none.
 func flowText(results []*Result) string {

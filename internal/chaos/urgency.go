@@ -38,6 +38,9 @@ func (p *producer) refusedBy(q *later.Queue, err error) bool {
 // for some of the calls.
 func (p *producer) refuses(q *later.Queue, random *rand.Rand) bool {
 	at, ok := p.refused.Load(q.Name())
+	if p.Sharded { // the limits stay as they are
+		return ok && random.IntN(50) > 0
+	}
 	return ok && time.Since(at.(time.Time)) < refusedFor && random.IntN(10) > 0
 }
 
@@ -80,7 +83,8 @@ func (p *producer) flood(trying context.Context, q *later.Queue, random *rand.Ra
 	dues, flags := make([]string, len(keys)), make([]string, len(keys))
 	normally := p.refuses(q, random)
 	for i, key := range keys {
-		msgs[i] = later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin), Key: keyOf(random)}
+		own := keyOf(random)
+		msgs[i] = later.Outgoing{ID: p.idOf(key, own), Payload: makePayload(key, normal, p.PayloadMin), Key: own}
 		if dues[i], flags[i] = atOnce, flagNone; !normally {
 			msgs[i].Urgency = urgencyOf(random, 85, 4)
 		}

@@ -124,6 +124,7 @@ type checker struct {
 	windows []window
 	slack   int64 // µs that the engine's clock may be off
 	grouped bool  // leases begin when the engine begins a group of calls, and the claim may be a later one
+	sharded bool  // queues have several shards, which share the limits and have turns of their own
 	late    int64 // ms that a request may arrive late
 	lease   int64 // ms requested by every claim
 	killed  map[string]int64
@@ -170,7 +171,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
 	ck.left, ck.listed, ck.lease = left, r.listed, r.lease.Milliseconds()
 	ck.awayLeft, ck.subscribers = r.awayLeft, r.subscribers
-	ck.grouped = r.grouped
+	ck.grouped, ck.sharded = r.grouped, r.sharded
 	ck.indexStreams()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
