@@ -26,8 +26,8 @@ import (
 //   - A call with items of several shards has the error of a shard that does not answer in the results of its items,
 //     unless none answers or a result cannot have an error.
 //
-// While the number of shards of a Fair queue changes, no message of it starts until those that have to move are in
-// their new shards, but for leased ones. A key with leased messages waits for them in its new shard. A Claim returns
+// While the number of shards of a Fair queue changes, no message of it starts until all messages that have to move are
+// in their new shards, but for leased ones. A key with leased messages waits for them in its new shard. A Claim returns
 // nothing meanwhile, and a Wait lasts up to a tenth of a second longer.
 type Sharder interface {
 	// SetShards changes the number of shards of a queue to n, 1 to MaxShards. With more than one it creates the queue if

@@ -79,7 +79,7 @@ type Settings struct {
 	Flow Flow
 }
 
-// Expected is what a sub-queue is to know of the keys that another one has. It has no effect in a queue that is not
+// Expected tells a sub-queue which keys another one still has. It has no effect in a queue that is not
 // Fair, but for From and Number.
 type Expected struct {
 	From   string // the other sub-queue, or ""
@@ -105,8 +105,8 @@ type Departure struct {
 	IDs []string
 	// Once are keys of sends that the queue remembers. One whose message is leased stays.
 	Once []string
-	// Keys are keys of messages that depart without messages, with what a Fair queue knows of them: the override, and
-	// when the rate allows the next start. A key stays while messages take its slots, one holds it, or one is sorted.
+	// Keys are keys of messages that depart without messages, with their state in a Fair queue: the override, and when
+	// the rate allows the next start. A key stays while messages take its slots, one holds it, or one is sorted.
 	// The caller sees to it that the queue has no other messages of them.
 	Keys []string
 }
@@ -119,7 +119,7 @@ type Departed struct {
 	Before bool
 	// Leased has the ids that are leased, and stay. Kept has the keys of sends of such ids, which stay too.
 	Leased, Kept []string
-	// Busy has the keys of the messages in Leased, and those of Departure.Keys that stay. A queue that is not Fair has
+	// Busy has the keys of the messages in Leased, and the keys of Departure.Keys that stay. A queue that is not Fair has
 	// none.
 	Busy []string
 	// More is set if something else stays, because the parcel is full.
@@ -141,8 +141,8 @@ type Scanned struct {
 	Once []OnceID
 	// Leases is the number of leases, also of those that have expired or have only cancelled messages.
 	Leases int
-	// Keys are keys of which a Fair queue knows something that departs, or has messages that take slots. They come in
-	// parts behind all IDs.
+	// Keys are keys of a Fair queue that have a state that departs, or messages that take slots. They come in parts
+	// behind all IDs.
 	Keys []string
 	Next string // "" if this is the last part
 }

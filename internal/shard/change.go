@@ -208,7 +208,7 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 }
 
 // prepareShards creates the shards that are new, and gives each one its share of the limits. All have the settings of
-// the first, and give places and fences behind those of all others.
+// the first, and give places and fences behind the ones that any shard has given.
 func (s *Store) prepareShards(ctx context.Context, r *route, first store.Stats) error {
 	for i := range r.names {
 		settings := store.Settings{Paused: first.Paused, DeadRetention: first.DeadRetention,
@@ -237,7 +237,7 @@ func (s *Store) prepareShards(ctx context.Context, r *route, first store.Stats) 
 	return nil
 }
 
-// firstClaims returns from which shards messages are claimed when they begin to move.
+// firstClaims returns the shards that messages are claimed from when they begin to move.
 func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
 	if r.limits().Fair {
 		return fromNone, nil

@@ -198,7 +198,7 @@ func (c *consumer) knowsTime() bool {
 	return !c.at.IsZero()
 }
 
-// allDown reports whether no sub-queue answers from which messages are claimed.
+// allDown reports whether no shard answers that messages are claimed from.
 func (c *consumer) allDown(r *route) bool {
 	for _, i := range r.open() {
 		if c.isUp(r.names[i]) == nil {

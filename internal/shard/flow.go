@@ -14,7 +14,7 @@ import (
 // key are in one shard, and a share of the limits of the queue. The shares add up to the limits. While the number of
 // shards changes, each of the larger number has one.
 
-// claims says from which shards messages may be claimed while the number of shards changes.
+// claims names the shards that messages may be claimed from while the number of shards changes.
 type claims string
 
 const (
@@ -80,7 +80,7 @@ func (r *route) closed(shard int) bool {
 	return r.Claims == fromNone || r.Claims == fromOld && shard >= r.From
 }
 
-// open returns the shards from which messages are claimed.
+// open returns the shards that messages are claimed from.
 func (r *route) open() (shards []int) {
 	for i := range r.names {
 		if !r.closed(i) {
@@ -200,8 +200,8 @@ func (s *Store) setShare(ctx context.Context, r *route, shard, n int) error {
 	return err
 }
 
-// gathers returns in which time the bursts of the shards that go gather. That long after their last messages the other
-// shards get these bursts: sooner, the queue would start more messages than its rate allows.
+// gathers returns how long the bursts of the shards that go take to gather. The other shards get these bursts that long
+// after the last messages have moved: sooner, the queue would start more messages than its rate allows.
 func (r *route) gathers() (longest time.Duration) {
 	for i := r.To; i < r.From && r.limits().Rate.N > 0; i++ {
 		rate := share(r.limits(), i, r.From).Rate

@@ -223,9 +223,8 @@ func (s *Store) seal(ctx context.Context, r *route, sources, others []int) error
 	return nil
 }
 
-// openKeys ends a complete pass over the messages of a queue with keys, after which the shards expect only those that
-// stay. Keys of which no message stays in a former
-// shard go on in the new ones, and so do all keys of which nothing has moved. Until the first such pass no message is
+// openKeys ends a complete pass over the messages of a queue with keys. From now on the shards expect only the keys that
+// are busy: all others have no message in a former shard, and go on in the new one. The first such pass lets messages be
 // claimed.
 func (s *Store) openKeys(ctx context.Context, r *route, others []int, keys *staying) (*route, error) {
 	stay := map[int][]string{}
@@ -263,7 +262,7 @@ func (s *Store) expectNone(ctx context.Context, r *route) error {
 	return nil
 }
 
-// staying is what a pass finds of keys that stay in the shards where they were.
+// staying has the keys that a pass finds busy: they stay in their former shards.
 type staying struct {
 	busy map[string]bool
 	last int64 // the last place or fence that one of them has given
@@ -342,7 +341,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 	return found, err
 }
 
-// moveKeys moves keys without messages from a shard, those of each other shard there.
+// moveKeys moves keys without messages from a shard, each to the shard where it belongs.
 func (s *Store) moveKeys(ctx context.Context, r *route, shard int, keys map[int][]string, keep *staying) error {
 	if err := s.given(ctx, r, r.names[shard], &keep.last); err != nil {
 		return err

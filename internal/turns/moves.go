@@ -7,15 +7,15 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Handover is what moves with a key to another queue: its State without a holder, and its override.
+// Handover moves with a key to another queue: its State without a holder, and its override.
 type Handover struct {
 	Starts   gcra.State
 	N        int
 	Override *store.KeyOverride
 }
 
-// Known returns the keys of which the Order knows more than their messages, in order: with an override, starts ahead of
-// their rate, or messages that take slots. A hold moves with its message.
+// Known returns the keys that have more than sorted messages, in order: an override, starts ahead of their rate, or
+// messages that take slots. A hold moves with its message.
 func (o *Order) Known(now int64) (names []string) {
 	for name, k := range o.keys {
 		if k.leased > 0 || k.starts.Micros >= now {
@@ -36,7 +36,7 @@ func (o *Order) Idle(name string) bool {
 	return k == nil || k.leased == 0 && k.hold == nil && k.sorted() == 0
 }
 
-// HandOver takes out what the Order knows of an Idle key.
+// HandOver takes an Idle key out of the Order.
 func (o *Order) HandOver(now int64, name string) (h Handover) {
 	h.Override = o.Override(name)
 	k := o.keys[name]
