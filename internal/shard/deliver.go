@@ -50,9 +50,9 @@ func add(set map[string]bool, list []string) {
 	}
 }
 
-// depart moves ids, keys of sends and keys of messages from one shard to another. It returns the ones that stay. While no
-// message is claimed from any shard, both expect the keys that stay: the first starts no message of them any more, and
-// the other one none before they have moved.
+// depart moves ids, keys of sends and keys of messages from one shard to another. It returns the ones that stay. While
+// no message is claimed from any shard, both expect the keys that stay: the first starts no message of them any more,
+// and the other one none before they have moved.
 func (s *Store) depart(ctx context.Context, r *route, at, to int, p parts) (stay, error) {
 	stays := newStay()
 	ids, once, keys := p.ids, p.once, p.keys
