@@ -103,7 +103,8 @@ func TestExpectationsEndInSteps(t *testing.T) {
 	if f := q.flow(); f.Keys.Full != 300 {
 		t.Errorf("the flow is %+v", f)
 	}
-	c, session := q.s.expectCall(q.queue, store.Expected{None: true}, "0123:99999")
+	kept := store.Expected{None: true, Keys: []string{"k0007"}}
+	c, session := q.s.expectCall(q.queue, kept, "0123:99999")
 	q.s.sessions.release(session)
 	if reply, err := q.s.run(t.Context(), q.queue, c); err != nil || reply.([]any)[1] == any("0") {
 		t.Fatalf("the first step: %v, %v", reply, err)
