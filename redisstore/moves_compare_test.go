@@ -111,7 +111,7 @@ func TestMovesOfKeysAreTheSameInBothEngines(t *testing.T) {
 
 func movesAreTheSame(t *testing.T, r *Store, seed uint64, flow store.Flow) {
 	rnd, ctx := rand.New(rand.NewPCG(seed, 7)), t.Context()
-	name := fmt.Sprint("same moves ", seed)
+	name := fmt.Sprint("same moves ", seed, store.NewID()) // a repeated test finds nothing from before
 	advance(r.rdb)(t, name, 0)
 	now, err := r.rdb.Get(ctx, DefaultPrefix+"{"+name+"}:clock").Int64()
 	if err != nil {
