@@ -182,7 +182,11 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 		case err != nil && !errors.Is(err, store.ErrInvalid):
 			return err
 		case err != nil:
-			return s.engine.Rename(ctx, r.first(), r.queue, gone, r.text) // SetShards returns the error
+			err = s.engine.Rename(ctx, r.first(), r.queue, gone, r.text) // SetShards returns the error of the check
+			if errors.Is(err, store.ErrConflict) {                       // another process has set shares already
+				err = nil
+			}
+			return err
 		}
 		if d.HasFlow = true; first.Flow.Limited() {
 			d.Flow = &first.Flow.Flow

@@ -262,3 +262,20 @@ func TestAnotherProcessGoesOnWithASetFlow(t *testing.T) {
 }
 
 func routeOfName(s forwarder, queue string) []string { return s.known(queue).names }
+
+// A process that prepares a change finds the share that another one has set, which is smaller than the number of shards.
+func TestAProcessThatPreparesLateIsNotRefused(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	late, engine := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 6}, nil))
+	w.step(s, 4) // begins
+	engine.before = func(call, _ string) error {
+		if call == "Stats" {
+			engine.before = nil
+			w.step(s, 4) // prepares
+		}
+		return nil
+	}
+	w.send(late, "", "a")
+}
