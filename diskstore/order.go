@@ -223,15 +223,6 @@ func (t *tx) dieOf(q *queue, l *lease, m *member, reason store.DeadReason) {
 	}
 }
 
-// hold has a message hold a key that it held in another queue; it halts the key if it is dead.
-func (l *lanes) hold(now int64, key string, h hold) {
-	if h.dead {
-		l.order.Halt(now, key, h.id)
-	} else {
-		l.order.Keep(now, key, h.id)
-	}
-}
-
 // isHeldBy reports whether a message with a key and a record holds the key.
 func (q *queue) isHeldBy(id, key string, r *record) bool {
 	if q.lanes == nil || key == "" {

@@ -453,6 +453,6 @@ func (t *tx) landOne(q *queue, x *landing) {
 		t.landDue(q, x.id, r)
 	}
 	if x.key != "" && q.lanes != nil {
-		q.lanes.hold(t.micros, x.key, hold{x.id, r.deadReason != ""})
+		q.lanes.order.Regain(t.micros, x.key, x.id, r.deadReason != "")
 	}
 }

@@ -255,7 +255,7 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 				q.wait(&m, m.arrived)
 			}
 			if h, ok := c.holds[m.ID]; ok && q.flow.Fair {
-				q.holdAgain(m.ID, h)
+				q.flow.keys.Regain(q.micros, h.key, m.ID, h.dead)
 			}
 		}
 		for key, h := range c.keys {
@@ -272,15 +272,6 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 		return struct{}{}
 	})
 	return err
-}
-
-// holdAgain gives a message that has arrived the hold that it had.
-func (q *queue) holdAgain(id string, h hold) {
-	if h.dead {
-		q.flow.keys.Halt(q.micros, h.key, id)
-	} else {
-		q.flow.keys.Keep(q.micros, h.key, id)
-	}
 }
 
 // Expect implements store.SubQueues.

@@ -15,8 +15,8 @@ import (
 //
 //   - A Claim takes messages of one shard. Each shard has its own order, pause, clock and Retention.MaxCount.
 //   - All messages of a key are in one shard, where the order and the limits of the key hold: a message with a key and
-//     an id that does not fit it (FitsKey) is refused with ErrInvalid, unless it is Relayed or restored. Such a message
-//     is in the shard of its id, and starts under the limits of the key there. Each shard can have MaxKeyFlows
+//     an id that does not fit it (FitsKey) is refused with ErrInvalid, unless it is Relayed, restored or a follow-up.
+//     Such a message is in the shard of its id, and starts under the limits of the key there. Each shard can have MaxKeyFlows
 //     overrides.
 //   - Concurrency, Rate.N and Rate.Burst of the Flow are divided among the shards: they are never exceeded, and shards
 //     with little to do leave a part unused. Keys, and the messages without one, take turns in each shard. A Forward

@@ -79,8 +79,8 @@ type Settings struct {
 	Flow Flow
 }
 
-// Expected tells a sub-queue which keys another one still has. It has no effect in a queue that is not
-// Fair, but for From and Number.
+// Expected tells a sub-queue which keys another one still has. It has no effect in a queue that is not Fair, but for
+// From and Number.
 type Expected struct {
 	From   string // the other sub-queue, or ""
 	Number int64  // of the last parcel that has departed from there; see Departed
@@ -94,7 +94,7 @@ type Expected struct {
 
 // Limits of a Departure.
 const (
-	MaxDeparture      = 100     // ids, keys of sends and keys of one Departure, and keys of one Expected
+	MaxDeparture      = 100     // ids, keys of sends and keys of one Departure
 	MaxDepartureBytes = 1 << 20 // of the messages of a parcel, about; a single one may be larger
 )
 

@@ -126,8 +126,14 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 
 // checkIDs returns an ErrInvalid if a message with a key has an id that does not fit the key.
 func (s *Store) checkIDs(ctx context.Context, queue string, n int) error {
+	if s.anyID {
+		return nil
+	}
 	stats, err := s.engine.Stats(ctx, queue)
-	for cursor := ""; !s.anyID && err == nil; {
+	if err != nil {
+		return err
+	}
+	for cursor := ""; ; {
 		page, err := s.engine.Scan(ctx, queue, cursor)
 		if err != nil {
 			return err
@@ -150,10 +156,9 @@ func (s *Store) checkIDs(ctx context.Context, queue string, n int) error {
 			}
 		}
 		if cursor = page.Next; cursor == "" {
-			break
+			return nil
 		}
 	}
-	return err
 }
 
 // prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
@@ -172,43 +177,49 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 	if err != nil && !isMoved(err) {
 		return err
 	}
-	d := r.directory
-	if !r.HasFlow { // it may have been set as the change began
-		err := checkShards(r.queue, first.Flow.Flow, len(r.names))
-		if err == nil && first.Flow.Fair {
-			err = s.checkIDs(ctx, r.first(), len(r.names))
-		}
-		switch {
-		case err != nil && !errors.Is(err, store.ErrInvalid):
-			return err
-		case err != nil:
-			err = s.engine.Rename(ctx, r.first(), r.queue, gone, r.text) // SetShards returns the error of the check
-			if errors.Is(err, store.ErrConflict) {                       // another process has set shares already
-				err = nil
-			}
-			return err
-		}
-		if d.HasFlow = true; first.Flow.Limited() {
-			d.Flow = &first.Flow.Flow
-		}
-		if r, err = s.setDirectory(ctx, r, &d); err != nil {
-			if errors.Is(err, store.ErrConflict) {
-				return nil
-			}
-			return err
-		}
+	if !r.HasFlow {
+		return unlessConflict(s.readFlow(ctx, r, first.Flow.Flow))
 	}
 	if err := s.prepareShards(ctx, r, first); err != nil {
 		return err
 	}
+	d := r.directory
 	d.Phase = moving
 	if d.Claims, err = s.firstClaims(ctx, r); err != nil {
 		return err
 	}
-	if _, err := s.setDirectory(ctx, r, &d); err != nil && !errors.Is(err, store.ErrConflict) {
+	_, err = s.setDirectory(ctx, r, &d)
+	return unlessConflict(err)
+}
+
+// unlessConflict returns an error of a step of a change, but nil if another process has made it.
+func unlessConflict(err error) error {
+	if errors.Is(err, store.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// readFlow writes the limits of a queue to the directory of its first change. They may have been set as the change
+// began. If a queue with so many shards cannot have them, or has an id that does not fit its key, it gets its name back,
+// and SetShards finds the error.
+func (s *Store) readFlow(ctx context.Context, r *route, flow store.Flow) error {
+	err := checkShards(r.queue, flow, len(r.names))
+	if err == nil && flow.Fair {
+		err = s.checkIDs(ctx, r.first(), len(r.names))
+	}
+	if errors.Is(err, store.ErrInvalid) {
+		return s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)
+	}
+	if err != nil {
 		return err
 	}
-	return nil
+	d := r.directory
+	if d.HasFlow = true; flow.Limited() {
+		d.Flow = &flow
+	}
+	_, err = s.setDirectory(ctx, r, &d)
+	return err
 }
 
 // prepareShards creates the shards that are new, and gives each one its share of the limits. All have the settings of
@@ -221,14 +232,14 @@ func (s *Store) prepareShards(ctx context.Context, r *route, first store.Stats) 
 			return err
 		}
 	}
+	if !r.limits().Limited() {
+		return nil
+	}
+	if err := s.applyShares(ctx, r); err != nil {
+		return err
+	}
 	var last int64
-	for i, name := range r.names {
-		if !r.limits().Limited() {
-			return nil
-		}
-		if err := s.setShare(ctx, r, i, len(r.names)); err != nil {
-			return err
-		}
+	for _, name := range r.names {
 		if err := s.given(ctx, r, name, &last); err != nil {
 			return err
 		}
@@ -266,11 +277,9 @@ func (s *Store) finish(ctx context.Context, r *route) error {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
 	}
-	for i := range r.To {
-		if r.From > r.To && r.limits().Limited() {
-			if err := s.setShare(ctx, r, i, r.To); err != nil {
-				return err
-			}
+	for i := 0; i < r.To && r.From > r.To && r.limits().Limited(); i++ {
+		if err := s.setShare(ctx, r, i, r.To); err != nil {
+			return err
 		}
 	}
 	if err := s.expectNone(ctx, r); err != nil {

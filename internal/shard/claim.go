@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// consumer is what this process knows about the shards of a queue that it claims from.
+// consumer is the knowledge of this process about the shards of a queue that it uses.
 type consumer struct {
 	mu     sync.Mutex
 	shards map[string]*knowledge // by the name of the sub-queue
@@ -22,7 +22,7 @@ type consumer struct {
 	at   time.Time // when that was
 }
 
-// knowledge is what a process knows about one shard.
+// knowledge is the knowledge about one shard.
 type knowledge struct {
 	hot bool // a claim may find something
 	// bound is a time before which no message of the shard is due, as far as that is known: for a hot shard when the
@@ -124,13 +124,14 @@ func (c *consumer) isUp(name string) <-chan struct{} {
 }
 
 // idle returns a claim that has found nothing. asked tells that the engine has just told the time.
-func (c *consumer) idle(asked bool) store.Claim {
+func (c *consumer) idle(r *route, asked bool) store.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if asked {
-		return store.Claim{Now: c.now}
+	idle := store.Claim{Now: c.now, Limited: r.limits().Limited()}
+	if !asked {
+		idle.Now = c.now.Add(time.Since(c.at))
 	}
-	return store.Claim{Now: c.now.Add(time.Since(c.at))}
+	return idle
 }
 
 // Claim implements store.Store. It claims from one shard: the one with the earliest message, as far as this process
@@ -166,7 +167,7 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 			stats, err := s.engine.Stats(ctx, r.first())
 			return store.Claim{Now: stats.Now, Limited: true}, err
 		case !ok:
-			return c.idle(asked), nil
+			return c.idle(r, asked), nil
 		}
 		tried[i] = true
 		claim, err := s.engine.Claim(in(ctx, i), r.names[i], req)

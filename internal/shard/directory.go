@@ -25,12 +25,12 @@ type directory struct {
 	// they belong, by the engine's; ms since 1970.
 	Begun   int64 `json:"begun"`
 	Emptied int64 `json:"emptied,omitempty"`
-	// Flow is the limits of the queue, nil for none. SetsFlow is set until all shards have their shares of it. While the
-	// first change of a queue is prepared, HasFlow is set when Flow is that of the queue.
+	// Flow is the limits of the queue, nil for none. SetsFlow is set until all shards have their shares of it. HasFlow is
+	// not set until the first change of a queue has read its limits.
 	Flow     *store.Flow `json:"flow,omitempty"`
 	SetsFlow bool        `json:"sets_flow,omitempty"`
 	HasFlow  bool        `json:"has_flow,omitempty"`
-	// Claims says from which shards messages are claimed during a change.
+	// Claims names the shards that messages are claimed from during a change.
 	Claims claims `json:"claims,omitempty"`
 	// Mover is the process that moves messages, until MovesUntil. Others may do so too.
 	Mover      string `json:"mover,omitempty"`

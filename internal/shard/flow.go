@@ -47,8 +47,8 @@ func checkFlow(queue string, f store.Flow, n int) error {
 		{"rate.burst", "burst of the rate", f.Normal().Rate.Burst},
 	} {
 		if limit.value > 0 && limit.value < n {
-			return store.Field(limit.field, store.Invalid("%s of queue %q is %d, and %d shards share it: must be at least %d, "+
-				"or have fewer shards", limit.name, queue, limit.value, n, n))
+			return store.Field(limit.field, store.Invalid("%s of queue %q is %d, and %d shards share it: raise it to at least "+
+				"%d, or have fewer shards", limit.name, queue, limit.value, n, n))
 		}
 	}
 	for i := range n {
@@ -190,7 +190,7 @@ func (s *Store) setShare(ctx context.Context, r *route, shard, n int) error {
 		return err
 	}
 	now, to := stats.Flow.Flow, share(r.limits(), shard, n)
-	if now == to || !now.Limited() && !to.Limited() {
+	if now == to {
 		return nil
 	}
 	err = s.engine.SetFlow(in(ctx, "share", shard, digest(now.Version()+to.Version())), r.names[shard], to, &now)
@@ -261,7 +261,7 @@ func (s *Store) goOnBehind(ctx context.Context, r *route, name string, last int6
 // haveShares reports whether the shards have the shares that this process knows.
 func (r *route) haveShares(each []store.Stats) bool {
 	for i := range each {
-		if now, to := each[i].Flow.Flow, share(r.limits(), i, len(each)); now != to && (now.Limited() || to.Limited()) {
+		if each[i].Flow.Flow != share(r.limits(), i, len(each)) {
 			return false
 		}
 	}
@@ -303,9 +303,9 @@ func (s *Store) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOv
 		}
 		switch concurrency := o.Concurrency; {
 		case !r.limits().Fair:
-			return store.NotFair(queue)
+			return s.unlessChanged(ctx, r, store.NotFair(queue))
 		case r.limits().Key.Order != store.OrderNone && concurrency != nil && *concurrency != 1:
-			return store.OneOfOrder(queue, *concurrency)
+			return s.unlessChanged(ctx, r, store.OneOfOrder(queue, *concurrency))
 		}
 		at, to := r.homeOf(key)
 		if at != to && r.Emptied == 0 { // as far as this process knows
@@ -334,18 +334,16 @@ func (s *Store) ResumeKey(ctx context.Context, queue, key string) error {
 		if r == nil {
 			return s.engine.ResumeKey(ctx, queue, key)
 		}
-		err := store.ErrNotFound
+		resume := func(i int) error { return s.engine.ResumeKey(in(ctx, i), r.names[i], key) }
 		at, to := r.homeOf(key)
-		sources, others := r.sources()
-		for _, i := range slices.Compact(append([]int{at, to}, slices.Concat(sources, others)...)) { // see Keys
-			if i == to && at != to {
-				if err := s.deliverFrom(ctx, r.names[at]); err != nil {
-					return err
-				}
+		err := resume(at)
+		if at != to && errors.Is(err, store.ErrNotFound) {
+			if err = s.deliverFrom(ctx, r.names[at]); err == nil {
+				err = resume(to)
 			}
-			if err := s.engine.ResumeKey(in(ctx, i), r.names[i], key); !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
+		}
+		for i := 0; i < len(r.names) && errors.Is(err, store.ErrNotFound); i++ { // a relayed message may hold it there
+			err = resume(i)
 		}
 		return err
 	})
@@ -361,8 +359,13 @@ func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) (
 			keys, err = s.engine.Keys(ctx, queue, req)
 			return err
 		}
-		each, err := all(ctx, s, r, func(_ int, name string) ([]store.KeyState, error) {
-			return s.engine.Keys(ctx, name, req) // a relayed message may be in any shard
+		each, err := all(ctx, s, r, func(i int, name string) ([]store.KeyState, error) {
+			keys, err := s.engine.Keys(ctx, name, req)
+			if at, to := r.homeOf(req.Key); req.Key != "" && i != at && i != to && !isMoved(err) &&
+				errors.Is(err, store.ErrUnavailable) {
+				err = nil // it can only have relayed messages of the key
+			}
+			return keys, err
 		})
 		if err == nil {
 			keys = mergeKeys(each, req.Limit)

@@ -52,6 +52,15 @@ func TestARemovedOverrideStaysRemoved(t *testing.T) {
 	}
 }
 
+// halts has a relayed message with an id die, and thus halt a key in the shard of the id.
+func (w *world) halts(s forwarder, key, id string) {
+	w.Helper()
+	m := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 1}, Relayed: true}
+	_, err := s.Send(w.Context(), "q", []store.Outgoing{m})
+	w.ok(err)
+	w.settle(s, w.claim(s)[0], store.Bury)
+}
+
 // A relayed message is in the shard of its id, and halts its key there.
 func TestAKeyHaltedByARelayedMessageIsResumed(t *testing.T) {
 	w := newWorld(t)
@@ -59,10 +68,7 @@ func TestAKeyHaltedByARelayedMessageIsResumed(t *testing.T) {
 	w.ok(s.SetFlow(t.Context(), "q", ordered, nil))
 	w.steps(s, 2)
 	key, id := moves(2, 1, 2, 1), idOf(2, 0, 2, 0)
-	m := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 1}, Relayed: true}
-	_, err := s.Send(t.Context(), "q", []store.Outgoing{m})
-	w.ok(err)
-	w.settle(s, w.claim(s)[0], store.Bury)
+	w.halts(s, key, id)
 	halted, err := s.Keys(t.Context(), "q", store.KeysRequest{Halted: true, Limit: 10})
 	w.ok(err)
 	if len(halted) != 1 || halted[0].Key != key {
@@ -85,10 +91,7 @@ func TestADeadRelayedMessageHoldsUpNoChange(t *testing.T) {
 	w.ok(s.SetFlow(t.Context(), "q", ordered, nil))
 	w.steps(s, 2)
 	key, id := moves(2, 0, 3, 2), idOf(3, 0, 2, 0)
-	m := store.Outgoing{Message: store.Message{ID: id, Key: key, MaxAttempts: 1}, Relayed: true}
-	_, err := s.Send(t.Context(), "q", []store.Outgoing{m})
-	w.ok(err)
-	w.settle(s, w.claim(s)[0], store.Bury)
+	w.halts(s, key, id)
 	for range 200 {
 		w.clock.Advance(time.Hour)
 		if w.step(s, 3) {

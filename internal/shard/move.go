@@ -13,7 +13,7 @@ import (
 // One process at a time moves the messages of a queue, for as long as the directory says. Other processes would do no
 // harm; one of them goes on if the first does not come back. All steps are bounded, and any process may repeat them.
 const (
-	moverTime     = 30 * time.Second // for which a process is the mover; it renews that in time
+	moverTime     = 30 * time.Second // how long a process is the mover; it renews that in time
 	looks         = 6                // of each other process in that time
 	minRestPause  = 20 * time.Millisecond
 	maxRestPause  = 5 * time.Second // between passes while only leased messages are left
@@ -44,7 +44,7 @@ func (s *Store) moveInTurn(r *route) {
 		now := time.Now()
 		wait := s.term(r) / looks
 		switch {
-		case r.Phase != moving: // a call does what is to be done
+		case r.Phase != moving: // the next call goes on
 			return
 		case r.Emptied != 0 && r.Claims != fromAll:
 			_, err := s.openIfFits(s.ending, r)
@@ -129,7 +129,7 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 		var over bool
 		if r, over, err = s.pass(ctx, r); over || err != nil {
 			if errors.Is(err, store.ErrUnavailable) {
-				_ = pause(ctx, min(4*time.Since(began), maxRestPause)) // what other shards have was read too
+				_ = pause(ctx, min(4*time.Since(began), maxRestPause)) // the pass has read the other shards too
 			}
 			return err
 		}
@@ -148,7 +148,7 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 	}
 }
 
-// pass moves what can move now. If nothing was left to move at its beginning, it writes so to the directory.
+// pass moves all messages that can move now. If none was left at its beginning, it writes so to the directory.
 func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err error) {
 	if r, err = s.beMover(ctx, r); err != nil {
 		return r, false, err
@@ -176,7 +176,7 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 			err = s.seal(ctx, r, sources, others)
 		}
 		if err == nil {
-			r, err = s.openKeys(ctx, r, others, &keys)
+			r, err = s.openKeys(ctx, r, &keys)
 		}
 		if err != nil {
 			return r, false, err
@@ -223,21 +223,20 @@ func (s *Store) seal(ctx context.Context, r *route, sources, others []int) error
 	return nil
 }
 
-// openKeys ends a complete pass over the messages of a queue with keys. From now on the shards expect only the keys that
-// are busy: all others have no message in a former shard, and go on in the new one. The first such pass lets messages be
-// claimed.
-func (s *Store) openKeys(ctx context.Context, r *route, others []int, keys *staying) (*route, error) {
+// openKeys ends a complete pass over the messages of a queue with keys. From now on the shards expect only the keys
+// that are busy: all others have no message in a former shard, and go on in the new one. The first such pass lets
+// messages be claimed.
+func (s *Store) openKeys(ctx context.Context, r *route, keys *staying) (*route, error) {
 	stay := map[int][]string{}
 	for key := range keys.busy {
 		at, to := r.homeOf(key)
 		stay[at], stay[to] = append(stay[at], key), append(stay[to], key)
 	}
-	sources, _ := r.sources()
-	for _, i := range slices.Concat(sources, others) {
+	for i, name := range r.names {
 		if len(stay[i]) > maxStaying {
 			continue // they go on when they have moved
 		}
-		_, err := s.engine.Expect(ctx, r.names[i], store.Expected{None: true, Keys: stay[i], Last: keys.last})
+		_, err := s.engine.Expect(ctx, name, store.Expected{None: true, Keys: stay[i], Last: keys.last})
 		if err != nil {
 			return r, err
 		}
@@ -271,11 +270,11 @@ type staying struct {
 // maxStaying is how many keys a call names that a shard still has to expect.
 const maxStaying = 10_000
 
-// parts is what a page of a shard has for another shard.
+// parts is the part of a page of a shard that belongs in another shard.
 type parts struct{ ids, once, keys []string }
 
-// moveFrom moves what does not belong in a shard. It returns how many ids, keys and leases it found there that do not,
-// whether or not they have moved, and adds to keep the keys of messages that stay.
+// moveFrom moves the messages that do not belong in a shard. It returns how many ids, keys and leases it found there
+// that do not, whether or not they have moved, and adds to keep the keys of messages that stay.
 //
 // A key moves without messages at the end: then the shard has no message of a key that is not busy. Each one that it
 // had when the scan began has moved, or was leased when it was to, and the shard gets no others, because a send goes
@@ -332,7 +331,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 			return found, err
 		}
 	}
-	// What another process took out during the scan was in no page, and the process may have stopped since.
+	// A parcel that another process took out during the scan was in no page, and the process may have stopped since.
 	p, err := s.engine.Outbox(ctx, name)
 	if p != nil && err == nil {
 		found++
@@ -363,7 +362,7 @@ func (s *Store) moveKeys(ctx context.Context, r *route, shard int, keys map[int]
 	return nil
 }
 
-// belongs returns the parts of the page for the shard in which an id belongs, nil if it is there.
+// belongs returns the parts of the page for the shard where an id belongs, nil if it is there.
 func (s *Store) belongs(r *route, shard int, id string, to map[int]*parts) *parts {
 	at, home := r.home(id)
 	if at == home || home == shard {

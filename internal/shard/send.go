@@ -76,7 +76,7 @@ func (s *Store) sendBy(
 			if err := s.checkSend(r, msgs); err != nil {
 				return items, s.unlessChanged(ctx, r, err)
 			}
-			if s.isDown(r, p.to) {
+			if s.isDown(r, p.at) || s.isDown(r, p.to) {
 				var err error
 				if items, err = s.sendElsewhere(ctx, r, items, msgs, results, send); err != nil {
 					return items, err
@@ -89,15 +89,20 @@ func (s *Store) sendBy(
 				return s.sendLeaving(ctx, r, p, items, msgs, results, send)
 			}
 			err := to(ctx, send, r.names[p.at], items)
-			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
-				s.lose(r, p.at, err)
-			}
+			s.loseIfDown(ctx, r, p.at, err)
 			return items, err
 		})
 	if err != nil {
 		return nil, err
 	}
 	return results, nil
+}
+
+// loseIfDown loses a shard if the error of a call says that it does not answer.
+func (s *Store) loseIfDown(ctx context.Context, r *route, shard int, err error) {
+	if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
+		s.lose(r, shard, err)
+	}
 }
 
 // isDown reports whether a shard is known not to answer.
@@ -130,8 +135,9 @@ func (s *Store) sendElsewhere(
 			left, err = append(left, some...), failed
 			continue
 		}
+		s.loseIfDown(ctx, r, shard, failed)
 		for k, i := range some {
-			if failed != nil {
+			if failed != nil { // perhaps after it was executed
 				results[i] = store.SendResult{Err: failed}
 				continue
 			}

@@ -60,13 +60,7 @@ func (s *Store) Settle(
 					return store.Errorf(store.ErrUnsupported, "a message of queue %q is settled under a condition, and "+
 						"the queue has several shards: leave it out", queue)
 				}
-				results[i].Err = one.CheckThen(anyQueue{}, queue)
-				for k := range one.Then {
-					if results[i].Err == nil && one.Then[k].Queue == queue {
-						results[i].Err = s.checkID(queue, &one.Then[k].Message)
-					}
-				}
-				if results[i].Err == nil && shard >= len(r.names) {
+				if results[i].Err = one.CheckThen(anyQueue{}, queue); results[i].Err == nil && shard >= len(r.names) {
 					results[i].Err = store.ErrLeaseLost
 				}
 				if results[i].Err != nil {

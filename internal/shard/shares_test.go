@@ -263,7 +263,7 @@ func TestAnotherProcessGoesOnWithASetFlow(t *testing.T) {
 
 func routeOfName(s forwarder, queue string) []string { return s.known(queue).names }
 
-// A process that prepares a change finds the share that another one has set, which is smaller than the number of shards.
+// A process that prepares a change finds the share that another one has set, smaller than the number of shards.
 func TestAProcessThatPreparesLateIsNotRefused(t *testing.T) {
 	w := newWorld(t)
 	s, _ := w.process()
@@ -278,4 +278,16 @@ func TestAProcessThatPreparesLateIsNotRefused(t *testing.T) {
 		return nil
 	}
 	w.send(late, "", "a")
+}
+
+// A worker does not prefetch from a queue with limits, also if it has found nothing there.
+func TestAClaimThatFindsNothingTellsOfLimits(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 6}, nil))
+	w.steps(s, 3)
+	claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if w.ok(err); !claim.Limited || len(claim.Messages) > 0 {
+		t.Errorf("claimed %+v", claim)
+	}
 }

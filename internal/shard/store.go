@@ -154,7 +154,8 @@ func (s *Store) known(queue string) *route {
 	return nil
 }
 
-// usable returns a route that calls can take: it reads an old one again, and does what has to be done before.
+// usable returns a route that calls can take: it reads an old one again, and makes the steps of a change that come before
+// other calls.
 func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, err error) {
 	if r != nil && !time.Now().Before(r.until) {
 		if r, err = s.readAgain(ctx, r); err != nil {
@@ -171,7 +172,7 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 			err = s.setShares(ctx, r)
 			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
 				s.log.Warn("later: limits are not in force yet in a shard that does not answer", "queue", queue, "error", err)
-				return s.keep(r), nil
+				return s.inUse(s.keep(r)), nil
 			}
 		}
 		if err != nil {
@@ -181,10 +182,15 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 			return nil, err
 		}
 	}
+	return s.inUse(r), nil
+}
+
+// inUse returns a route that calls take, and has this process move messages if some have to.
+func (s *Store) inUse(r *route) *route {
 	if r != nil && r.Phase == moving {
 		s.moveSoon(r)
 	}
-	return r, nil
+	return r
 }
 
 // readAgain reads the directory of an old route. While its server is down the route stays in use, so that the other
@@ -261,7 +267,7 @@ func (s *Store) remember(queue, sign string) (*route, error) {
 	return r, err
 }
 
-// one makes a call of which one sub-queue has all, the first, or the queue itself.
+// one makes a call on the first sub-queue, or on the queue itself.
 func one[T any](ctx context.Context, s *Store, queue string, call func(name string) (T, error)) (result T, err error) {
 	err = s.with(ctx, queue, func(r *route) error {
 		name := queue

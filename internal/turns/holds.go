@@ -28,6 +28,15 @@ func (o *Order) Halt(now int64, name, id string) {
 	}
 }
 
+// Regain gives a message the hold that it had in another Order, or in this one before a restart.
+func (o *Order) Regain(now int64, name, id string, dead bool) {
+	if dead {
+		o.Halt(now, name, id)
+	} else {
+		o.Keep(now, name, id)
+	}
+}
+
 func (o *Order) hold(now int64, name string, h hold) {
 	if name == "" {
 		return

@@ -113,11 +113,8 @@ func (o *Order) Changes(f func(name string, s *State)) {
 func (o *Order) Restore(now int64, name string, s State) {
 	k := o.key(name)
 	k.starts, k.n, k.expected = s.Starts, s.N, s.Expected
-	switch {
-	case s.Dead:
-		o.Halt(now, name, s.Holder)
-	case s.Holder != "":
-		o.Keep(now, name, s.Holder)
+	if s.Holder != "" {
+		o.Regain(now, name, s.Holder, s.Dead)
 	}
 	o.place(k, now)
 }

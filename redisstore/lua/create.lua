@@ -7,6 +7,7 @@
 -- Safe   META was read before it is written.
 --@include clock
 --@include after
+--@include flow_fields
 local META = KEYS[1]
 local format = redis.call('HGET', META, 'format')
 if format then
@@ -29,9 +30,7 @@ if limited then
   local since = string.format('%.0f-create', now_us)
   set('flow_leased', 0)
   set('flow_since', since)
-  for i, field in ipairs({ 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed',
-    'flow_key_concurrency', 'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order',
-    'flow_urgency' }) do
+  for i, field in ipairs(FLOW_FIELDS) do
     if ARGV[3 + i] ~= '0' then set(field, field == 'flow_keyed' and since or ARGV[3 + i]) end
   end
   if ARGV[5] ~= '0' then -- the burst is used up

@@ -59,8 +59,10 @@ local function mark(name, own, expected)
 end
 
 for a = 7, limits.keyed and #ARGV or 0 do
-  local own, expected = cut_mark(redis.call('HGET', KEY_FLOWS, ARGV[a]))
-  if ARGV[6] == '' and not expected and not given[ARGV[a] ] then mark(ARGV[a], own, true) end
+  if ARGV[6] == '' and not given[ARGV[a] ] then
+    local own, expected = cut_mark(redis.call('HGET', KEY_FLOWS, ARGV[a]))
+    if not expected then mark(ARGV[a], own, true) end
+  end
   given[ARGV[a] ] = true
 end
 if limits.keyed and ARGV[6] ~= '' then

@@ -17,8 +17,8 @@
 --@include condition
 --@include slots
 --@include go_on
-local fields = { 'flow_concurrency', 'flow_n', 'flow_per_us', 'flow_burst', 'flow_keyed', 'flow_key_concurrency',
-  'flow_key_n', 'flow_key_per_us', 'flow_key_burst', 'flow_key_weight', 'flow_key_order', 'flow_urgency' }
+--@include flow_fields
+local fields = FLOW_FIELDS
 local format, paused, packed, unsorting, ending, unholding, reordering = unpack(redis.call('HMGET', META, 'format',
   'paused', 'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding', 'flow_reordering'))
 if not writes(format) then return NEWER end
