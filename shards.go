@@ -34,13 +34,12 @@ const (
 //
 // All messages of a key are in one shard, so that order and limits of keys hold. Therefore a message with a key and an
 // id of your own needs an id that begins with the key and a slash. The limits of the queue are divided among the shards.
-// While the number of shards of a queue changes in which keys take turns (see SetFlow), no message of it starts until
-// the others have moved.
+// While messages move in a queue in which keys take turns (see SetFlow), none of its messages starts.
 //
 // It returns an ErrInvalid for another n, for queues of Later's own, for a queue with a limit that is smaller than n,
 // and for one that has a message with a key and another id; an ErrConflict while the queue changes to another number of
-// shards and for 7 minutes afterwards; and an ErrUnsupported in a store whose queues have one shard. Other errors are
-// those of the store: the change may have begun.
+// shards and for 7 minutes afterwards, or longer if shards with a slow rate go; and an ErrUnsupported in a store that
+// gives queues one shard. Other errors are those of the store: the change may have begun.
 func (q *Queue) SetShards(ctx context.Context, n int) error {
 	if err := cmp.Or(store.CheckShards(q.name, n), q.old); err != nil {
 		return err

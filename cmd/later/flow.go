@@ -57,7 +57,8 @@ turns among the messages of each urgency.
 Each flag changes one limit and keeps the others; 0 removes it, --fair=false removes the limits of keys and the
 urgency, and --none all.
 Without a flag it prints the limits with their present state. Flow creates a queue that does not exist, so that you can
-limit it before its first message.
+limit it before its first message. The shards of a queue share its limits, so none may be smaller than their number;
+see later shards.
 
 Every worker obeys a change from its next claim on. Messages that are held back stay ready; later get says which limit
 a message waits for. Messages that were in flight before the queue had a limit do not count; --drain waits until they

@@ -31,14 +31,14 @@ that a queue can do more than one server can. Producers and workers need no chan
 message that a worker holds moves once it is settled.
 
 When Ctrl-C ends the command, the change goes on: any process that uses the queue moves its messages. The number can be
-changed again 7 minutes after the last message has moved.
+changed again 7 minutes after the last message has moved, or later if shards with a slow rate go.
 
 Without N it prints the shards with their counts, how many messages still have to move ("?" if that is not known), and
 which shards do not answer.
 
 The limits of later flow are divided among the shards, so none of them may be smaller than N. All messages of a key are
-in one shard, in their order: an id of your own begins with the key and a slash. While messages with keys move that take
-turns, no message of the queue starts.`,
+in one shard, in their order: an id of your own begins with the key and a slash. While messages move in a queue in which
+keys take turns, none of its messages starts.`,
 		`  later shards orders 4
   later shards orders
   later shards orders 1`,
