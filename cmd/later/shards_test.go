@@ -53,7 +53,7 @@ func TestShardsDividesAQueueAndShowsItsShards(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 			contains(t, c.fails(23, "shards", "q", "2"), `queue "q" has changed from 1 to 3 shards`)
-			contains(t, c.fails(2, "flow", "q", "--concurrency", "2"), "must be at least 3")
+			contains(t, c.fails(2, "flow", "q", "--concurrency", "2"), "raise it to at least 3")
 			contains(t, c.fails(2, "flow", "q", "--rate", "100/1s"), "burst")
 			contains(t, c.fails(2, "send", "q", "--id", "x", "--key", "k", "text"), `must begin with "k/"`)
 			c.ok("flow", "q", "--rate", "100/1s", "--burst", "10", "--concurrency", "7", "--order", "halt")

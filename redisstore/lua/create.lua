@@ -30,7 +30,7 @@ if limited then
   local since = string.format('%.0f-create', now_us)
   set('flow_leased', 0)
   set('flow_since', since)
-  for i, field in ipairs(FLOW_FIELDS) do
+  for i, field in ipairs(flow_fields()) do
     if ARGV[3 + i] ~= '0' then set(field, field == 'flow_keyed' and since or ARGV[3 + i]) end
   end
   if ARGV[5] ~= '0' then -- the burst is used up

@@ -18,7 +18,7 @@
 --@include slots
 --@include go_on
 --@include flow_fields
-local fields = FLOW_FIELDS
+local fields = flow_fields()
 local format, paused, packed, unsorting, ending, unholding, reordering = unpack(redis.call('HMGET', META, 'format',
   'paused', 'packed_messages', 'flow_unsorting', 'flow_end_rates', 'flow_unholding', 'flow_reordering'))
 if not writes(format) then return NEWER end
