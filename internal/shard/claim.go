@@ -20,6 +20,8 @@ type consumer struct {
 	told time.Time
 	now  time.Time // of the engine, at the last claim
 	at   time.Time // when that was
+	// missed has the messages that died and were dropped by claims without a caller. The next Claim reports them.
+	missed store.Claim
 }
 
 // knowledge is the knowledge about one shard.
@@ -28,8 +30,10 @@ type knowledge struct {
 	// bound is a time before which no message of the shard is due, as far as that is known: for a hot shard when the
 	// last message was due that was claimed, else when a claim found nothing.
 	bound time.Time
-	// up is set while its server does not answer. Another goroutine asks it until it does, and then closes up.
+	// up is set while its server does not answer, or may not. A goroutine asks it until it does, and then closes up.
 	up chan struct{}
+	// down is set once it is certain that the server does not answer.
+	down bool
 }
 
 // coldFor is how much later than the next message of a hot shard one of a shard may be due in which a claim has found
@@ -86,8 +90,9 @@ func (c *consumer) next(r *route, told bool, tried map[int]bool) (shard int, ok 
 	return shard, true
 }
 
-// claimed records the result of a claim. More is set in it if another shard may have something.
-func (c *consumer) claimed(r *route, name string, claim *store.Claim) {
+// claimed records the result of a claim, and reports whether it has found something. More is set in it if another shard
+// may have something.
+func (c *consumer) claimed(r *route, name string, claim *store.Claim) (found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.of(name)
@@ -98,29 +103,25 @@ func (c *consumer) claimed(r *route, name string, claim *store.Claim) {
 			k.bound = claim.Messages[n-1].Due
 		}
 	}
+	claim.Died = append(claim.Died, c.missed.Died...)
+	claim.Expired = append(claim.Expired, c.missed.Expired...)
+	claim.Dropped = append(claim.Dropped, c.missed.Dropped...)
+	c.missed = store.Claim{}
+	found = claim.More || claim.Unsorted || len(claim.Messages)+len(claim.Died)+len(claim.Dropped) > 0
 	for i, other := range r.names {
 		claim.More = claim.More || c.of(other).hot && c.of(other).up == nil && !r.closed(i)
 	}
 	c.now, c.at = claim.Now, time.Now()
+	return found
 }
 
-// heat marks a shard as one that may have something.
-func (c *consumer) heat(name string) {
+// keep keeps the messages that died and were dropped by a claim without a caller.
+func (c *consumer) keep(claim *store.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.of(name)
-	k.hot = true
-	if k.up != nil {
-		close(k.up)
-		k.up = nil
-	}
-}
-
-// isUp returns a channel that is closed when a shard answers again, nil if it does.
-func (c *consumer) isUp(name string) <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.of(name).up
+	c.missed.Died = append(c.missed.Died, claim.Died...)
+	c.missed.Expired = append(c.missed.Expired, claim.Expired...)
+	c.missed.Dropped = append(c.missed.Dropped, claim.Dropped...)
 }
 
 // idle returns a claim that has found nothing. asked tells that the engine has just told the time.
@@ -154,23 +155,32 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 	told := time.Now().Before(c.told) && !c.at.IsZero()
 	c.told = time.Time{}
 	c.mu.Unlock()
+	calls := s.newClaimCalls(ctx, r, req)
+	defer calls.end()
 	asked := false
 	var failed error
 	for tried := map[int]bool{}; ; {
 		i, ok := c.next(r, told, tried)
 		switch {
-		case !ok && failed != nil && !asked:
+		case ok:
+			tried[i] = true
+			calls.claim(i)
+		case calls.wait(asked):
+		case failed != nil && !asked:
 			return store.Claim{}, failed
-		case !ok && !asked && r.Claims != fromNone && c.allDown(r):
+		case !asked && r.Claims != fromNone && c.allDown(r):
 			return store.Claim{}, store.Errorf(store.ErrUnavailable, "no shard of queue %q answers", r.queue)
-		case !ok && !asked && !c.knowsTime():
+		case !asked && !c.knowsTime():
 			stats, err := s.engine.Stats(ctx, r.first())
 			return store.Claim{Now: stats.Now, Limited: true}, err
-		case !ok:
+		default:
 			return c.idle(r, asked), nil
 		}
-		tried[i] = true
-		claim, err := s.engine.Claim(in(ctx, i), r.names[i], req)
+		got, ok := calls.result()
+		if !ok { // a shard lets the call wait
+			continue
+		}
+		i, claim, err := got.shard, got.claim, got.err
 		switch {
 		case err == nil:
 		case isMoved(err) || ctx.Err() != nil || errors.Is(err, store.ErrClosed):
@@ -185,8 +195,7 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 		for k := range claim.Messages {
 			claim.Messages[k].Receipt.Lease = leaseIn(i, claim.Messages[k].Receipt.Lease)
 		}
-		found := claim.More || claim.Unsorted || len(claim.Messages)+len(claim.Died)+len(claim.Dropped) > 0
-		if c.claimed(r, r.names[i], &claim); found {
+		if c.claimed(r, r.names[i], &claim) {
 			return claim, nil
 		}
 	}
@@ -197,49 +206,6 @@ func (c *consumer) knowsTime() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.at.IsZero()
-}
-
-// allDown reports whether no shard answers that messages are claimed from.
-func (c *consumer) allDown(r *route) bool {
-	for _, i := range r.open() {
-		if c.isUp(r.names[i]) == nil {
-			return false
-		}
-	}
-	return true
-}
-
-// askAgain is the time between questions to a shard that does not answer.
-const askAgain = time.Second
-
-// lose leaves a shard that does not answer out of claims, and asks it until it does. Then it closes the channel.
-func (s *Store) lose(r *route, shard int, err error) <-chan struct{} {
-	c, name := s.consumer(r.queue), r.names[shard]
-	c.mu.Lock()
-	up := c.of(name).up
-	known := up != nil
-	if !known {
-		up = make(chan struct{})
-		c.of(name).up = up
-	}
-	c.mu.Unlock()
-	if known {
-		return up
-	}
-	s.log.Warn("later: a shard does not answer; its messages wait", "queue", r.queue, "shard", shard, "error", err)
-	s.loop(func() {
-		for pause(s.ending, askAgain) == nil {
-			asking, cancel := context.WithTimeout(s.ending, askAgain)
-			_, err := s.engine.Stats(asking, name)
-			cancel()
-			if err == nil || isMoved(err) {
-				s.log.Info("later: a shard answers again", "queue", r.queue, "shard", shard)
-				c.heat(name)
-				return
-			}
-		}
-	})
-	return up
 }
 
 // errOver ends the waits for the other shards.
@@ -277,7 +243,7 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 	inParallel(len(shards), func(k int) {
 		i := shards[k]
 		var err error
-		up := c.isUp(r.names[i])
+		up, down := c.isUp(r.names[i])
 		if up == nil {
 			err = s.engine.Wait(waiting, r.names[i])
 			if err == nil {
@@ -291,10 +257,12 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 		}
 		fatal := isMoved(err) || errors.Is(err, store.ErrClosed)
 		if err != nil && !fatal {
-			up = s.lose(r, i, err)
+			up, down = s.lose(r, i, err), true
 		}
 		mu.Lock()
-		live--
+		if fatal || down {
+			live--
+		}
 		if failed == nil || fatal {
 			failed = err
 		}

@@ -76,7 +76,7 @@ func (s *Store) sendBy(
 			if err := s.checkSend(r, msgs); err != nil {
 				return items, s.unlessChanged(ctx, r, err)
 			}
-			if s.isDown(r, p.at) || s.isDown(r, p.to) {
+			if s.mayBeDown(r, p.at) || s.mayBeDown(r, p.to) {
 				var err error
 				if items, err = s.sendElsewhere(ctx, r, items, msgs, results, send); err != nil {
 					return items, err
@@ -88,6 +88,7 @@ func (s *Store) sendBy(
 			if p.leaves() {
 				return s.sendLeaving(ctx, r, p, items, msgs, results, send)
 			}
+			defer s.doubtSoon(r, p.at)()
 			err := to(ctx, send, r.names[p.at], items)
 			s.loseIfDown(ctx, r, p.at, err)
 			return items, err
@@ -98,19 +99,7 @@ func (s *Store) sendBy(
 	return results, nil
 }
 
-// loseIfDown loses a shard if the error of a call says that it does not answer.
-func (s *Store) loseIfDown(ctx context.Context, r *route, shard int, err error) {
-	if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
-		s.lose(r, shard, err)
-	}
-}
-
-// isDown reports whether a shard is known not to answer.
-func (s *Store) isDown(r *route, shard int) bool {
-	return s.consumer(r.queue).isUp(r.names[shard]) != nil
-}
-
-// sendElsewhere sends the messages that may have another id to shards that answer, because their own is known not to.
+// sendElsewhere sends the messages that may have another id to shards that answer, because their own may not.
 // It returns the messages that are left: others, and all that no shard can take.
 func (s *Store) sendElsewhere(
 	ctx context.Context, r *route, items []int, msgs []store.Outgoing, results []store.SendResult, send sender,
@@ -153,7 +142,7 @@ func (s *Store) sendElsewhere(
 func (s *Store) idElsewhere(r *route) (id string, shard int) {
 	for range 4 * len(r.names) {
 		id := new(store.IDs).New(strconv.FormatUint(rand.Uint64(), 36)) // of a random slot
-		if at, to := r.home(id); at == to && !s.isDown(r, to) {
+		if at, to := r.home(id); at == to && !s.mayBeDown(r, to) {
 			return id, to
 		}
 	}
