@@ -289,6 +289,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 		if *r, err = s.beMover(ctx, *r); err != nil {
 			return found, err
 		}
+		began := time.Now()
 		page, err := s.engine.Scan(ctx, name, cursor)
 		if err != nil {
 			return found, err
@@ -324,6 +325,11 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 		}
 		if cursor = page.Next; cursor == "" {
 			break
+		}
+		if (*r).Claims != fromNone { // else no message starts before all have moved
+			if err := pause(ctx, time.Since(began)); err != nil {
+				return found, err
+			}
 		}
 	}
 	if (*r).limits().Fair {
