@@ -86,16 +86,9 @@ func BenchmarkShardCost(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := newSharded(b, rdb)
 			queues := []string{fmt.Sprint("cost", n, time.Now().UnixNano())}
-			if n > 1 { // a call asks the old shard first until the change is over
-				shard.Stepwise(s)
-				err := store.SetShards(b.Context(), s, queues[0], n)
-				for ended := false; !ended && err == nil; {
-					ended, err = shard.Step(b.Context(), s, queues[0], n)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-			} else if n == 0 { // on the three nodes
+			if n > 0 { // a call asks the old shard first until the change is over
+				changeByStep(b, s, queues[0], n)
+			} else { // on the three nodes
 				for i := 0; len(queues) < 3; i++ {
 					name := fmt.Sprint(queues[0], "-", i)
 					if !slices.ContainsFunc(queues, func(other string) bool {
@@ -151,7 +144,7 @@ func drainAll(b *testing.B, s store.Store, queue string) (total int) {
 }
 
 // BenchmarkReshard measures how long a queue of LATER_RESHARD messages (5,000) due in a day takes to get three shards
-// in place of one, while one client sends and another one handles what is due at once. With keys, each message has one
+// in place of one, while one client sends and another one handles messages that are due at once. With keys, each message has one
 // of 1,000 keys with an order.
 func BenchmarkReshard(b *testing.B) {
 	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "5000"))
@@ -247,14 +240,7 @@ func BenchmarkIdleShards(b *testing.B) {
 	rdb := redistest.StartCluster(b).Client(b)
 	s := newSharded(b, rdb)
 	queue := fmt.Sprint("idle", time.Now().UnixNano())
-	shard.Stepwise(s)
-	err = store.SetShards(b.Context(), s, queue, 12)
-	for ended := false; !ended && err == nil; {
-		ended, err = shard.Step(b.Context(), s, queue, 12)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	changeByStep(b, s, queue, 12)
 	for b.Loop() {
 		ctx, end := context.WithTimeout(b.Context(), span+time.Second)
 		var waits sync.WaitGroup
