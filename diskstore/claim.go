@@ -25,6 +25,9 @@ type found struct {
 }
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
+	if q.isLimited() && req.IsOver(t.now) {
+		return store.Claim{Now: time.UnixMicro(t.micros), Limited: true}, nil
+	}
 	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q), Limited: q.isLimited()}
 	if c.Limited {
 		c.Now = time.UnixMicro(t.micros) // when its messages start

@@ -106,24 +106,28 @@ func (t *tx) receive(q *queue, x *landing) {
 	t.touch(q)
 }
 
-// scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, or of
-// which a lease counts that has the mark keyed. It adds store.MaxBatch keys at most, in order.
+// scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, of which
+// a lease counts that has the mark keyed, or that a message holds. It adds store.MaxBatch keys at most, in order.
 func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from string) error {
-	var keys []string
+	var names []string
+	known, held := map[string]bool{}, map[string]bool{}
+	add := func(to map[string]bool, name string) {
+		names, to[name] = append(names, name), true
+	}
 	// each calls f for the keys of a kind, until it has added as many as the part can have, and one more.
 	each := func(kind byte, from string, f func(name string, value []byte) error) error {
 		it, err := v.iterate(appendIDKey(nil, v.number, kind, from), appendKey(nil, v.number, kind+1))
 		if err != nil {
 			return err
 		}
-		most := len(keys) + store.MaxBatch + 1
-		for valid := it.First(); valid && err == nil && (kind == kindLease || len(keys) < most); valid = it.Next() {
+		most := len(names) + 2*(store.MaxBatch+1) // a key may be added twice
+		for valid := it.First(); valid && err == nil && (kind == kindLease || len(names) < most); valid = it.Next() {
 			err = f(string(it.Key()[prefixLength:]), it.Value())
 		}
 		return v.end(it, err)
 	}
 	err := each(kindKeyFlow, from, func(key string, _ []byte) error {
-		keys = append(keys, key)
+		add(known, key)
 		return nil
 	})
 	if err != nil {
@@ -132,7 +136,10 @@ func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from strin
 	err = each(kindKeyState, from, func(key string, value []byte) error {
 		s, err := parseKeyState(key, value)
 		if s.State != (gcra.State{}) && s.Micros >= now {
-			keys = append(keys, key)
+			add(known, key)
+		}
+		if s.hold.id != "" {
+			add(held, key)
 		}
 		return err
 	})
@@ -146,7 +153,7 @@ func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from strin
 		}
 		l.eachKey(func(key string) {
 			if key != "" && key >= from {
-				keys = append(keys, key)
+				add(known, key)
 			}
 		})
 		return nil
@@ -154,12 +161,19 @@ func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from strin
 	if err != nil {
 		return err
 	}
-	slices.Sort(keys)
-	if keys = slices.Compact(keys); len(keys) > store.MaxBatch {
-		keys = keys[:store.MaxBatch]
-		part.Next = string(kindKeyState) + keys[store.MaxBatch-1]
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) > store.MaxBatch {
+		names = names[:store.MaxBatch]
+		part.Next = string(kindKeyState) + names[store.MaxBatch-1]
 	}
-	part.Keys = keys
+	for _, name := range names {
+		if known[name] {
+			part.Keys = append(part.Keys, name)
+		}
+		if held[name] {
+			part.Holds = append(part.Holds, name)
+		}
+	}
 	return nil
 }
 

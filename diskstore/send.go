@@ -220,6 +220,8 @@ func (t *tx) collapse(name string, out *store.Outgoing, ifKnown bool) (result st
 		return store.SendResult{Err: err}, 0, nil
 	case err != nil:
 		return result, 0, err
+	case ok && ifKnown && out.OnDuplicate.Collapses() && p.held == nil && p.record.deadReason == "":
+		return store.SendResult{Err: store.ErrNotFound}, 0, nil
 	case ok:
 		return t.replace(q, out, &p)
 	case out.OnDuplicate.Unchanged != nil:

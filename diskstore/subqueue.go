@@ -157,7 +157,11 @@ func (s *Store) Retire(ctx context.Context, name, sign string) error {
 // messages is kindKeyState, whatever is known of them. They are in parts of their own if there are ids.
 func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
 	kind, from := byte(kindMessage), ""
-	if cursor != "" {
+	switch cursor {
+	case "":
+	case store.ScanKeys:
+		kind = kindKeyState
+	default:
 		kind, from = cursor[0], cursor[1:]+"\x00"
 	}
 	if kind != kindMessage && kind != kindRemembered && kind != kindKeyState {

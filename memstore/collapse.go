@@ -13,7 +13,9 @@ func (q *queue) sendOneByOne(now int64, msgs []store.Outgoing, ifKnown bool) []s
 				return known.result(out.Once)
 			}
 		}
-		if ifKnown && !q.taken(now, out.ID) {
+		m := q.messages[out.ID]
+		waits := m != nil && m.lease == nil && m.deadReason == "" && out.OnDuplicate.Collapses()
+		if ifKnown && (waits || !q.taken(now, out.ID)) {
 			return store.SendResult{Err: store.ErrNotFound}
 		}
 		var result store.SendResult

@@ -250,6 +250,9 @@ func dropEnded(now int64, ends index, drop func(id string)) {
 
 // claim claims messages, which the caller forwards at once if forwards is set.
 func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Claim {
+	if q.flow.Limited() && req.IsOver(now) {
+		return store.Claim{Now: time.UnixMicro(q.micros), Limited: true}
+	}
 	c := store.Claim{Now: time.UnixMicro(q.micros), Died: q.reap(now), Limited: q.flow.Limited()}
 	c.Dropped = q.dropDead(now)
 	l := &lease{

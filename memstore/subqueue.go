@@ -129,11 +129,14 @@ func (s *Store) Retire(ctx context.Context, name, sign string) error {
 }
 
 // Scan implements store.SubQueues. It returns all at once.
-func (s *Store) Scan(ctx context.Context, name, _ string) (store.Scanned, error) {
+func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
 	return view(ctx, s, name, func(q *queue, now int64) (all store.Scanned) {
 		all.Leases = len(q.leases)
 		if q.flow.Fair {
-			all.Keys = q.flow.keys.Known(q.micros)
+			all.Keys, all.Holds = q.flow.keys.Known(q.micros), q.flow.keys.Held()
+		}
+		if cursor == store.ScanKeys {
+			return all
 		}
 		for id := range q.messages {
 			all.IDs = append(all.IDs, id)

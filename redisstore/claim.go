@@ -53,7 +53,11 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)
 	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
-	c.flowArg = req.Ahead
+	until := any("")
+	if !req.Until.IsZero() {
+		until = req.Until.UnixMilli()
+	}
+	c.flowArgs = []any{req.Ahead, until}
 	if repeated == "0" {
 		s.addCommon(c, queue, claimFew, store.Millis(req.Lease), lease, waiting.channel, req.Max)
 	}

@@ -19,7 +19,10 @@ const (
 
 // scannedParts are the parts of a scan, in order. What once has moves to old_once, and never the other way. A queue
 // without a flow has no keys and no limits of keys.
-var scannedParts = []string{"messages", "dedup", onceKey, oldOnceKey, "keys", "limits"}
+var scannedParts = []string{"messages", "dedup", onceKey, oldOnceKey, keysPart, "limits", "holders"}
+
+// keysPart is the first of the parts with keys.
+const keysPart = "keys"
 
 // scanPlace is where a scan goes on.
 type scanPlace struct {
@@ -34,8 +37,11 @@ func (p scanPlace) String() string {
 }
 
 func parseScanPlace(text string) (scanPlace, error) {
-	if text == "" {
+	switch text {
+	case "":
 		return scanPlace{cursor: "0"}, nil
+	case store.ScanKeys:
+		return scanPlace{cursor: "0", part: slices.Index(scannedParts, keysPart)}, nil
 	}
 	fields := strings.Split(text, ".")
 	if len(fields) == 4 {
@@ -72,8 +78,10 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 		for pair := range slices.Chunk(found, 2) {
 			scanned.Once = append(scanned.Once, store.OnceID{Key: pair[0], ID: pair[1]})
 		}
-	case "keys", "limits":
+	case keysPart, "limits":
 		scanned.Keys = found
+	case "holders":
+		scanned.Holds = found
 	default:
 		scanned.IDs = found
 	}
@@ -132,7 +140,7 @@ func (s *Store) departCall(name string, d store.Departure) (*call, *session) {
 	c.addKey(s.keys.key(name, outboxKey))
 	session := s.stampOwn(c)
 	c.add(name, d.To, len(d.IDs))
-	c.flowArg = strings.Join(d.Keys, "\n") // a key has no such byte
+	c.flowArgs = []any{strings.Join(d.Keys, "\n")} // a key has no such byte
 	for i := range d.IDs {
 		c.add(&d.IDs[i])
 	}

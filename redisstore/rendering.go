@@ -80,7 +80,7 @@ func (c *call) arguments() []any {
 	if !c.script.limits || len(c.queues) == 0 {
 		return c.args
 	}
-	args := make([]any, 3, len(c.args)+len(c.queues)*len(flowKeyNames)+1)
+	args := make([]any, 3, len(c.args)+len(c.queues)*len(flowKeyNames)+len(c.flowArgs))
 	copy(args, c.args)
 	args[2] = c.args[2].(int) + len(c.queues)*len(flowKeyNames)
 	for i, keys := range c.queues {
@@ -88,10 +88,7 @@ func (c *call) arguments() []any {
 		args = append(append(args, c.args[from:from+len(keyNames)]...), keys.limits...)
 	}
 	args = append(args, c.args[3+len(c.queues)*len(keyNames):]...)
-	if c.flowArg != nil {
-		args = append(args, c.flowArg)
-	}
-	return args
+	return append(args, c.flowArgs...)
 }
 
 // choose sets the rendering of the script of a call.

@@ -220,7 +220,7 @@ type call struct {
 	script   *script      // the rendering that do calls first
 	plain    *script      // its rendering for plain queues, or the only one
 	queues   []*queueKeys // those that it works on; several in a script with one rendering for both kinds of queues
-	flowArg  any          // an argument that only that rendering takes, after all others; nil for none
+	flowArgs []any        // arguments that only that rendering takes, after all others
 	common   *commonCall  // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
 	stamp    int // index in args of the session and the request number, which follows

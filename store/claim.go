@@ -11,10 +11,16 @@ type ClaimRequest struct {
 	Uncounted bool
 	// Ahead is how many of Max no handler is free for, 0 to Max. A queue with a Flow leaves them out.
 	Ahead int
+	// Until is the time, by the engine's clock, from which on the call claims nothing from a queue with a Flow, and
+	// does no housekeeping there. Zero is no limit.
+	Until time.Time
 	// Buffer is memory that Claim.Messages may use, to avoid allocations in repeated claims. Its contents are
 	// overwritten. It may be nil.
 	Buffer []Claimed
 }
+
+// IsOver reports whether a time in milliseconds is not before Until.
+func (r *ClaimRequest) IsOver(now int64) bool { return !r.Until.IsZero() && now >= r.Until.UnixMilli() }
 
 // UncountedLease begins the id of an Uncounted lease, in engines that distinguish it by its id.
 const UncountedLease = "uncounted-"

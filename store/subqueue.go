@@ -41,12 +41,13 @@ type SubQueues interface {
 	Retire(ctx context.Context, name, sign string) error
 
 	// Scan returns a part of the ids of a queue, and of the sends that it remembers, in no order. The cursor is "" for
-	// the first call, and Scanned.Next of the previous one afterwards. An entry that is in the queue from the first call
-	// to the last is returned at least once.
+	// the first call, or ScanKeys for one that leaves out the ids, and Scanned.Next of the previous one afterwards. An
+	// entry that is in the queue from the first call to the last is returned at least once.
 	Scan(ctx context.Context, name, cursor string) (Scanned, error)
 
 	// SendKnown is Send, but sends a message only if its id is live or within its dedup window, or if the queue
-	// remembers its Once. Otherwise ErrNotFound is in its SendResult and nothing changes.
+	// remembers its Once. It replaces no message that is scheduled or ready. Otherwise ErrNotFound is in its SendResult
+	// and nothing changes.
 	SendKnown(ctx context.Context, name string, msgs []Outgoing) ([]SendResult, error)
 
 	// Depart takes messages out of a queue and puts them into its outbox, in one step. Messages in the outbox are in no
@@ -91,6 +92,9 @@ type Expected struct {
 	// Last is smaller than all places and fences that the queue gives from now on, in microseconds.
 	Last int64
 }
+
+// ScanKeys is the cursor for a Scan that returns only Keys and Holds.
+const ScanKeys = "keys"
 
 // Limits of a Departure.
 const (
@@ -142,8 +146,8 @@ type Scanned struct {
 	// Leases is the number of leases, also of those that have expired or have only cancelled messages.
 	Leases int
 	// Keys are keys of a Fair queue that have a state that departs, or messages that take slots. They come in parts
-	// behind all IDs.
-	Keys []string
+	// behind all IDs, as do Holds, which are keys that a message holds.
+	Keys, Holds []string
 	Next string // "" if this is the last part
 }
 

@@ -101,6 +101,16 @@ func byID[T any](
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
 	failed func(err error) T,
 ) ([]T, error) {
+	return byMovedID(ctx, s, queue, n, id, call, missing, failed, nil)
+}
+
+// byMovedID is byID. With leased, which is the result for a leased message, it moves the messages of a Fair queue first
+// that leave their shard.
+func byMovedID[T any](
+	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
+	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
+	failed func(err error) T, leased *T,
+) ([]T, error) {
 	if s.known(queue) == nil { // the common case
 		if results, err := call(ctx, queue, nil); !isMoved(err) {
 			return results, err
@@ -121,6 +131,28 @@ func byID[T any](
 	err := s.items(ctx, queue, n, id, fail,
 		func(items []int) error { return some(ctx, queue, items) },
 		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
+			if leased != nil && p.leaves() && r.limits().Fair {
+				ids := make([]string, len(items))
+				for k, i := range items {
+					ids[k] = id(i)
+				}
+				stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids})
+				if err != nil {
+					return items, err
+				}
+				var left []int
+				for k, i := range items {
+					if stays.leased[ids[k]] {
+						results[i] = *leased
+					} else {
+						left = append(left, i)
+					}
+				}
+				if len(left) == 0 {
+					return nil, nil
+				}
+				return left, some(in(ctx, "moved", digest(left)), r.names[p.to], left)
+			}
 			err := some(ctx, r.names[p.at], items)
 			if err != nil || !p.leaves() {
 				return items, err
@@ -179,12 +211,14 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	return byID(ctx, s, queue, len(ids), at(ids),
+	leased := store.ErrLeased
+	var result error = leased
+	return byMovedID(ctx, s, queue, len(ids), at(ids),
 		func(ctx context.Context, name string, items []int) ([]error, error) {
 			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
 		},
 		func(err error) bool { return errors.Is(err, store.ErrNotFound) },
-		func(err error) error { return err })
+		func(err error) error { return err }, &result)
 }
 
 // Get implements store.Store.

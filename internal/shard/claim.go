@@ -135,6 +135,13 @@ func (c *consumer) idle(r *route, asked bool) store.Claim {
 	return idle
 }
 
+// isOver reports whether the claims of a change have ended, as far as the process knows the time of the engine.
+func (c *consumer) isOver(r *route) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return r.Until != 0 && !c.at.IsZero() && !c.now.Add(time.Since(c.at)).Before(time.UnixMilli(r.Until))
+}
+
 // Claim implements store.Store. It claims from one shard: the one with the earliest message, as far as this process
 // knows. After a Wait it asks the shards that have ended it, and otherwise all until one has something.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (claim store.Claim, err error) {
@@ -168,7 +175,7 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 		case calls.wait(asked):
 		case failed != nil && !asked:
 			return store.Claim{}, failed
-		case !asked && r.Claims != fromNone && c.allDown(r):
+		case !asked && len(r.open()) > 0 && c.allDown(r):
 			return store.Claim{}, store.Errorf(store.ErrUnavailable, "no shard of queue %q answers", r.queue)
 		case !asked && !c.knowsTime():
 			stats, err := s.engine.Stats(ctx, r.first())
@@ -224,7 +231,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 func (s *Store) wait(ctx context.Context, r *route) error {
 	c := s.consumer(r.queue)
 	shards := r.open()
-	if len(shards) == 0 {
+	if len(shards) == 0 || c.isOver(r) {
 		return pause(ctx, closedAge)
 	}
 	waiting, end := context.WithCancelCause(ctx)

@@ -38,6 +38,9 @@ type claimResult struct {
 
 func (s *Store) newClaimCalls(ctx context.Context, r *route, req store.ClaimRequest) *claimCalls {
 	_, repeats := store.RequestOf(ctx)
+	if r.Until != 0 {
+		req.Until = time.UnixMilli(r.Until)
+	}
 	cs := &claimCalls{s: s, r: r, req: req, patient: repeats, results: make(chan claimResult, len(r.names))}
 	var all context.Context
 	all, cs.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -32,6 +32,9 @@ type directory struct {
 	HasFlow  bool        `json:"has_flow,omitempty"`
 	// Claims names the shards that messages are claimed from during a change.
 	Claims claims `json:"claims,omitempty"`
+	// Until is the time in ms, by the clock of each shard, at which claims from a Fair queue end during a change: the
+	// messages that are due before have moved. 0 is no end.
+	Until int64 `json:"until,omitempty"`
 	// Mover is the process that moves messages, until MovesUntil. Others may do so too.
 	Mover      string `json:"mover,omitempty"`
 	MovesUntil int64  `json:"moves_until,omitempty"`
@@ -107,6 +110,8 @@ func newRoute(queue, sign string) (*route, error) {
 	switch {
 	case d.Claims != fromAll:
 		r.until = time.Now().Add(closedAge)
+	case d.Until != 0:
+		r.until = time.Now().Add(min(movingAge, max(closedAge, time.Until(time.UnixMilli(d.Until)))))
 	case d.Phase != settled || d.SetsFlow:
 		r.until = time.Now().Add(movingAge)
 	case d.Flow != nil:

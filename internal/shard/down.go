@@ -88,7 +88,7 @@ func (s *Store) doubt(r *route, shard int) <-chan struct{} {
 	if known {
 		return up
 	}
-	s.loop(func() {
+	asks := s.loop(func() {
 		for {
 			asking, cancel := context.WithTimeout(s.ending, askAgain)
 			_, err := s.engine.Stats(asking, name)
@@ -106,6 +106,9 @@ func (s *Store) doubt(r *route, shard int) <-chan struct{} {
 			}
 		}
 	})
+	if !asks {
+		c.heat(name)
+	}
 	return up
 }
 

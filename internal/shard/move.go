@@ -77,9 +77,9 @@ func (s *Store) moveInTurn(r *route) {
 	}
 }
 
-// term returns for how long a process is the mover: not for long while no message starts.
+// term returns for how long a process is the mover: not for long while no message starts, or none will soon.
 func (s *Store) term(r *route) time.Duration {
-	if r.Claims == fromNone {
+	if r.Claims == fromNone || r.Until != 0 {
 		return s.turn / looks
 	}
 	return s.turn
@@ -134,6 +134,9 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 			return err
 		}
 		rest = min(rest, max(minRestPause, 4*time.Since(began)), maxRestPause) // a pass reads all ids
+		if r.Until != 0 {
+			rest = minRestPause
+		}
 		for end := time.Now().Add(rest); ; {
 			if err := pause(ctx, min(closedAge, time.Until(end))); err != nil {
 				return err
@@ -148,9 +151,14 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 	}
 }
 
-// pass moves all messages that can move now. If none was left at its beginning, it writes so to the directory.
+// pass moves all messages that can move now. If none was left at its beginning, it writes so to the directory. In a Fair
+// queue the first passes move the messages of one window each.
 func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err error) {
 	if r, err = s.beMover(ctx, r); err != nil {
+		return r, false, err
+	}
+	if r.Claims == fromNone || r.Until != 0 {
+		r, err = s.moveWindow(ctx, r)
 		return r, false, err
 	}
 	over = true
@@ -176,7 +184,7 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 			err = s.seal(ctx, r, sources, others)
 		}
 		if err == nil {
-			r, err = s.openKeys(ctx, r, &keys)
+			err = s.openKeys(ctx, r, &keys)
 		}
 		if err != nil {
 			return r, false, err
@@ -223,10 +231,9 @@ func (s *Store) seal(ctx context.Context, r *route, sources, others []int) error
 	return nil
 }
 
-// openKeys ends a complete pass over the messages of a queue with keys. From now on the shards expect only the keys
-// that are busy: all others have no message in a former shard, and go on in the new one. The first such pass lets
-// messages be claimed.
-func (s *Store) openKeys(ctx context.Context, r *route, keys *staying) (*route, error) {
+// openKeys ends a window or a complete pass over the messages of a queue with keys. From now on the shards expect only
+// the keys that are busy: all others have no message in a former shard that could start, and go on in the new one.
+func (s *Store) openKeys(ctx context.Context, r *route, keys *staying) error {
 	stay := map[int][]string{}
 	for key := range keys.busy {
 		at, to := r.homeOf(key)
@@ -238,17 +245,10 @@ func (s *Store) openKeys(ctx context.Context, r *route, keys *staying) (*route, 
 		}
 		_, err := s.engine.Expect(ctx, name, store.Expected{None: true, Keys: stay[i], Last: keys.last})
 		if err != nil {
-			return r, err
+			return err
 		}
 	}
-	if r.Claims != fromNone {
-		return r, nil
-	}
-	d := r.directory
-	if d.Claims = fromOld; r.From >= r.To {
-		d.Claims = fromAll
-	}
-	return s.setDirectory(ctx, r, &d)
+	return nil
 }
 
 // expectNone ends the expectation of all keys in the shards that stay. All their messages have moved.
@@ -310,12 +310,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 				found++
 			}
 		}
-		for _, key := range page.Keys {
-			if at, home := (*r).homeOf(key); at == shard && home != shard {
-				keys[home] = append(keys[home], key)
-				found++
-			}
-		}
+		found += leavingKeys(*r, shard, page.Keys, keys)
 		for _, i := range slices.Sorted(maps.Keys(to)) {
 			stays, err := s.depart(ctx, *r, shard, i, *to[i])
 			if err != nil {
@@ -326,10 +321,8 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 		if cursor = page.Next; cursor == "" {
 			break
 		}
-		if (*r).Claims != fromNone { // else no message starts before all have moved
-			if err := pause(ctx, time.Since(began)); err != nil {
-				return found, err
-			}
+		if err := pause(ctx, time.Since(began)); err != nil { // in which the server executes other calls
+			return found, err
 		}
 	}
 	if (*r).limits().Fair {
@@ -344,6 +337,17 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 		err = s.deliver(ctx, p)
 	}
 	return found, err
+}
+
+// leavingKeys adds the keys that do not belong in a shard to the ones of the shards where they do, and returns how many.
+func leavingKeys(r *route, shard int, names []string, to map[int][]string) (found int) {
+	for _, key := range names {
+		if at, home := r.homeOf(key); at == shard && home != shard {
+			to[home] = append(to[home], key)
+			found++
+		}
+	}
+	return found
 }
 
 // moveKeys moves keys without messages from a shard, each to the shard where it belongs.

@@ -27,6 +27,13 @@ func Hurry(s store.Store, name string, late, turn time.Duration) {
 // shard.
 func AnyID(s store.Store) { storeOf(s).anyID = true }
 
+// Windows has a store of New move the messages of a Fair queue in windows of n messages, or more that are due ahead of
+// the time of the engine.
+func Windows(s store.Store, n int, ahead time.Duration) {
+	of := storeOf(s)
+	of.window, of.ahead = n, ahead
+}
+
 // Mover returns the name of the process that moves messages of a queue now, or "".
 func Mover(ctx context.Context, over store.Store, queue string) (name string, err error) {
 	r, err := storeOf(over).read(ctx, queue)

@@ -28,6 +28,8 @@ type Store struct {
 	late   time.Duration // see lateCalls
 	turn   time.Duration // see moverTime
 	anyID  bool          // see AnyID
+	window int           // see windowMessages
+	ahead  time.Duration // see windowAhead
 
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
@@ -59,7 +61,7 @@ func New(s store.Store, log *slog.Logger) store.Store {
 		return s
 	}
 	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, turn: moverTime,
-		movers: map[string]bool{}}
+		window: windowMessages, ahead: windowAhead, movers: map[string]bool{}}
 	over.ending, over.end = context.WithCancel(context.Background())
 	if _, ok := s.(store.Forwarder); !ok {
 		return over
@@ -320,11 +322,13 @@ func inParallel(n int, f func(i int)) {
 	group.Wait()
 }
 
-// loop runs f on a goroutine that Close waits for. f ends with s.ending.
-func (s *Store) loop(f func()) {
+// loop runs f on a goroutine that Close waits for, and returns true, unless the store has ended. f ends with s.ending.
+func (s *Store) loop(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended {
-		s.loops.Go(f)
+	if s.ended {
+		return false
 	}
+	s.loops.Go(f)
+	return true
 }

@@ -45,6 +45,7 @@ func RunKeys(t *testing.T, histories int, engine func(t *testing.T) Engine) {
 				for _, s := range []store.Store{h.Store, h.Peer} {
 					s := inner(s)
 					shard.Stepwise(s)
+					shard.Windows(s, 1+rnd.IntN(3), time.Duration(rnd.IntN(1000))*time.Millisecond)
 					k.stores = append(k.stores, s)
 				}
 				for _, f := range faults {
@@ -168,7 +169,7 @@ func (k *keysTest) send() {
 			m.ID = ids.New(key)
 		}
 		if k.rnd.IntN(3) == 0 {
-			m.Due = store.Due{Delay: time.Duration(k.rnd.IntN(3000)) * time.Millisecond}
+			m.Due = store.Due{Delay: time.Duration(k.rnd.IntN(3000)*(1+k.rnd.IntN(2)*9)) * time.Millisecond}
 		}
 		if k.flow.Urgency {
 			m.Urgency = []store.Urgency{store.UrgencyNormal, store.UrgencyHigh, store.UrgencyLow}[k.rnd.IntN(3)]
@@ -446,5 +447,6 @@ func (k *keysTest) drain() {
 		k.claim()
 		k.advance(500 * time.Millisecond)
 	}
-	k.fail("%d messages are left: %+v", len(k.messages), k.any(func(*keyed) bool { return true }))
+	keys, err := k.store().Keys(k.Context(), k.queue, store.KeysRequest{Limit: 10})
+	k.fail("%d messages are left: %+v; keys %+v, %v", len(k.messages), k.any(func(*keyed) bool { return true }), keys, err)
 }

@@ -30,6 +30,17 @@ func (o *Order) Known(now int64) (names []string) {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
+// Held returns the keys that a message holds, in order.
+func (o *Order) Held() (names []string) {
+	for name, k := range o.keys {
+		if k.hold != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Idle reports whether a key can be handed over: no message takes its slots, holds it or is sorted.
 func (o *Order) Idle(name string) bool {
 	k := o.keys[name]

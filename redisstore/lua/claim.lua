@@ -5,7 +5,7 @@
 --        4 maximum number of messages, 5 lease duration in ms, 6 lease id
 --        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
 --@flow
---        8 for how many of the messages no handler is free
+--        8 for how many of the messages no handler is free, 9 time in ms from which on nothing is claimed; "" for none
 --@end
 --@plain
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline or 0, lease text,
@@ -145,6 +145,9 @@ if repeats_until and (repeats_until <= now or repeats_until > now + SESSION_TURN
 end
 if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
+--@flow
+if ARGV[9] ~= '' and now >= tonumber(ARGV[9]) then return { now_us, -1, 0, 0, '', {}, {}, {}, {} } end
+--@end
 
 --@plain
 local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]),

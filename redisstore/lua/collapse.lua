@@ -148,7 +148,7 @@ for i, id in ipairs(ids) do
   if bytes > COLLAPSE_BYTES and i > 1 then break end
   if not letter then
     letter, before, b = state_of(i, value, mode)
-    if letter == 's' and ARGV[7] == '1' then letter = 'n' end
+    if ARGV[7] == '1' and (letter == 's' or letter == 'r') then letter = 'n' end
     if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
   end
   letters[i] = letter

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
 --- Returns a step of a scan over what can depart from a queue.
 -- KEYS   the keys of every script, then the two of sends with a key
--- ARGV   1 part of the scan: "messages", "dedup", "once", "old_once", "keys" or "limits"; 2 cursor, 3 number of
---        messages that it looks at, about; 0 for a first step, which knows only how long the longest is; 4 run of the
---        server, or ""
+-- ARGV   1 part of the scan: "messages", "dedup", "once", "old_once", "keys", "limits" or "holders"; 2 cursor, 3 number
+--        of messages that it looks at, about; 0 for a first step, which knows only how long the longest is; 4 run of
+--        the server, or ""
 -- Reply  {next cursor, bytes that were read, ids, or key and id alternating, or keys of messages, part, run of the
 --        server or "", number of leases}; NEWER
 -- Safe   nothing is written. The scan begins again after a restart or a failover; see _run.lua. A queue without turns
---        has nothing in the last two parts.
+--        has nothing in the last three parts.
 --@include keys
 --@include format
 --@include clock
@@ -63,6 +63,9 @@ elseif part == 'keys' then
     local known = leased and (leased ~= '0' or tonumber(us) > now_us)
     if known and name ~= '' then found[#found + 1] = name end
   end
+elseif part == 'holders' then
+  step = redis.call('HSCAN', HOLDERS, cursor, 'COUNT', MAX_SCANNED_IDS)
+  for i = 1, #step[2], 2 do found[#found + 1] = step[2][i + 1] end
 else
   step = redis.call('HSCAN', KEY_FLOWS, cursor, 'COUNT', MAX_SCANNED_IDS)
   for i = 1, #step[2], 2 do

@@ -172,6 +172,38 @@ var subQueueKeyRules = []rule{
 		a.send(message("k1", withKey("k"), delay(time.Hour)), message("k2", withKey("k")))
 		e.equal("sorted or not", a.handsOver(b, "k") == nil || a.scanAll().Keys == nil, true)
 	}},
+	{"the keys of holders are known, also without the ids", func(e *env) {
+		a, _ := e.subFlow(halting)
+		a.send(message("x", withKey("k")), message("y", withKey("l")), message("z", withKey("m"), delay(time.Minute)))
+		a.settle(nack(a.claimOne("x", held), time.Hour), store.StateScheduled)
+		a.settle(store.Settlement{Receipt: a.claimOne("y", held).Receipt, Action: store.Bury, Reason: "no"},
+			store.StateDead)
+		e.equal("known", a.scanAll().Keys, []string(nil))
+		var holds []string
+		for cursor := store.ScanKeys; cursor != ""; {
+			part, err := e.subQueues().Scan(e.Context(), a.queue, cursor)
+			e.ok(err)
+			e.equal("ids", len(part.IDs)+len(part.Once), 0)
+			holds, cursor = append(holds, part.Holds...), part.Next
+		}
+		slices.Sort(holds)
+		e.equal("held", slices.Compact(holds), []string{"k", "l"})
+	}},
+	{"a claim claims nothing from its end on", func(e *env) {
+		a, _ := e.subFlow(halting)
+		a.send(message("x", withKey("k")), message("y"))
+		now := a.flow().Now
+		claim := func(until time.Time) []store.Claimed {
+			c, err := e.Store.Claim(e.Context(), a.queue, store.ClaimRequest{Max: 9, Lease: time.Minute, Until: until})
+			e.ok(err)
+			e.equal("limited", c.Limited, true)
+			return c.Messages
+		}
+		e.equal("claimed", len(claim(time.UnixMilli(1))), 0)
+		e.equal("claimed", len(claim(now.Truncate(time.Millisecond))), 0)
+		a.count(0, 2, 0, 0)
+		e.equal("claimed", len(claim(now.Add(time.Minute))), 2)
+	}},
 	{"an expected key starts nothing until it arrives", func(e *env) {
 		for name, flow := range map[string]store.Flow{"order": halting, "fair": {Fair: true},
 			"rate": keyRate(10, time.Second, 5), "urgency": {Urgency: true}} {
