@@ -1,0 +1,51 @@
+// The widths of the columns of the list of messages: as wide as their longest text, if there is room.
+import { html, useEffect, useState } from './html.js';
+
+const phone = matchMedia('(max-width: 600px)');
+
+// usePhone reports whether the screen is as narrow as that of a phone, where a row has two lines.
+export function usePhone() {
+  const [is, set] = useState(phone.matches);
+  useEffect(() => {
+    const change = () => set(phone.matches);
+    phone.addEventListener('change', change);
+    return () => phone.removeEventListener('change', change);
+  }, []);
+  return is;
+}
+
+// Pixels that a character takes at most in most texts, and that a cell has beside its text.
+const mono = 7.3;
+const sans = 7.4;
+const padding = 18;
+const tries = 64;
+
+// widen makes needed, the lengths of the longest texts seen, fit another row.
+export function widen(needed, row) {
+  for (const [name, text] of Object.entries(row)) needed[name] = Math.max(needed[name] ?? 0, text.length);
+}
+
+// widthsOf returns the widths of the columns in pixels. Ids and payloads share the room that the others leave: a column
+// that needs less than its share leaves it to the other.
+export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many) {
+  const widths = { tries, when: Math.max(110, when * sans + padding),
+    queue: many ? Math.min(220, Math.max(64, queue * sans + padding)) : 0 };
+  const free = width - widths.when - widths.queue - tries;
+  const idNeeds = id * mono + padding;
+  widths.id = Math.max(80, Math.min(idNeeds, Math.max(free * 0.45, free - text * mono - padding)));
+  return widths;
+}
+
+// Head has the names of the columns.
+export function Head({ state, many, widths }) {
+  const time = { leased: 'Held until', dead: 'Died' }[state] ?? 'Due';
+  const wide = (name) => widths && { width: `${Math.round(widths[name])}px` };
+  return html`<thead><tr>
+    <th scope="col" class="when" style=${wide('when')}>${time}</th>
+    ${many && html`<th scope="col" class="queue" style=${wide('queue')}>Queue</th>`}
+    <th scope="col" class="id" style=${wide('id')}>Id</th>
+    <th scope="col" class="tries number" style=${wide('tries')}>Failed</th>
+    <th scope="col" class="payload">${state === 'dead' ? 'Error' : 'Payload'}</th>
+    <th scope="col" class="act"><span class="hidden">Actions</span></th>
+  </tr></thead>`;
+}
