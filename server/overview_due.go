@@ -80,7 +80,7 @@ func (s *Server) countDue(ctx context.Context, names []string, bounds []time.Tim
 	var mu sync.Mutex
 	var failure error
 	atOnce(len(names), func(i int) bool {
-		n, err := s.countOne(ctx, names[i], bounds)
+		counts, err := s.client.Queue(names[i]).HistogramAt(ctx, bounds)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -88,9 +88,9 @@ func (s *Server) countDue(ctx context.Context, names []string, bounds []time.Tim
 			out.LeftOut++
 		case err != nil:
 			failure = err
-		case n > 0:
-			out.Count += n
-			out.Items = append(out.Items, DueQueue{names[i], n})
+		case counts[0] > 0:
+			out.Count += counts[0]
+			out.Items = append(out.Items, DueQueue{names[i], counts[0]})
 		}
 		return failure == nil
 	})
@@ -99,18 +99,4 @@ func (s *Server) countDue(ctx context.Context, names []string, bounds []time.Tim
 	})
 	out.QueueCount = len(out.Items)
 	return out, failure
-}
-
-// countOne counts the messages of a queue between two times. It makes no second call if there can be none.
-func (s *Server) countOne(ctx context.Context, name string, bounds []time.Time) (int64, error) {
-	queue := s.client.Queue(name)
-	stats, err := queue.Stats(ctx)
-	if err != nil || stats.Scheduled+stats.Ready == 0 || !stats.NextDue.Before(bounds[1]) {
-		return 0, err
-	}
-	counts, err := queue.HistogramAt(ctx, bounds)
-	if err != nil {
-		return 0, err
-	}
-	return counts[0], nil
 }
