@@ -79,6 +79,7 @@ func TestColumnsUseTheRoom(t *testing.T) {
 	s := newSite(t, "", "", "")
 	long := "cancel-order-of-customer-4711-after-two-weeks-without-payment"
 	s.send("orders", `{"order":1}`, later.WithID(long), later.In(time.Hour))
+	s.send("webhooks-www-mmm", "x", later.WithID("w"), later.In(time.Hour)) // wide letters
 	s.send("mail", strings.Repeat("Your order is on its way. ", 10), later.WithID("m"), later.In(time.Hour))
 	b := s.open("/?queue=orders")
 	b.see(".rows td.id", long)
@@ -91,6 +92,7 @@ func TestColumnsUseTheRoom(t *testing.T) {
 	b.await(fmt.Sprintf(width, "payload") + " > 500")
 	b.visit("/")
 	b.see(".rows td.id", long)
+	b.await("[...document.querySelectorAll('.rows td.queue')].every(e => e.scrollWidth <= e.clientWidth)")
 	const edge = "document.querySelector('.rows %s').getBoundingClientRect().right"
 	for _, what := range []string{"tries", "when", "queue"} {
 		b.await(fmt.Sprintf(edge, "th."+what) + " === " + fmt.Sprintf(edge, "td."+what))

@@ -10,6 +10,7 @@ const height = 120;
 const base = head + height;
 const below = 36;
 const labelWidth = 52; // pixels for a label of the axis
+const labelCharacter = 7; // pixels
 const titles = { minute: 'next minute', hour: 'next hour', day: 'next day', month: 'next 31 days' };
 const briefTitles = { minute: '1 min', hour: '1 hour', day: '1 day', month: '31 days' };
 
@@ -34,18 +35,19 @@ export function Chart({ width, segments, time, runs, pointed, chosen }) {
     ${segments.map((s) => (s.end ? html`<${End} key=${s.name} of=${s} />` : html`<g key=${s.name}>
       ${s.bars.map((b) => {
         const h = heightOf(b.count, s.most, scale) * height;
-        return h > 0 && html`<rect key=${b.key} class=${`bar ${kindOf(b, time)}`} x=${half(b.x + 0.5)} y=${base - h}
-          width=${half(Math.max(1, b.w - 1))} height=${h} />`;
+        return h > 0 && html`<rect key=${b.key} class=${`bar ${kindOf(b, time)}`} x=${toHalf(b.x + 0.5)} y=${base - h}
+          width=${toHalf(Math.max(1, b.w - 1))} height=${h} />`;
       })}
       <line class="axis" x1=${s.x} x2=${s.x + s.w} y1=${base} y2=${base} />
-      <${Head} of=${s} time=${time} /><${Ticks} of=${s} time=${time} /></g>`))}
+      <${Head} of=${s} time=${time} /></g>`))}
+    <${Ticks} segments=${segments} now=${inside ? here : -100} width=${width} />
     ${inside && html`<line class="now" x1=${here} x2=${here} y1=${head - 8} y2=${base + 6} />
       <text class="label here" x=${here} y=${base + 17} text-anchor="middle">now</text>`}
     <${Marks} segments=${segments} runs=${runs} />
   </svg>`;
 }
 
-const half = (x) => Math.round(x * 2) / 2; // pixels: bars that move less stay
+const toHalf = (x) => Math.round(x * 2) / 2; // pixels: bars that move less stay
 
 // End is overdue or later: a number and a block of a fixed size.
 function End({ of: { name, x, w, bars: [bar] } }) {
@@ -76,15 +78,21 @@ function meanRate(count, length) {
   return hourly >= 1 ? `${short(hourly)}/h` : `${short(hourly * 24)}/day`;
 }
 
-// Ticks are clock times and dates.
-function Ticks({ of: segment, time }) {
-  const { step, times } = ticks(segment, labelWidth);
-  const near = segment.from - time < 1000 && segment.name !== 'range'; // the label of now is there
-  return times.map((t) => {
-    const x = xOf([segment], t);
-    const text = x - segment.x > (near ? 40 : segment.x > 0 ? 6 : 18) && segment.x + segment.w - x > 18;
-    return html`<g key=${t}><line class="tick" x1=${x} x2=${x} y1=${base} y2=${base + 5} />
-      ${text && html`<text class="label" x=${x} y=${base + 17} text-anchor="middle">${clockOf(t, step)}</text>`}</g>`;
+// Ticks are clock times and dates. A label that would cover another one, or that of now, is left out.
+function Ticks({ segments, now: here, width }) {
+  const taken = [[here - 16, here + 16]];
+  const free = (from, to) => from >= 0 && to <= width && taken.every(([a, b]) => to < a || from > b);
+  return segments.filter((s) => !s.end).flatMap((segment) => {
+    const { step, times } = ticks(segment, labelWidth);
+    return times.map((t) => {
+      const x = xOf([segment], t);
+      const text = clockOf(t, step);
+      const half = text.length * labelCharacter / 2 + 3;
+      const labelled = free(x - half, x + half);
+      if (labelled) taken.push([x - half, x + half]);
+      return html`<g key=${`${segment.name} ${t}`}><line class="tick" x1=${x} x2=${x} y1=${base} y2=${base + 5} />
+        ${labelled && html`<text class="label" x=${x} y=${base + 17} text-anchor="middle">${text}</text>`}</g>`;
+    });
   });
 }
 

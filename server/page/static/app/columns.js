@@ -14,25 +14,35 @@ export function usePhone() {
   return is;
 }
 
-// Pixels that a character takes at most in most texts, and that a cell has beside its text.
-const mono = 7.3;
-const sans = 7.4;
-const padding = 18;
+const padding = 20; // pixels of a cell beside its text
 const tries = 64;
+const fonts = {}; // of the columns
+let canvas;
 
-// widen makes needed, the lengths of the longest texts seen, fit another row.
+// measure returns the width of a text of a column in pixels.
+function measure(name, text) {
+  if (!canvas) {
+    canvas = document.createElement('canvas').getContext('2d');
+    const page = getComputedStyle(document.documentElement);
+    const mono = `12px ${page.getPropertyValue('--mono')}`;
+    const text = `${page.fontSize} ${page.fontFamily}`;
+    Object.assign(fonts, { when: text, queue: text, id: mono, text: mono });
+  }
+  canvas.font = fonts[name];
+  return canvas.measureText(text).width + padding;
+}
+
+// widen makes needed, the widths of the longest texts seen by column, fit another row.
 export function widen(needed, row) {
-  for (const [name, text] of Object.entries(row)) needed[name] = Math.max(needed[name] ?? 0, text.length);
+  for (const [name, text] of Object.entries(row)) needed[name] = Math.max(needed[name] ?? 0, measure(name, text));
 }
 
 // widthsOf returns the widths of the columns in pixels. Ids and payloads share the room that the others leave: a column
 // that needs less than its share leaves it to the other.
 export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many) {
-  const widths = { tries, when: Math.max(110, when * sans + padding),
-    queue: many ? Math.min(220, Math.max(64, queue * sans + padding)) : 0 };
+  const widths = { tries, when: Math.max(110, when), queue: many ? Math.min(220, Math.max(64, queue)) : 0 };
   const free = width - widths.when - widths.queue - tries;
-  const idNeeds = id * mono + padding;
-  widths.id = Math.max(80, Math.min(idNeeds, Math.max(free * 0.45, free - text * mono - padding)));
+  widths.id = Math.max(80, Math.min(id, Math.max(free * 0.45, free - text)));
   return widths;
 }
 
