@@ -85,6 +85,13 @@ func TestColumnsUseTheRoom(t *testing.T) {
 	b.see(".rows td.id", long)
 	const cut = "(e => e.scrollWidth > e.clientWidth)(document.querySelector('.rows tbody td.id'))"
 	b.await("!" + cut)
+	for i := range 100 {
+		s.send("orders", "x", later.WithID(fmt.Sprintf("order-%03d-of-a-customer", i)), later.In(2*time.Hour))
+	}
+	b.visit("/?queue=orders&message=order-007-of-a-customer")
+	b.see(".panel .why")
+	b.see(".rows td.id", "order-003")
+	b.await("!" + strings.ReplaceAll(cut, "tbody td.id", "tbody tr:nth-child(4) td.id"))
 	b.visit("/?queue=mail")
 	b.see(".rows td.id")
 	const width = "document.querySelector('.rows tbody td.%s').clientWidth"

@@ -38,9 +38,11 @@ export function widen(needed, row) {
 }
 
 // widthsOf returns the widths of the columns in pixels. Ids and payloads share the room that the others leave: a column
-// that needs less than its share leaves it to the other.
-export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many) {
+// that needs less than its share leaves it to the other. Beside a message the list has no queues and payloads, and ids
+// get all room.
+export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many, split) {
   const widths = { tries, when: Math.max(110, when), queue: many ? Math.min(220, Math.max(64, queue)) : 0 };
+  if (split) return { tries, when: widths.when };
   const free = width - widths.when - widths.queue - tries;
   widths.id = Math.max(80, Math.min(id, Math.max(free * 0.45, free - text)));
   return widths;
@@ -49,7 +51,7 @@ export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many)
 // Head has the names of the columns.
 export function Head({ state, many, widths }) {
   const time = { leased: 'Held until', dead: 'Died' }[state] ?? 'Due';
-  const wide = (name) => widths && { width: `${Math.round(widths[name])}px` };
+  const wide = (name) => widths?.[name] && { width: `${Math.round(widths[name])}px` };
   return html`<thead><tr>
     <th scope="col" class="when" style=${wide('when')}>${time}</th>
     ${many && html`<th scope="col" class="queue" style=${wide('queue')}>Queue</th>`}

@@ -7,7 +7,7 @@ import { useKeys } from '../keys.js';
 import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { parse } from '../search.js';
-import { Empty, Failure, Nav, open, useEvery } from '../ui.js';
+import { Empty, Failure, narrow, Nav, open, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { actionsOf, act } from './actions.js';
@@ -154,10 +154,11 @@ function List({ sources, filter, state, counts, many }) {
     }
   });
 
-  const columns = many ? 6 : 5;
+  const split = Boolean(params.message);
+  const columns = split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1); // that are seen
   const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const widths = !phone && !params.message && view.width ? widthsOf(needed.current, view.width, many) : undefined;
+  const widths = !phone && view.width ? widthsOf(needed.current, view.width, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="row listhead">
       ${searching && html`<span aria-live="polite">${plural(rows.count, 'message')} found
@@ -178,7 +179,7 @@ function List({ sources, filter, state, counts, many }) {
         <tbody>
           ${first > 0 && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
-          ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight}
+          ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
             state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
             show=${(one) => { setCursor(i); show(one); }} done=${rows.reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
@@ -216,8 +217,8 @@ function textsOf(m, state, time) {
     text: visible(text.slice(0, 300)) };
 }
 
-function Row({ m, state, many, current, shown, show, done, time, height }) {
-  if (!m) return html`<tr class="space"><td colspan=${many ? 6 : 5} style=${{ height: `${height}px` }}>…</td></tr>`;
+function Row({ m, state, many, current, shown, show, done, time, height, columns }) {
+  if (!m) return html`<tr class="space"><td colspan=${columns} style=${{ height: `${height}px` }}>…</td></tr>`;
   const at = timeOf(m, state);
   const { id, text } = textsOf(m, state, time);
   return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
