@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -272,5 +273,29 @@ func TestRangesHavePartsOfARoundLength(t *testing.T) {
 	const want = "12:00:00–13:00:00/120 12:34:56–12:35:10/14 00:00:00–12:05:00/145 12:00:00–12:00:02/2"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Berlin sets its clock forward in the night before Sunday, 31 March 2030.
+func TestPresetsAreOnTheLocalClock(t *testing.T) {
+	t.Parallel()
+	b := newSite(t, "", "", "").open("/")
+	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}))
+	b.visit("/")
+	b.see("main", "There are no queues")
+	got := evaluate[string](b, `import(document.querySelector('link[href$="app/ranges.js"]').href).then(
+  ({ presets, presetOf }) => ['2030-03-30T11:00:30Z', '2030-03-30T20:00:30Z', '2030-03-31T00:30:30Z'].map(at => {
+    const all = presets(Date.parse(at)), after = Date.parse(at) + 600e3;
+    const text = p => p.name + ' ' + [p.from, p.to].map(t => t.slice(8, 16)).join('–');
+    return all.map(text).join(', ') + ': ' + all.map(p => presetOf(p, after) ?? 'none').join(', ');
+  }).join('\n'))`)
+	const want = `next hour 30T11:00–30T12:00, tonight 30T17:00–31T04:00, tomorrow 30T23:00–31T22:00, ` +
+		`this week 30T11:00–31T22:00: next hour, tonight, tomorrow, this week
+next hour 30T20:00–30T21:00, tonight 30T20:00–31T04:00, tomorrow 30T23:00–31T22:00, ` +
+		`this week 30T20:00–31T22:00: next hour, tonight, tomorrow, this week
+next hour 31T00:30–31T01:30, tonight 31T00:30–31T04:00, tomorrow 31T22:00–01T22:00, ` +
+		`this week 31T00:30–31T22:00: next hour, tonight, tomorrow, this week`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -4,7 +4,7 @@ import { Chart, tipTop } from './chart.js';
 import { iso, local, number, plural } from './format.js';
 import { html, useLayoutEffect, useMemo, useRef, useState } from './html.js';
 import { now } from './live.js';
-import { clearRange, noRange, presets, select, shift, zoomOut } from './ranges.js';
+import { clearRange, noRange, presetOf, presets, select, shift, zoomOut } from './ranges.js';
 import { Table } from './ui.js';
 import { go, Link, useUrl } from './url.js';
 
@@ -166,13 +166,13 @@ function tipStyle(bar, width) {
 // Ranges selects ranges by name, and zooms.
 function Ranges({ bars, at, zoomed }) {
   const params = useUrl();
-  const all = presets();
-  const is = ({ from, to }) => (params.from === from && params.to === to ? 'true' : undefined);
+  const current = presetOf(params);
   return html`<div class="row ranges">
     <span class="segmented" role="group" aria-label="Due">
       <${Link} to=${noRange} aria-current=${!zoomed && !params.from && !params.to ? 'true' : undefined}>all<//>
-      ${all.map((p) => html`<${Link} key=${p.name} aria-current=${is(p)} to=${{ from: p.from, to: p.to, z0: p.from,
-        z1: p.to, state: undefined, message: undefined }}>${p.name}<//>`)}
+      ${presets().map(({ name, from, to }) => html`<${Link} key=${name}
+        aria-current=${name === current ? 'true' : undefined}
+        to=${{ from, to, z0: from, z1: to, state: undefined, message: undefined }}>${name}<//>`)}
     </span>
     <span class="segmented" role="group" aria-label="Zoom">
       ${zoomed && html`<button onClick=${() => shift(params, -1)} aria-label="Earlier" title="Earlier">‹</button>`}

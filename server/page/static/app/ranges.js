@@ -44,6 +44,13 @@ export function presets(time = now()) {
   ].map(([name, from, to]) => ({ name, from: iso(from), to: iso(to) }));
 }
 
+// presetOf returns the name of the preset that a range was, or is. It stays so while time passes in the range.
+export function presetOf({ from, to }, time = now()) {
+  const since = Date.parse(from);
+  const at = since <= time && time < Date.parse(to) ? [time, since] : [time];
+  return at.flatMap((t) => presets(t)).find((p) => p.from === from && p.to === to)?.name;
+}
+
 // zoomOut shows twice as long a range around the one that is shown, or everything.
 export function zoomOut({ z0, z1 }) {
   if (!z0) return;
