@@ -69,12 +69,13 @@ type OverviewCounts struct {
 	Dead      int64 `json:"dead"`
 }
 
-// OverviewBand counts the messages that fall due in each of the equal parts of a time.
+// OverviewBand counts the messages that fall due in each part of a time.
 type OverviewBand struct {
-	Name   string  `json:"name" enum:"overdue,minute,hour,day,month,later,range"`
-	From   string  `json:"from,omitempty" doc:"overdue has none"`
-	To     string  `json:"to,omitempty" doc:"later has none"`
-	Counts []int64 `json:"counts"`
+	Name   string        `json:"name" enum:"overdue,minute,hour,day,month,later,range"`
+	From   string        `json:"from,omitempty" doc:"overdue has none"`
+	To     string        `json:"to,omitempty" doc:"later has none"`
+	Step   wire.Duration `json:"step,omitempty" doc:"Parts begin at from and then at multiples of this since 1970-01-01T00:00:00Z, so that the first and the last can be shorter. Without a step they are equal"`
+	Counts []int64       `json:"counts" doc:"Messages in each part"`
 }
 
 // OverviewQueue is a queue of an overview.

@@ -24,8 +24,9 @@ type queueDetails struct {
 	stats   later.Stats // of that time
 	reading int         // the number of the reading
 	minute  HistoryEntry
-	seconds float64 // the length of minute
-	counts  []int64 // of all buckets of all bands but later; none if all are 0
+	seconds float64     // the length of minute
+	counts  []int64     // of all buckets of all bands but later; none if all are 0
+	bounds  []time.Time // of these buckets
 	later   int64
 }
 
@@ -68,12 +69,12 @@ func (k *keptDetails) keep(queues []*readQueue) {
 }
 
 // readDetails reads the details of a queue.
-func (r *overviewReader) readDetails(ctx context.Context, q *readQueue, bounds []time.Time) error {
+func (r *overviewReader) readDetails(ctx context.Context, q *readQueue) error {
 	q.details = &queueDetails{stats: q.Stats, reading: r.kept.reading}
 	if err := q.details.readActivity(ctx, r.client.Queue(q.shown.Queue)); err != nil || !r.sums(q.shown.Queue) {
 		return err
 	}
-	return r.readBands(ctx, q, bounds)
+	return r.readBands(ctx, q)
 }
 
 // readActivity sets the rates of the last minute.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -114,5 +115,58 @@ func TestDetailsOfQuietQueuesAreReadBesidesBusyOnes(t *testing.T) {
 	}
 	if busy, quiet := read["0"], read[fmt.Sprint(queues-1)]; busy < readings/2 || quiet < readings/(2*changedFirst) {
 		t.Errorf("in %d readings a busy queue is read %d times, and a quiet one %d times", readings, busy, quiet)
+	}
+}
+
+// The parts of the bands begin at round times, however late in them it is.
+func TestBandsHaveRoundParts(t *testing.T) {
+	now := time.Date(2030, 1, 15, 12, 34, 56, 789e6, time.UTC)
+	r := &overviewReader{overviewRequest: &overviewRequest{}, now: now}
+	bounds := r.newBounds()
+	at := 1 // overdue ends at now
+	for i, b := range r.newBands()[1:5] {
+		step := nearBands[i].step
+		if n := int((nearBands[i].to-nearBands[i].from)/step) + 1; len(b.Counts) != n || time.Duration(b.Step) != step {
+			t.Errorf("%s has %d parts of %v, want %d of %v", b.Name, len(b.Counts), time.Duration(b.Step), n, step)
+		}
+		if from := wire.FormatTime(bounds[at]); from != b.From {
+			t.Errorf("%s begins at %s, want %s", b.Name, from, b.From)
+		}
+		for _, bound := range bounds[at+1 : at+len(b.Counts)] {
+			if bound.UnixMilli()%step.Milliseconds() != 0 {
+				t.Errorf("a part of %s begins at %v", b.Name, bound)
+			}
+		}
+		at += len(b.Counts)
+		if to := wire.FormatTime(bounds[at]); to != b.To {
+			t.Errorf("%s ends at %s, want %s", b.Name, to, b.To)
+		}
+	}
+	if at != len(bounds)-1 {
+		t.Errorf("%d bounds, want %d", len(bounds), at+1)
+	}
+}
+
+// Counts of an earlier reading come closer with the time that has passed.
+func TestCountsOfAnEarlierReadingMoveToTheirTimes(t *testing.T) {
+	at := func(seconds ...int) (bounds []time.Time) {
+		for _, s := range seconds {
+			bounds = append(bounds, time.Unix(int64(s), 0))
+		}
+		return bounds
+	}
+	d := &queueDetails{counts: []int64{1, 2, 4, 8, 16}, bounds: at(0, 100, 102, 104, 106, 108)}
+	for _, c := range []struct {
+		bounds []time.Time
+		want   []int64
+	}{
+		{at(0, 100, 102, 104, 106, 108), []int64{1, 2, 4, 8, 16}},
+		{at(0, 101, 102, 104, 106, 108, 109), []int64{3, 0, 4, 8, 16, 0}},
+		{at(0, 103, 104, 106, 108, 110), []int64{7, 0, 8, 16, 0}},
+		{at(0, 105, 107, 109), []int64{15, 16, 0}},
+	} {
+		if got := d.countsIn(c.bounds); !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.bounds, got, c.want)
+		}
 	}
 }

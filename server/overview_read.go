@@ -25,6 +25,7 @@ type overviewReader struct {
 	*overviewRequest
 	client  *later.Client
 	now     time.Time // the store's clock, in whole milliseconds
+	bounds  []time.Time
 	looks   atomic.Int32
 	sampled map[string]sample
 	kept    *keptDetails
@@ -46,6 +47,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	}
 	r := &overviewReader{overviewRequest: request, client: s.client, now: clock.Now.Truncate(time.Millisecond),
 		sampled: s.samples.of(names, begin), kept: kept}
+	r.bounds = r.newBounds()
 	o.Time = wire.FormatTime(r.now)
 	if err := r.readQueues(ctx, names, o); err != nil {
 		return nil, err
@@ -126,9 +128,9 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 			exist = append(exist, q)
 		}
 	}
-	chosen, bounds := r.kept.choose(exist), r.bounds()
+	chosen := r.kept.choose(exist)
 	atOnce(len(chosen), func(i int) bool {
-		chosen[i].err = r.readDetails(ctx, chosen[i], bounds)
+		chosen[i].err = r.readDetails(ctx, chosen[i])
 		return sound(chosen[i])
 	})
 	return r.addUp(read, o)
@@ -156,7 +158,7 @@ func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
 			if !r.sums(q.shown.Queue) {
 				continue
 			}
-			o.add(q)
+			o.add(q, r.bounds)
 			soonest = earlier(soonest, q.next)
 			if q.Ready > 0 {
 				oldest = earlier(oldest, q.NextDue)
@@ -198,12 +200,12 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // add adds a queue to the sums.
-func (o *Overview) add(q *readQueue) {
+func (o *Overview) add(q *readQueue, bounds []time.Time) {
 	o.Counts.Scheduled += q.Scheduled
 	o.Counts.Ready += q.Ready
 	o.Counts.Leased += q.Leased
 	o.Counts.Dead += q.Dead
-	o.addBands(q.details)
+	o.addBands(q.details, bounds)
 }
 
 func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueue) {

@@ -43,6 +43,7 @@ var routeRights = []struct {
 		GET /v1/operations
 		GET /v1/operations/{operation}
 		GET /v1/overview
+		GET /v1/overview/queues
 		GET /v1/overview/watch
 		GET /v1/queues
 		GET /v1/queues/{queue}
@@ -261,9 +262,10 @@ var namedIn = map[string]struct {
 	query, body string
 	may         mayDo
 }{
-	"GET /v1/events query.queue":         {query: "queue=QUEUE", may: mayLook},
-	"GET /v1/overview query.queue":       {query: "queue=QUEUE", may: mayLook},
-	"GET /v1/overview/watch query.queue": {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/events query.queue":          {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/overview query.queue":        {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/overview/queues query.queue": {query: "queue=QUEUE&to=2030-01-01T00:00:00Z", may: mayLook},
+	"GET /v1/overview/watch query.queue":  {query: "queue=QUEUE", may: mayLook},
 	"POST /v1/leases/{token}/ack body.then.queue": {
 		body: `{"then": [{"queue": "QUEUE"}]}`, may: mayDo{"--w-a", "--w-a", "----a"}},
 	"POST /v1/leases/settle body.messages.then.queue": {

@@ -110,7 +110,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
 		registerGroups, registerWorkers, registerOverview, registerDeadErrors, registerWhy, registerEvents,
-		registerTransfer, registerChanges, registerInfo,
+		registerTransfer, registerChanges, registerInfo, registerDueQueues,
 	} {
 		register(s)
 	}

@@ -29,7 +29,7 @@ var keptViews = []struct {
 }{
 	{"horizon", "/", ".plot svg .bar, .rows td.id, .figure.late", true},
 	{"queues", "/?queue=orders", ".queues li.current, .rows td.id", false},
-	{"messages", "/?from=2030-01-15T12:30:00Z&to=2030-01-15T20:00:00Z", ".range, .listhead strong, .rows td.id", false},
+	{"messages", "/?from=2030-01-15T12:30:00Z&to=2030-01-15T20:00:00Z", ".range strong, .rows td.id", false},
 	{"message", "/?queue=orders&message=order-03", ".panel .why, .panel .tree, .plot svg .bar", true},
 	{"dead", "/?state=dead&group=error", ".errors li + li + li", false},
 	{"schedules", "/?view=schedules&schedule=report", ".calendar .dots i, .panel .facts", false},

@@ -155,7 +155,7 @@ func TestPageShowsAMillionMessages(t *testing.T) {
 	b.see(".figures a", "1M")
 	b.drag(0.60, 0.65, ".plot") // within the day
 	b.awaitURL("from=")
-	b.see(".listhead strong", "in the range")
+	b.see(".range strong", "in the range")
 	b.see(".rows td.id")
 	b.visit("/?queue=orders&q=nothing")
 	b.see(".listhead", "50,000 messages looked at")

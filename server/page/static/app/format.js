@@ -1,6 +1,6 @@
 // How numbers, times and texts are shown.
 
-const units = [['d', 86400e3], ['h', 3600e3], ['min', 60e3], ['s', 1e3]];
+const units = [['day', 86400e3], ['h', 3600e3], ['min', 60e3], ['s', 1e3]];
 
 // number returns a number in full, such as 1,234,567.
 export function number(n) {
@@ -33,7 +33,7 @@ export function millis(text) {
   return (text.startsWith('-') ? -sum : sum) / 1e6;
 }
 
-// duration returns a length of time in one or two units, such as "2 h 5 min" or "340 ms".
+// duration returns a length of time in one or two units, such as "2 h 5 min", "1 day" or "340 ms".
 export function duration(ms) {
   const abs = Math.abs(ms);
   if (abs < 1e3) return `${abs < 10 && abs % 1 ? abs.toFixed(1) : Math.round(abs)} ms`;
@@ -45,7 +45,8 @@ export function duration(ms) {
   const whole = Math.floor(abs / size);
   const [lesser, lesserSize] = units[at + 1];
   const rest = Math.floor((abs - whole * size) / lesserSize);
-  return whole >= 10 || !rest ? `${whole} ${unit}` : `${whole} ${unit} ${rest} ${lesser}`;
+  const text = unit === 'day' ? plural(whole, unit) : `${whole} ${unit}`;
+  return whole >= 10 || !rest ? text : `${text} ${rest} ${lesser}`;
 }
 
 // relative returns a time as seen from now, such as "in 3 h" or "2 min ago".
@@ -70,6 +71,20 @@ export function local(ms, now, precise = true) {
   if (at.toDateString() === new Date(now).toDateString()) return time;
   const date = Math.abs(ms - now) > 180 * 86400e3 ? dayAndYear : day;
   return `${date.format(at)} ${time}`;
+}
+
+// exact returns a time on the local clock with milliseconds, and with the date on other days than today.
+export function exact(ms, now) {
+  return `${local(ms, now)}.${String(ms % 1000).padStart(3, '0')}`;
+}
+
+// clockOf returns a time as it stands at an axis: with seconds, as hour and minute, or the date at midnight, as the
+// distance to the next one needs.
+export function clockOf(ms, distance) {
+  const at = new Date(ms);
+  const midnight = at.getHours() === 0 && at.getMinutes() === 0;
+  if (distance >= 86400e3 || (midnight && distance >= 3600e3)) return day.format(at);
+  return (distance < 60e3 ? clock : minutes).format(at);
 }
 
 // dateOf returns the date alone.

@@ -20,13 +20,19 @@ function typing({ target }) {
   return target.closest('input, textarea, select, [contenteditable]');
 }
 
+// activates reports whether a key presses what has the focus.
+function activates({ key, target }) {
+  return key === 'Enter' && target.closest('a, button, summary');
+}
+
 function find(name) {
   return bound.findLast((keys) => keys.current?.[name])?.current[name];
 }
 
 addEventListener('keydown', (event) => {
   const palette = event.key === 'k' && (event.ctrlKey || event.metaKey);
-  if (dialogOpen() || (!palette && (event.ctrlKey || event.metaKey || event.altKey || typing(event)))) return;
+  if (dialogOpen() || (!palette && (event.ctrlKey || event.metaKey || event.altKey || typing(event) ||
+    activates(event)))) return;
   const name = palette ? 'Ctrl K' : prefix ? `${prefix} ${event.key}` : event.key;
   prefix = undefined;
   const key = find(name);
@@ -53,6 +59,7 @@ function Help({ close }) {
   return html`<h2 id="dialog-title">Keys</h2>
     <dl class="keys">${[...all].map(([name, what]) => html`<div>
       <dt>${name.split(' ').map((k) => html`<kbd>${k}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>
-    <p class="faint">On the chart: arrow keys move, with Shift they select, Enter shows the messages, + and − zoom.</p>
+    <p class="faint">On the chart: arrow keys move, with Shift they select, Enter shows the messages, + and − zoom.
+      In the list of queues: up and down move between queues, left and right among the links and buttons of one.</p>
     <div class="buttons"><button autofocus onClick=${close}>Close</button></div>`;
 }

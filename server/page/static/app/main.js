@@ -4,6 +4,7 @@ import { duration, local } from './format.js';
 import { html, render, useEffect, useState } from './html.js';
 import { showHelp, useKeys } from './keys.js';
 import { now, reconnect, useLive, useNow, watch } from './live.js';
+import { noRange, watched } from './ranges.js';
 import { examples } from './search.js';
 import { Dialogs, Failure, Nav, Notices, open } from './ui.js';
 import { go, Link, url, useUrl } from './url.js';
@@ -44,8 +45,9 @@ try {
 }
 
 // watchView watches what a view shows.
-function watchView({ view, queue, z0, z1 }) {
-  watch(view ? {} : { queue, list: queue && 'all', from: z0, to: z1 });
+function watchView(params) {
+  const { view, queue } = params;
+  watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
 }
 
 // What the first picture needs is asked for before anything is drawn.
@@ -81,7 +83,7 @@ function App() {
     'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
     ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => (
       [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
-    Escape: ['clear the range or the search', () => go({ from: undefined, to: undefined, q: undefined })],
+    Escape: ['clear the range or the search', () => go({ ...noRange, q: undefined })],
   });
   if (login) return html`<${Login} done=${() => { setLogin(false); begin(loadServer()); }} />`;
   if (!server) {

@@ -212,10 +212,15 @@ export function Field({ label, hint, children, ...input }) {
   </label>`;
 }
 
-// Table has the names of its columns, and scrolls if it is long.
-export function Table({ label, head, tall, children }) {
-  return html`<div class=${tall ? 'scroll tall' : 'scroll'} tabIndex="0" role="region" aria-label=${label}><table>
-    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+// narrow matches where columns are below each other.
+export const narrow = matchMedia('(max-width: 900px)');
+
+// Table has the names of its columns, and scrolls if it is long. The last columns, as many as numbers, have numbers.
+export function Table({ label, head, tall, numbers = 0, class: name, children }) {
+  const number = (i) => (i >= head.length - numbers ? 'number' : undefined);
+  return html`<div class=${tall ? 'scroll tall' : 'scroll'} tabIndex="0" role="region" aria-label=${label}>
+    <table class=${name}>
+    <thead><tr>${head.map((text, i) => html`<th scope="col" class=${number(i)}>${text}</th>`)}</tr></thead>
       <tbody>${children}</tbody></table></div>`;
 }
 

@@ -1,5 +1,5 @@
 // The latest events of all processes, as they happen, with a filter.
-import { duration, iso, local, millis, plural, visible } from '../format.js';
+import { duration, exact, iso, millis, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { follow, now } from '../live.js';
@@ -70,7 +70,8 @@ export function Events() {
     ${!events.length && html`<${Empty} title="Nothing has happened since you are here.">
       Events appear as they happen.<//>`}
     ${events.length > 0 &&
-      html`<${Table} tall label="Latest events" head=${['Time', 'Event', 'Queue', 'Id', 'Details', 'Process']}>
+      html`<${Table} tall class="events" label="Latest events"
+        head=${['Time', 'Event', 'Queue', 'Id', 'Details', 'Process']}>
         ${events.map((e) => html`<${Event} key=${e.number} e=${e} />`)}<//>`}
   </section></main>`;
 }
@@ -86,7 +87,7 @@ function Event({ e }) {
     e.error,
   ].filter(Boolean).join(' · ');
   return html`<tr>
-    <td title=${at ? iso(at) : ''}>${at ? local(at, now()) : ''}</td>
+    <td title=${at ? iso(at) : ''}>${at ? exact(at, now()) : ''}</td>
     <td><span class=${bad.has(e.kind) ? 'kind bad' : 'kind'}>${e.kind.replaceAll('_', ' ')}</span></td>
     <td>${e.queue && html`<${Link} fresh to=${{ queue: e.queue }}>${e.queue}<//>`}</td>
     <td class="id">${e.id && html`<${Link} fresh to=${{ queue: e.queue, message: e.id }}>${visible(e.id)}<//>`}</td>

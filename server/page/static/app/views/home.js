@@ -1,16 +1,19 @@
 // The first view: the horizon, the queues, and the messages of what is selected in these.
-import { local, short } from '../format.js';
-import { clearRange, Horizon } from '../horizon.js';
-import { html } from '../html.js';
+import { short } from '../format.js';
+import { Horizon } from '../horizon.js';
+import { html, useLayoutEffect, useRef } from '../html.js';
 import { useLive } from '../live.js';
-import { Empty, Time } from '../ui.js';
+import { noRange } from '../ranges.js';
+import { Empty, narrow, Time } from '../ui.js';
 import { Link, useUrl } from '../url.js';
+import { Due } from './due.js';
 import { Messages } from './messages.js';
 import { Queues } from './queues.js';
 
 export function Home() {
   const { overview } = useLive();
   const params = useUrl();
+  useListInSight(params);
   if (!overview) return html`<main><p class="empty" aria-busy="true">Loading…</p></main>`;
   if (!overview.queues.length && !params.queue) return html`<main><${Welcome} /></main>`;
   return html`<main class="home">
@@ -20,7 +23,7 @@ export function Home() {
         <${Summary} overview=${overview} />
       </header>
       <${Horizon} overview=${overview} />
-      ${(params.from || params.to) && html`<${Range} from=${params.from} to=${params.to} />`}
+      ${(params.from || params.to) && html`<${Due} />`}
     </section>
     <div class="columns">
       <${Queues} overview=${overview} />
@@ -29,8 +32,20 @@ export function Home() {
   </main>`;
 }
 
+// useListInSight scrolls to the list on a narrow screen, where it is below the chart and the queues, when another queue
+// or state is chosen.
+function useListInSight({ queue, state, group }) {
+  const choice = [queue, state, group].join('\n');
+  const before = useRef(choice);
+  useLayoutEffect(() => {
+    if (choice === before.current) return;
+    before.current = choice;
+    if (narrow.matches) document.querySelector('.messages')?.scrollIntoView({ block: 'start' });
+  }, [choice]);
+}
+
 function Summary({ overview: { counts, next_due: next, oldest_due: oldest } }) {
-  const state = (name, label) => html`<${Link} class="figure" to=${{ state: name, from: undefined, to: undefined }}>
+  const state = (name, label) => html`<${Link} class="figure" to=${{ state: name, ...noRange }}>
     <span class=${`state ${name}`}>${label}</span> <strong>${short(counts[name])}</strong><//>`;
   return html`<p class="figures">
     ${state('scheduled', 'scheduled')}
@@ -39,15 +54,6 @@ function Summary({ overview: { counts, next_due: next, oldest_due: oldest } }) {
     ${state('dead', 'dead')}
     ${next && html`<span class="figure">next <${Time} at=${next} /></span>`}
     ${oldest && html`<span class="figure late">longest overdue <${Time} at=${oldest} /></span>`}
-  </p>`;
-}
-
-function Range({ from, to }) {
-  const time = Date.now();
-  const text = (t) => local(Date.parse(t), time);
-  return html`<p class="row range">
-    <span>Selected: due ${from && `from ${text(from)}`} ${to && `before ${text(to)}`}</span>
-    <button onClick=${clearRange}>Clear (Esc)</button>
   </p>`;
 }
 

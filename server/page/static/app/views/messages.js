@@ -1,13 +1,13 @@
 // The messages of one queue or of all, in a state, a range of time, and by search.
-import { path, query, get } from '../api.js';
+import { Head, usePhone, widen, widthsOf } from '../columns.js';
 import { iso, local, plural, relative, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { useKeys } from '../keys.js';
-import { useNow } from '../live.js';
+import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { parse } from '../search.js';
-import { Empty, Failure, Nav, open, useEvery, useLoad } from '../ui.js';
+import { Empty, Failure, narrow, Nav, open, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { actionsOf, act } from './actions.js';
@@ -15,7 +15,7 @@ import { Bulk } from './bulk.js';
 import { DeadErrors } from './dead.js';
 import { MessagePanel } from './message.js';
 
-const rowHeight = 34;
+const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const maxSources = 50;
 
 // sourcesOf returns the queues and states that a list reads. Without a queue it is those that have such messages. A
@@ -43,7 +43,9 @@ export function Messages({ overview }) {
   }
   filter.due_after = params.from;
   filter.due_before = params.to;
-  const states = filter.group ? ['scheduled'] : state === 'pending' ? ['ready', 'scheduled'] : [state];
+  const ahead = params.from && Date.parse(params.from) > now(); // ready messages are due already
+  const pending = ahead ? ['scheduled'] : ['ready', 'scheduled'];
+  const states = filter.group ? ['scheduled'] : state === 'pending' ? pending : [state];
   const choice = JSON.stringify([params.queue, states, params.from, params.to, params.q]);
   const all = sourcesOf(params, overview, states, filter.group);
   const sources = all.slice(0, maxSources);
@@ -67,17 +69,16 @@ export function Messages({ overview }) {
 function Tabs({ state, counts }) {
   const params = useUrl();
   const ranged = params.from || params.to;
-  const total = (counts.scheduled ?? 0) + (counts.ready ?? 0);
   const usual = ranged ? 'pending' : 'scheduled';
   const tab = (name, label, n) => html`<${Link} to=${{ state: name === usual ? undefined : name, group: undefined }}
     aria-current=${state === name ? 'true' : undefined}>
-      <span class=${`state ${name}`}>${label}</span> <b>${short(n ?? 0)}</b><//>`;
+      <span class=${`state ${name}`}>${label}</span>${n !== undefined && html` <b>${short(n)}</b>`}<//>`;
   return html`<${Nav} label="State">
-    ${ranged && tab('pending', 'scheduled + ready', total)}
-    ${tab('scheduled', 'scheduled', counts.scheduled)}
-    ${tab('ready', 'ready', counts.ready)}
-    ${tab('leased', 'leased', counts.leased)}
-    ${tab('dead', 'dead', counts.dead)}
+    ${ranged && tab('pending', 'in the range')}
+    ${tab('scheduled', 'scheduled', counts.scheduled ?? 0)}
+    ${tab('ready', 'ready', counts.ready ?? 0)}
+    ${tab('leased', 'leased', counts.leased ?? 0)}
+    ${tab('dead', 'dead', counts.dead ?? 0)}
     ${state === 'dead' && !hidesPayloads() && html`<span class="segmented" role="group" aria-label="Dead messages">
       <${Link} to=${{ group: undefined }} aria-current=${params.group ? undefined : 'true'}>each<//>
       <${Link} to=${{ group: 'error' }} aria-current=${params.group ? 'true' : undefined}>by error<//>
@@ -85,20 +86,15 @@ function Tabs({ state, counts }) {
   <//>`;
 }
 
-// InRange counts the messages of a range exactly.
-function InRange({ queue, from, to }) {
-  const loaded = useLoad((signal) => get(path('overview') + query({
-    queue, from: from ?? iso(1), to: to ?? iso(Date.UTC(2199, 0)), buckets: 1 }), { signal }), [queue, from, to], 2000);
-  const n = loaded.data?.bands[0]?.counts[0];
-  return n !== undefined && html`<strong>${plural(n, 'message')} in the range</strong>`;
-}
-
 function List({ sources, filter, state, counts, many }) {
   const params = useUrl();
   const rows = useRows(sources, filter);
   const time = useNow();
   const box = useRef();
-  const [view, setView] = useState({ top: 0, height: 600 });
+  const [view, setView] = useState({ top: 0, height: 600, width: 0 });
+  const phone = usePhone();
+  const rowHeight = phone ? rowHeights.phone : rowHeights.list;
+  const needed = useRef({}); // by the columns
   const [cursor, setCursor] = useState(-1);
   const [over, setOver] = useState(false);
   const grab = useRef(false);
@@ -107,10 +103,11 @@ function List({ sources, filter, state, counts, many }) {
     if (sources.length && rows.began && !rows.count) rows.reload(); // the first queue
   }, [sources.length]);
 
+  const measure = () => setView(
+    { top: box.current.scrollTop, height: box.current.clientHeight, width: box.current.clientWidth });
   const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
   const to = Math.min(rows.count, Math.ceil((view.top + view.height) / rowHeight) + 5);
   useLayoutEffect(() => {
-    const measure = () => setView({ top: box.current.scrollTop, height: box.current.clientHeight });
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
@@ -157,11 +154,13 @@ function List({ sources, filter, state, counts, many }) {
     }
   });
 
-  const columns = many ? 6 : 5;
+  const split = Boolean(params.message);
+  const columns = split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1); // that are seen
+  const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
+  for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
+  const widths = !phone && view.width ? widthsOf(needed.current, view.width, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="row listhead">
-      ${(params.from || params.to) && state === 'pending' && !params.q &&
-        html`<${InRange} queue=${params.queue} from=${params.from} to=${params.to} />`}
       ${searching && html`<span aria-live="polite">${plural(rows.count, 'message')} found
         ${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
         <${Link} to=${{ q: undefined }}>clear the search<//>`}
@@ -173,16 +172,16 @@ function List({ sources, filter, state, counts, many }) {
     </div>
     <${Failure} error=${rows.error} retry=${rows.began ? rows.more : rows.reload} />
     <div class="rows" ref=${box} tabIndex="0" role="region" aria-label="List of messages"
-      onScroll=${() => setView({ top: box.current.scrollTop, height: box.current.clientHeight })}
+      onScroll=${measure}
       onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}>
       <table aria-rowcount=${rows.hasMore ? -1 : rows.count}>
-        <${Head} state=${state} many=${many} />
+        <${Head} state=${state} many=${many} widths=${widths} />
         <tbody>
           ${first > 0 && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
-          ${Array.from({ length: to - first }, (_, i) => first + i).map((i) => html`<${Row} key=${i} m=${rows.row(i)}
-            state=${state} many=${many} current=${i === cursor} shown=${rows.row(i)?.id === params.message}
-            show=${(m) => { setCursor(i); show(m); }} done=${rows.reload} time=${time} />`)}
+          ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
+            state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
+            show=${(one) => { setCursor(i); show(one); }} done=${rows.reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
@@ -203,32 +202,34 @@ function None({ state, searching }) {
   return html`<${Empty} title=${what[state]} />`;
 }
 
-function Head({ state, many }) {
-  const time = { leased: 'Held until', dead: 'Died' }[state] ?? 'Due';
-  return html`<thead><tr>
-    <th scope="col" class="when">${time}</th>
-    ${many && html`<th scope="col" class="queue">Queue</th>`}
-    <th scope="col" class="id">Id</th>
-    <th scope="col" class="tries">Failed</th>
-    <th scope="col" class="payload">${state === 'dead' ? 'Error' : 'Payload'}</th>
-    <th scope="col" class="act"><span class="hidden">Actions</span></th>
-  </tr></thead>`;
+// timeOf returns the time of a message that its state is about, or 0.
+function timeOf(m, state) {
+  return Date.parse(state === 'leased' ? m.lease_deadline : orderOf(m)) || 0;
 }
 
-function Row({ m, state, many, current, shown, show, done, time }) {
-  if (!m) return html`<tr class="space"><td colspan=${many ? 6 : 5} style=${{ height: `${rowHeight}px` }}>…</td></tr>`;
-  const at = Date.parse(state === 'leased' ? m.lease_deadline : orderOf(m)) || 0;
+// textsOf returns the texts of the columns for a message.
+function textsOf(m, state, time) {
+  const at = timeOf(m, state);
   const payload = hidesPayloads() ? 'hidden' :
     payloadText(m) ?? (m.payload_base64 ? 'bytes' : m.raw_base64 ? 'unreadable' : '');
-  const text = state === 'dead' ? m.last_error || m.dead_reason : payload;
+  const text = (state === 'dead' ? m.last_error || m.dead_reason : payload) ?? '';
+  return { when: at ? `${local(at, time)} ${relative(at, time)}` : '–', queue: m.queue, id: visible(m.id),
+    text: visible(text.slice(0, 300)) };
+}
+
+function Row({ m, state, many, current, shown, show, done, time, height, columns }) {
+  if (!m) return html`<tr class="space"><td colspan=${columns} style=${{ height: `${height}px` }}>…</td></tr>`;
+  const at = timeOf(m, state);
+  const { id, text } = textsOf(m, state, time);
   return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
       onClick=${(event) => event.target.closest('button, a') || show(m)}>
     <td class="when" title=${at ? iso(at) : ''}>
       ${at ? html`${local(at, time)} <span class="faint">${relative(at, time)}</span>` : '–'}</td>
     ${many && html`<td class="queue">${m.queue}</td>`}
-    <td class="id"><${Link} to=${{ message: m.id, mq: m.queue }} tabIndex="-1">${visible(m.id)}<//></td>
-    <td class="tries">${m.attempts > 0 ? html`<span class="late">${m.attempts}</span>` : '0'}</td>
-    <td class="payload"><bdi>${visible((text ?? '').slice(0, 300))}</bdi></td>
+    <td class="id" title=${id}><${Link} to=${{ message: m.id, mq: m.queue }} tabIndex="-1">${id}<//></td>
+    <td class=${m.attempts > 0 ? 'tries number' : 'tries number none'}>
+      ${m.attempts > 0 ? html`<span class="late">${m.attempts}</span>` : '0'}<span class="unit"> failed</span></td>
+    <td class="payload"><bdi>${text}</bdi></td>
     <td class="act"><span>${actionsOf(m).slice(0, 3).map((name) => html`
       <button tabIndex=${current ? 0 : -1} onClick=${() => act(name, m, done)}>${name}</button> `)}</span></td>
   </tr>`;

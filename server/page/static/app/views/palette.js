@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from '../html.js';
 import { showHelp } from '../keys.js';
 import { live } from '../live.js';
+import { presets } from '../ranges.js';
 import { open } from '../ui.js';
 import { go } from '../url.js';
 import { may } from '../who.js';
@@ -24,9 +25,10 @@ function commands(setTheme) {
     { label: 'Dead messages by error', run: fresh({ state: 'dead', group: 'error' }) },
     { label: 'Show another queue…', run: () => open(Choose) },
     { label: 'Search messages', run: () => document.getElementById('search')?.focus() },
-    { label: 'Scale: square root', run: () => go({ scale: undefined }) },
-    { label: 'Scale: linear', run: () => go({ scale: 'linear' }) },
-    { label: 'Scale: logarithmic', run: () => go({ scale: 'log' }) },
+    ...presets().map(({ name, from, to }) => ({ label: `Due ${name}`,
+      run: fresh({ from, to, z0: from, z1: to }) })),
+    { label: 'Heights: linear', run: () => go({ scale: undefined }) },
+    { label: 'Heights: square root', run: () => go({ scale: 'sqrt' }) },
     { label: 'Colours: light', run: () => setTheme('light') },
     { label: 'Colours: dark', run: () => setTheme('dark') },
     { label: 'Colours: as the system', run: () => setTheme('') },

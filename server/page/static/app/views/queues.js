@@ -2,6 +2,8 @@
 import { path, post } from '../api.js';
 import { duration, millis, number, plural, short } from '../format.js';
 import { html, useState } from '../html.js';
+import { noRange } from '../ranges.js';
+import { rove } from '../rove.js';
 import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
@@ -21,11 +23,13 @@ export function Queues({ overview }) {
     </header>
     ${overview.queue_count > 10 && html`<input type="search" aria-label="Find a queue" placeholder="Find a queue"
       value=${find} onInput=${(event) => setFind(event.target.value)} />`}
-    <ul>
+    <ul onKeyDown=${rove} aria-describedby="queues-help">
       ${queue && !overview.queues.some((q) => q.queue === queue) && html`<li class="current"><strong>${queue}</strong>
         <p class="faint">has no messages</p></li>`}
       ${found.slice(0, most).map((q) => html`<${Queue} key=${q.queue} q=${q} current=${q.queue === queue} />`)}
     </ul>
+    <p id="queues-help" class="hidden">Up and down move between queues, left and right among the links and buttons of
+      one.</p>
     ${found.length > most && html`<p class="faint">and ${plural(found.length - most, 'other queue')}</p>`}
     ${overview.queues_left_out > 0 &&
       html`<p class="faint">${plural(overview.queues_left_out, 'other queue')}, which the
@@ -55,7 +59,7 @@ function rate(perSecond, way) {
 
 function Queue({ q, current }) {
   const count = (state, n) => n > 0 &&
-    html`<${Link} to=${{ queue: q.queue, state, from: undefined, to: undefined, message: undefined }}
+    html`<${Link} tabIndex="-1" to=${{ queue: q.queue, state, ...noRange, message: undefined }}
     title=${`${number(n)} ${state}`}><span class=${`state ${state}`}>
       ${short(n)}<span class="hidden"> ${state}</span></span><//>`;
   const rates = [
@@ -81,11 +85,12 @@ function Queue({ q, current }) {
     ${q.flow && html`<p class="faint">limited: ${flowText(q.flow)}</p>`}
     ${q.flow?.keys?.halted > 0 && html`<p class="late">
       ${plural(q.flow.keys.halted, 'key')} halted by dead messages</p>`}
-    ${may('operate') && html`<button class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>
+    ${may('operate') && html`<button tabIndex="-1" class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>
       ${q.paused ? 'Resume' : 'Pause…'}
-      <span class="hidden"> ${q.queue}</span></button> <button class="quiet" onClick=${() => setFlow(q)}>
+      <span class="hidden"> ${q.queue}</span></button> <button tabIndex="-1" class="quiet"
+      onClick=${() => setFlow(q)}>
       Limits…<span class="hidden"> ${q.queue}</span></button>`}
-    ${q.flow?.fair && html` <button class="quiet" onClick=${() => showKeys(q)}>
+    ${q.flow?.fair && html` <button tabIndex="-1" class="quiet" onClick=${() => showKeys(q)}>
       Keys…<span class="hidden"> ${q.queue}</span></button>`}
     ${current && html`<${Shards} queue=${q.queue} />`}
   </li>`;

@@ -1,6 +1,6 @@
 // Schedules: what runs when, on a calendar and as a list, and changing them.
 import { get, path, post, put, query, remove } from '../api.js';
-import { local, number, plural, timeZone } from '../format.js';
+import { duration, local, millis, number, plural, timeZone } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
@@ -23,7 +23,8 @@ export function Schedules() {
       <${Loaded} of=${loaded}
         empty=${(data) => !data.items.length && html`<${Empty} title="There are no schedules.">
         Create one here, or with <code>later schedule put</code>.<//>`}>${(data) => html`
-        <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed', 'Skipped']}>
+        <${Table} label="All schedules" numbers=${3} head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed',
+          'Skipped']}>
           ${data.items.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
             <td><${Link} to=${{ schedule: s.name }} aria-current=${s.name === schedule ? 'true' : undefined}>
               ${s.name}<//> ${s.paused && html`<span class="badge">paused</span>`}</td>
@@ -49,7 +50,7 @@ const leftOutAt = (n, last) => html`${leftOut(n)}${last && html`, the last <${Ti
 
 // ruleOf returns the rule of a schedule in short.
 function ruleOf(s) {
-  const rule = s.cron ?? (s.every && `every ${s.every}`) ?? s.rrule ?? (s.times &&
+  const rule = s.cron ?? (s.every && `every ${duration(millis(s.every)).replace(/^1 /, '')}`) ?? s.rrule ?? (s.times &&
     plural(s.times.length, 'time')) ?? (s.series && 'series');
   return html`<code>${rule}</code>${s.time_zone && html` <span class="faint">${s.time_zone}</span>`}`;
 }

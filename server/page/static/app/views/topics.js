@@ -17,7 +17,8 @@ export function Topics() {
       <${Loaded} of=${loaded} empty=${(data) => !data.items.length && html`<${Empty} title="There are no topics.">
         A topic sends each message to all queues that are subscribed:
         ${' '}<code>later topic subscribe orders mail</code><//>`}>${(data) => html`
-        <${Table} label="All topics" head=${['Topic', 'Subscribed', 'Scheduled', 'Waiting', 'Dead', 'Retained']}>
+        <${Table} label="All topics" numbers=${5} head=${['Topic', 'Subscribed', 'Scheduled', 'Waiting', 'Dead',
+          'Retained']}>
           ${data.items.map((t) => html`<tr key=${t.topic} class=${t.topic === topic ? 'shown' : ''}>
             <td><${Link} to=${{ topic: t.topic }} aria-current=${t.topic === topic ? 'true' : undefined}>
               ${t.topic}<//></td>

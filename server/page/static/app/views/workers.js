@@ -55,11 +55,11 @@ function Worker({ w, done }) {
     ${w.given_back?.map((g) => html`<p class="late">gives back ${plural(g.messages, 'message')} of
       <${Link} fresh to=${{ queue: g.queue }}>${g.queue}<//>${g.error && `: ${g.error}`}</p>`)}
     ${w.held.length > 0 ?
-      html`<${Table} label=${`Messages that ${w.name} holds`} head=${['Holds', 'Queue', 'Attempt', 'For']}>
+      html`<${Table} label=${`Messages that ${w.name} holds`} numbers=${2} head=${['Holds', 'Queue', 'Attempt', 'For']}>
         ${w.held.map((h) => html`<tr key=${h.queue + h.id}>
         <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td>
-        <td>${h.queue}</td><td>${h.attempt}</td>
-        <td class=${heldFor(h) > stuckAfter ? 'late' : ''}>${duration(heldFor(h))}</td></tr>`)}<//>
+        <td>${h.queue}</td><td class="number">${h.attempt}</td>
+        <td class=${heldFor(h) > stuckAfter ? 'number late' : 'number'}>${duration(heldFor(h))}</td></tr>`)}<//>
       ${w.held_count > w.held.length &&
         html`<p class="faint">and ${plural(w.held_count - w.held.length, 'other message')}</p>`}` :
       html`<p class="faint">holds no messages</p>`}
