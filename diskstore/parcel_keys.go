@@ -106,8 +106,8 @@ func (t *tx) receive(q *queue, x *landing) {
 	t.touch(q)
 }
 
-// scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, of which
-// a lease counts that has the mark keyed, or that a message holds. It adds store.MaxBatch keys at most, in order.
+// scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, of
+// which a lease counts that has the mark keyed, or that a message holds. It adds store.MaxBatch keys at most, in order.
 func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from string) error {
 	var names []string
 	known, held := map[string]bool{}, map[string]bool{}

@@ -16,19 +16,22 @@ import (
 //   - A Claim takes messages of one shard. Each shard has its own order, pause, clock and Retention.MaxCount.
 //   - All messages of a key are in one shard, where the order and the limits of the key hold: a message with a key and
 //     an id that does not fit it (FitsKey) is refused with ErrInvalid, unless it is Relayed, restored or a follow-up.
-//     Such a message is in the shard of its id, and starts under the limits of the key there. Each shard can have MaxKeyFlows
-//     overrides.
+//     Such a message is in the shard of its id, and starts under the limits of the key there. Each shard can have
+//     MaxKeyFlows overrides.
 //   - Concurrency, Rate.N and Rate.Burst of the Flow are divided among the shards: they are never exceeded, and shards
 //     with little to do leave a part unused. Keys, and the messages without one, take turns in each shard. A Forward
 //     takes a slot for as long as it lasts.
 //   - No conditions (If) are checked: a call with one returns ErrUnsupported.
 //   - Follow-ups and forwards to another shard are sent at least once, also if the Ack is then refused.
+//   - A Claim that is not repeated under a Request waits 250 ms for a shard while others can be asked. It returns
+//     messages of the others; messages that the first one still returns are released.
 //   - A call with items of several shards has the error of a shard that does not answer in the results of its items,
 //     unless none answers or a result cannot have an error.
 //
-// While the number of shards of a Fair queue changes, no message of it starts until all messages that have to move are
-// in their new shards, but for leased ones. A key with leased messages waits for them in its new shard. A Claim returns
-// nothing meanwhile, and a Wait lasts up to a tenth of a second longer.
+// While the number of shards of a Fair queue changes, no message of it starts until all messages that have to move and
+// are due within a minute are in their new shards, but for leased ones, nor later than that minute until the next
+// messages have moved. A key with leased messages waits for them in its new shard. A Claim returns nothing meanwhile,
+// and a Wait lasts up to a tenth of a second longer.
 type Sharder interface {
 	// SetShards changes the number of shards of a queue to n, 1 to MaxShards. With more than one it creates the queue if
 	// necessary. It returns when the change has begun: the processes that use the queue move its messages, which Shards

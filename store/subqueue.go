@@ -148,7 +148,7 @@ type Scanned struct {
 	// Keys are keys of a Fair queue that have a state that departs, or messages that take slots. They come in parts
 	// behind all IDs, as do Holds, which are keys that a message holds.
 	Keys, Holds []string
-	Next string // "" if this is the last part
+	Next        string // "" if this is the last part
 }
 
 // OnceID is the key of a send that a queue remembers, and the id that was sent.

@@ -37,8 +37,8 @@ Without N it prints the shards with their counts, how many messages still have t
 which shards do not answer.
 
 The limits of later flow are divided among the shards, so none of them may be smaller than N. All messages of a key are
-in one shard, in their order: an id of your own begins with the key and a slash. While messages move in a queue in which
-keys take turns, none of its messages starts.`,
+in one shard, in their order: an id of your own begins with the key and a slash. In a queue in which keys take turns, no
+message starts until the messages that are due within a minute have moved.`,
 		`  later shards orders 4
   later shards orders
   later shards orders 1`,

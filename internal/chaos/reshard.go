@@ -30,6 +30,9 @@ const (
 	shardReadTimeout = time.Second
 	shardLate        = 4 * time.Second
 	shardTurn        = 3 * time.Second // for which a process is the mover; another one follows one that was killed
+	// The messages of a queue with keys move in several windows, and most of them are due soon.
+	shardWindow = 20
+	shardAhead  = 300 * time.Millisecond
 )
 
 // maxShards is the largest number of shards.
@@ -82,8 +85,14 @@ func (r role) sharded(s store.Store, j *journal, log *slog.Logger) store.Store {
 		s = engine
 	}
 	s = shard.New(s, log)
-	shard.Hurry(s, r.Actor, shardLate, shardTurn)
+	hurry(s, r.Actor)
 	return s
+}
+
+// hurry has the changes of a store end soon.
+func hurry(s store.Store, name string) {
+	shard.Hurry(s, name, shardLate, shardTurn)
+	shard.Windows(s, shardWindow, shardAhead)
 }
 
 // claimWatch records the claims that fail in one shard, since the call then asks the others.

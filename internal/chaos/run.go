@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/shard"
 )
 
 // Config configures one run.
@@ -167,7 +166,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 	}
 	if r.fault.load.sharded {
-		shard.Hurry(r.client.Store(), "run", shardLate, shardTurn)
+		hurry(r.client.Store(), "run")
 	}
 	queues := 2
 	if set.form == cluster {

@@ -202,8 +202,8 @@ func unlessConflict(err error) error {
 }
 
 // readFlow writes the limits of a queue to the directory of its first change. They may have been set as the change
-// began. If a queue with so many shards cannot have them, or has an id that does not fit its key, it gets its name back,
-// and SetShards finds the error.
+// began. If a queue with so many shards cannot have them, or has an id that does not fit its key, it gets its name
+// back, and SetShards finds the error.
 func (s *Store) readFlow(ctx context.Context, r *route, flow store.Flow) error {
 	err := checkShards(r.queue, flow, len(r.names))
 	if err == nil && flow.Fair {

@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// claimCalls are the claims from single shards that belong to one Claim. If a shard lets a claim wait, others are asked, so
-// that the messages of all do not wait for a server that is down. Messages that arrive after the end are released.
+// claimCalls are the claims from single shards that belong to one Claim. If a shard lets a claim wait, others are
+// asked, so that their messages do not wait for a server that is down. Messages that arrive after the end are released.
 //
 // A Claim that may be repeated under its request waits for each shard: the repetition has the messages that would be
 // released.

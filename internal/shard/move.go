@@ -151,8 +151,8 @@ func (s *Store) move(ctx context.Context, r *route) (err error) {
 	}
 }
 
-// pass moves all messages that can move now. If none was left at its beginning, it writes so to the directory. In a Fair
-// queue the first passes move the messages of one window each.
+// pass moves all messages that can move now. If none was left at its beginning, it writes so to the directory. In a
+// Fair queue the first passes move the messages of one window each.
 func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err error) {
 	if r, err = s.beMover(ctx, r); err != nil {
 		return r, false, err
@@ -339,7 +339,8 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 	return found, err
 }
 
-// leavingKeys adds the keys that do not belong in a shard to the ones of the shards where they do, and returns how many.
+// leavingKeys adds the keys that do not belong in a shard to the ones of the shards where they do. It returns their
+// number.
 func leavingKeys(r *route, shard int, names []string, to map[int][]string) (found int) {
 	for _, key := range names {
 		if at, home := r.homeOf(key); at == shard && home != shard {

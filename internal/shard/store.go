@@ -156,8 +156,8 @@ func (s *Store) known(queue string) *route {
 	return nil
 }
 
-// usable returns a route that calls can take: it reads an old one again, and makes the steps of a change that come before
-// other calls.
+// usable returns a route that calls can take: it reads an old one again, and makes the steps of a change that come
+// before other calls.
 func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, err error) {
 	if r != nil && !time.Now().Before(r.until) {
 		if r, err = s.readAgain(ctx, r); err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// In a Fair queue a key must not start messages in two shards, or out of order. So no message starts until the ones that
-// are due soon have moved, with the states of all keys; see directory.Until. The messages due later follow in the order
-// of their due times, window by window, while claims end at the end of the last window. A message whose due time becomes
-// earlier moves first; see Reschedule.
+// In a Fair queue a key must not start messages in two shards, or out of order. So no message starts until the messages
+// that are due soon have moved, with the states of all keys. The messages that are due later follow in the order of
+// their due times, window by window. Claims end at the end of the last window that has moved; see directory.Until. A
+// message moves before it gets an earlier due time; see Reschedule.
 const (
 	windowMessages = 10_000      // that are in a window, about
 	windowAhead    = time.Minute // from the time of the first shard to the end of a window, at least

@@ -122,7 +122,8 @@ func TestAKeyWaitsForAHolderThatIsDueLater(t *testing.T) {
 			held = m
 		}
 	}
-	r, err := s.Settle(t.Context(), "q", []store.Settlement{{Receipt: held.Receipt, Action: store.Nack, Delay: time.Minute}})
+	nack := store.Settlement{Receipt: held.Receipt, Action: store.Nack, Delay: time.Minute}
+	r, err := s.Settle(t.Context(), "q", []store.Settlement{nack})
 	w.ok(err)
 	w.ok(r[0].Err)
 	w.clock.Advance(time.Second)
