@@ -40,6 +40,7 @@ var routeRights = []struct {
 	{mayLook, `
 		GET /v1/changes
 		GET /v1/events
+		GET /v1/find
 		GET /v1/operations
 		GET /v1/operations/{operation}
 		GET /v1/overview
@@ -262,6 +263,7 @@ var namedIn = map[string]struct {
 	may         mayDo
 }{
 	"GET /v1/events query.queue":         {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/find query.queue":           {query: "q=x&queue=QUEUE", may: mayLook},
 	"GET /v1/overview query.queue":       {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/overview/watch query.queue": {query: "queue=QUEUE", may: mayLook},
 	"POST /v1/leases/{token}/ack body.then.queue": {
