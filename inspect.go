@@ -25,6 +25,10 @@ type Filter struct {
 	MinAttempts, MaxAttempts int
 	// JSON compares a value in a payload that is JSON.
 	JSON *JSONCondition
+	// Words are each contained in the id, the group, the key or the payload, whatever their case. There are up to 16.
+	Words []string
+	// NamesOnly is set if Words are not looked for in payloads.
+	NamesOnly bool
 }
 
 // JSONCondition compares a value in a payload that is JSON. With a wildcard in the path, one of the values must match.

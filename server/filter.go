@@ -11,6 +11,7 @@ import (
 
 // Filter selects messages of a queue, in a body or as parameters of a request.
 type Filter struct {
+	Query        string            `json:"q,omitempty" query:"q" maxLength:"4096" doc:"Only those that a text finds: words in id, group, key or payload, and conditions such as error:timeout, header:kind=mail and order.total>=100; see docs/page.md" example:"refund error:timeout"`
 	State        string            `json:"state,omitempty" query:"state" enum:"scheduled,ready,leased,dead" doc:"Required in a body, unless group is given. Default of a list: scheduled, unless group is given"`
 	Group        string            `json:"group,omitempty" query:"group" maxLength:"128" doc:"Only messages of this group, in any state"`
 	DueAfter     time.Time         `json:"due_after,omitzero" query:"due_after" doc:"Only those due at this time or later; dead ones by time of death"`
@@ -26,18 +27,56 @@ type Filter struct {
 }
 
 // filter returns the filter for the client.
-func (f *Filter) filter() (out later.Filter, err error) {
-	out = later.Filter{
-		State: later.State(f.State), Group: f.Group, From: f.DueAfter, To: f.DueBefore, ID: f.ID, Payload: f.Payload,
-		Error: f.Error, ErrorPattern: f.ErrorPattern, Headers: f.Headers, MinAttempts: f.MinAttempts,
-		MaxAttempts: f.MaxAttempts,
-	}
-	if f.JSON != "" {
-		if out.JSON, err = later.ParseJSONCondition(f.JSON); err != nil {
-			return out, field("json", err)
-		}
+func (f *Filter) filter() (later.Filter, error) {
+	out, err := f.parse()
+	if err != nil {
+		return out, err
 	}
 	return out, out.Check()
+}
+
+// parse returns the filter for the client, which is not checked.
+func (f *Filter) parse() (out later.Filter, err error) {
+	if out, err = later.ParseFilter(f.Query); err != nil {
+		return out, field("q", err)
+	}
+	out.State, out.From, out.To = later.State(f.State), f.DueAfter, f.DueBefore
+	twice := ""
+	set(&out.Group, f.Group, "group", &twice)
+	set(&out.ID, f.ID, "id", &twice)
+	set(&out.Payload, f.Payload, "payload", &twice)
+	set(&out.Error, f.Error, "error", &twice)
+	set(&out.ErrorPattern, f.ErrorPattern, "error_pattern", &twice)
+	set(&out.MinAttempts, f.MinAttempts, "min_attempts", &twice)
+	set(&out.MaxAttempts, f.MaxAttempts, "max_attempts", &twice)
+	if len(f.Headers) > 0 && len(out.Headers) > 0 {
+		twice = "headers"
+	} else if len(f.Headers) > 0 {
+		out.Headers = f.Headers
+	}
+	if f.JSON != "" {
+		condition, err := later.ParseJSONCondition(f.JSON)
+		if err != nil {
+			return out, field("json", err)
+		}
+		set(&out.JSON, condition, "json", &twice)
+	}
+	if twice != "" {
+		return out, field("q", store.Invalid("has a condition that %s has, too: give it once", twice))
+	}
+	return out, nil
+}
+
+// set sets a condition to a value, unless that is zero. It notes its name if it is set already.
+func set[T comparable](condition *T, value T, name string, twice *string) {
+	var zero T
+	switch {
+	case value == zero:
+	case *condition != zero:
+		*twice = name
+	default:
+		*condition = value
+	}
 }
 
 // FilterQuery is a Filter as parameters of a request.
@@ -49,9 +88,6 @@ type FilterQuery struct {
 // filter returns the filter for the client.
 func (q *FilterQuery) filter() (later.Filter, error) {
 	f := q.Filter
-	if f.State == "" && f.Group == "" {
-		f.State = string(later.StateScheduled)
-	}
 	for _, header := range q.Header {
 		name, value, ok := strings.Cut(header, "=")
 		if !ok {
@@ -65,7 +101,14 @@ func (q *FilterQuery) filter() (later.Filter, error) {
 		}
 		f.Headers[name] = value
 	}
-	return f.filter()
+	out, err := f.parse()
+	if err != nil {
+		return out, err
+	}
+	if out.State == "" && out.Group == "" {
+		out.State = later.StateScheduled
+	}
+	return out, out.Check()
 }
 
 // Page is a page of a list: every list is one.

@@ -23,6 +23,7 @@ const (
 	defaultMaxWaits = 20_000
 	maxStreams      = 1000 // of messages that arrive line by line
 	maxTransfers    = 8    // exports and imports, which hold some pages of messages each
+	maxFinds        = 8    // searches of all queues, which hold a page of messages of four queues each
 	maxBodyBytes    = 64 << 20
 	maxDecodedBytes = 96 << 20
 	maxReplyBytes   = 64 << 20

@@ -160,8 +160,10 @@ func (b *MessagePage) fill(limit, look int, cursor string,
 	}
 }
 
-// maySearch refuses a search for content that is hidden from the sender of the request: the result would tell it.
+// maySearch refuses a search for content that is hidden from the sender of the request: the result would tell it. It
+// keeps words from being looked for in such content.
 func maySearch(ctx context.Context, f *later.Filter) error {
+	f.NamesOnly = hides(ctx)
 	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" && f.ErrorPattern == "" {
 		return nil
 	}

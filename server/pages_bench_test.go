@@ -29,53 +29,11 @@ import (
 //
 // LATER_PAGES_PENDING sets another number of messages than 20,000. 10,000,000 take 2.3 GB and some minutes to send.
 func BenchmarkPages(b *testing.B) {
-	pending := 20_000
-	if text := os.Getenv("LATER_PAGES_PENDING"); text != "" {
-		var err error
-		if pending, err = strconv.Atoi(text); err != nil {
-			b.Fatal(err)
-		}
-	}
-	redis := redistest.Start(b)
-	for _, setting := range [][2]string{{"appendonly", "no"}, {"save", ""}} {
-		if err := redis.Client(b).ConfigSet(b.Context(), setting[0], setting[1]).Err(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	c, err := later.Open(b.Context(), redis.URL(), later.WithoutActivity())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	s, err := New(c, Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	h := httptest.NewServer(s)
-	defer h.Close()
+	pending := pendingOf(b)
+	c, h := newBenchServer(b)
 	const month = 30 * 24 * time.Hour
 	began := time.Now()
-	var filling sync.WaitGroup
-	var sent atomic.Int64
-	for range 4 {
-		filling.Go(func() {
-			msgs := make([]later.Outgoing, store.MaxBatch)
-			for to := sent.Add(store.MaxBatch); to <= int64(pending); to = sent.Add(store.MaxBatch) {
-				for i := range msgs {
-					msgs[i] = later.Outgoing{When: later.In(2*time.Hour + rand.N(month)),
-						Payload: fmt.Appendf(nil, `{"order": %d, "total": %d}`, to-int64(i), rand.N(1000))}
-				}
-				if _, err := c.Queue("orders").SendBatch(b.Context(), msgs); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	if filling.Wait(); b.Failed() {
-		b.FailNow()
-	}
+	fillQueues(b, c, []string{"orders"}, pending)
 	next := ""
 	get := func(path string) {
 		reply, err := http.Get(h.URL + path)
@@ -124,9 +82,81 @@ func BenchmarkPages(b *testing.B) {
 				one.do()
 				took = append(took, time.Since(begin))
 			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			reportTimes(b, took, "")
 		})
 	}
+}
+
+// pendingOf returns the number of messages of a benchmark.
+func pendingOf(b *testing.B) int {
+	b.Helper()
+	text := os.Getenv("LATER_PAGES_PENDING")
+	if text == "" {
+		return 20_000
+	}
+	pending, err := strconv.Atoi(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pending
+}
+
+// newBenchServer returns a client of a Redis without persistence, and its API over HTTP.
+func newBenchServer(b *testing.B) (*later.Client, *httptest.Server) {
+	b.Helper()
+	redis := redistest.Start(b)
+	for _, setting := range [][2]string{{"appendonly", "no"}, {"save", ""}} {
+		if err := redis.Client(b).ConfigSet(b.Context(), setting[0], setting[1]).Err(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c, err := later.Open(b.Context(), redis.URL(), later.WithoutActivity())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(c, Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	b.Cleanup(func() {
+		h.Close()
+		s.Close()
+		c.Close()
+	})
+	return c, h
+}
+
+// fillQueues sends messages that fall due within a month to queues in turn.
+func fillQueues(b *testing.B, c *later.Client, queues []string, pending int) {
+	b.Helper()
+	const month = 30 * 24 * time.Hour
+	var filling sync.WaitGroup
+	var sent atomic.Int64
+	for range 4 {
+		filling.Go(func() {
+			msgs := make([]later.Outgoing, store.MaxBatch)
+			for to := sent.Add(store.MaxBatch); to <= int64(pending); to = sent.Add(store.MaxBatch) {
+				for i := range msgs {
+					msgs[i] = later.Outgoing{When: later.In(2*time.Hour + rand.N(month)),
+						Payload: fmt.Appendf(nil, `{"order": %d, "total": %d}`, to-int64(i), rand.N(1000))}
+				}
+				queue := queues[int(to/store.MaxBatch)%len(queues)]
+				if _, err := c.Queue(queue).SendBatch(b.Context(), msgs); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	if filling.Wait(); b.Failed() {
+		b.FailNow()
+	}
+}
+
+// reportTimes reports the median and the 99th percentile of times.
+func reportTimes(b *testing.B, took []time.Duration, name string) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, name+"p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, name+"p99-ms")
 }

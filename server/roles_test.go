@@ -40,6 +40,7 @@ var routeRights = []struct {
 	{mayLook, `
 		GET /v1/changes
 		GET /v1/events
+		GET /v1/find
 		GET /v1/operations
 		GET /v1/operations/{operation}
 		GET /v1/overview
@@ -263,6 +264,7 @@ var namedIn = map[string]struct {
 	may         mayDo
 }{
 	"GET /v1/events query.queue":          {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/find query.queue":            {query: "q=x&queue=QUEUE", may: mayLook},
 	"GET /v1/overview query.queue":        {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/overview/queues query.queue": {query: "queue=QUEUE&to=2030-01-01T00:00:00Z", may: mayLook},
 	"GET /v1/overview/watch query.queue":  {query: "queue=QUEUE", may: mayLook},

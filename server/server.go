@@ -61,9 +61,9 @@ type Server struct {
 	gate   sync.RWMutex   // held by Close, so that no request begins while it waits for open
 	feeds  feeds
 
-	waits, streams, transfers, running, matched, watched share
-	bodies, decoded, replies                             share
-	cpu                                                  quota.CPU[access.Sender]
+	waits, streams, transfers, finds, running, matched, watched share
+	bodies, decoded, replies                                    share
+	cpu                                                         quota.CPU[access.Sender]
 
 	// heartbeat is heartbeatEvery but in tests.
 	heartbeat time.Duration
@@ -91,6 +91,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		waits:     newShare(int64(cfg.MaxWaits), "requests wait already"),
 		streams:   newShare(maxStreams, "messages are streamed by other requests already"),
 		transfers: newShare(maxTransfers, "exports and imports run already"),
+		finds:     newShare(maxFinds, "searches of all queues run already"),
 		running:   newShare(maxRunning, "operations run already"),
 		matched:   newShare(maxMatchedBytes, "bytes of matches are held by operations already"),
 		watched:   newShare(maxOverviews, "different overviews are watched already"),
@@ -109,7 +110,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
-		registerGroups, registerWorkers, registerOverview, registerDeadErrors, registerWhy, registerEvents,
+		registerGroups, registerWorkers, registerOverview, registerFind, registerDeadErrors, registerWhy, registerEvents,
 		registerTransfer, registerChanges, registerInfo, registerDueQueues,
 	} {
 		register(s)

@@ -137,17 +137,27 @@ func (a *api) described(r *http.Request, got *reply) {
 	case content == nil && (got.body != "" || len(response.Content) > 0):
 		a.t.Errorf("%s: %d with the type %q is no reply of %s", got.what, got.status, kind, op.OperationID)
 	case kind == jsonType, kind == problem.MediaType:
-		var value any
-		if err := json.Unmarshal([]byte(got.body), &value); err != nil {
-			a.t.Errorf("%s: %v in %s", got.what, err, got.body)
-			return
+		a.describedBy(content.Schema, op, got.what, got.body)
+	case kind == linesType && content.Schema.Ref != "":
+		for line := range strings.Lines(got.body) {
+			a.describedBy(content.Schema, op, got.what, line)
 		}
-		result := &huma.ValidateResult{}
-		huma.Validate(api.Components.Schemas, content.Schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, value,
-			result)
-		for _, err := range result.Errors {
-			a.t.Errorf("%s: %s is not as %s describes it: %v", got.what, got.body, op.OperationID, err)
-		}
+	}
+}
+
+// describedBy fails the test unless a JSON value of a reply is as its schema says.
+func (a *api) describedBy(schema *huma.Schema, op *huma.Operation, what, text string) {
+	a.t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		a.t.Errorf("%s: %v in %s", what, err, text)
+		return
+	}
+	result := &huma.ValidateResult{}
+	huma.Validate(a.server.api.OpenAPI().Components.Schemas, schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer,
+		value, result)
+	for _, err := range result.Errors {
+		a.t.Errorf("%s: %s is not as %s describes it: %v", what, text, op.OperationID, err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	}
 	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand(),
 		m.seriesCommand(), m.scheduleCommand())
-	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.searchCommand(),
+	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.findCommand(), m.searchCommand(),
 		m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.flowCommand(), m.keysCommand(), m.shardsCommand(), m.pauseCommand(), m.resumeCommand(),

@@ -1,8 +1,9 @@
-// Package inspect answers questions about the messages of a queue: which of them match a filter, why one has not been
-// handled yet, and which errors dead ones have in common. It only reads, and a bounded number of messages at a time.
+// Package inspect answers questions about messages: which messages of a queue match a filter, which messages and names
+// of a store match a text, why a message has not been handled yet, and which errors dead messages have in common. It
+// only reads, and a bounded number of messages at a time.
 //
-// It imports packages store, internal/fleet, internal/jsontext and internal/reserved. Start reading at Search, Explain
-// and DeadErrors.
+// It imports packages store, internal/fleet, internal/jsontext, internal/reserved, internal/schedule and
+// internal/series. Start reading at Search, ParseQuery, Finder, Explain and DeadErrors.
 package inspect
 
 import (
@@ -41,6 +42,8 @@ type Filter struct {
 	Headers                  map[string]string
 	MinAttempts, MaxAttempts int
 	JSON                     *Condition
+	Words                    []string
+	NamesOnly                bool
 }
 
 // Condition compares a value in a payload that is JSON. The root package documents it, as JSONCondition.
@@ -83,7 +86,14 @@ func (f *Filter) Check() error {
 			return store.Invalid("filter's %s is no UTF-8 of up to %d bytes: shorten it", name, maxText)
 		}
 	}
+	for _, word := range f.Words {
+		if word == "" || len(word) > maxText || !utf8.ValidString(word) {
+			return store.Invalid("filter's word %.100q is no UTF-8 of 1 to %d bytes: shorten it, or omit it", word, maxText)
+		}
+	}
 	switch c := f.JSON; {
+	case len(f.Words) > maxWords:
+		return store.Invalid("filter has %d words: the limit is %d", len(f.Words), maxWords)
 	case len(f.ErrorPattern) > store.MaxReason || !utf8.ValidString(f.ErrorPattern):
 		return store.Invalid("filter's error pattern is no UTF-8 of up to %d bytes: give DeadErrors.Pattern unchanged",
 			store.MaxReason)
@@ -121,7 +131,7 @@ func (f *Filter) Matches(m *store.Info) bool {
 	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != Pattern(m.LastError) {
 		return false
 	}
-	return f.JSON == nil || f.JSON.matches(m.Payload)
+	return f.hasWords(m) && (f.JSON == nil || f.JSON.matches(m.Payload))
 }
 
 func hasError(m *store.Info, text string) bool {
@@ -254,7 +264,7 @@ func (f *Filter) fitting(messages []store.Info, limit int, size *int, first bool
 // looks reports whether Matches can refuse a message.
 func (f *Filter) looks() bool {
 	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
-		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil
+		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
 }
 
 // SizeAsJSON returns how many bytes the message has as JSON, or some more.

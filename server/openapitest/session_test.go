@@ -103,6 +103,7 @@ var session = []step{
 	{request: "GET /v1/overview/queues?to=2030-01-01T00:00:00Z", status: http.StatusOK},
 	{request: "GET /v1/overview/watch", status: http.StatusOK, endless: true},
 	{request: "GET /v1/events", status: http.StatusOK, endless: true},
+	{request: "GET /v1/find?q=mail", status: http.StatusOK, lines: true},
 
 	{request: "POST /v1/queues/mail/series", status: http.StatusCreated,
 		body: `{"id": "s", "until": "2100-01-01T00:00:00Z", "offsets": ["-24h", "-1h"], "payload": "soon"}`},

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxTotal   = 72 << 10 // bytes of all files, compressed
+	maxTotal   = 84 << 10 // bytes of all files, compressed; a first load with its replies has 100 KB at most
 	maxLines   = 500      // of a file that is written by hand
 	maxColumns = 120
 )

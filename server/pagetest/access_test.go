@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/laterq/later"
 )
@@ -92,9 +95,14 @@ func TestPayloadsAreHiddenWhereTheRoleSaysSo(t *testing.T) {
 	b.see(".panel", "does not show payloads")
 	b.visit("/?queue=orders&state=dead")
 	b.see(".rows td.id")
-	for _, path := range []string{"/?queue=orders&message=a", "/?queue=orders&state=dead"} {
+	b.press("/")
+	if help := b.see(".findhelp"); strings.Contains(help, "header:") || strings.Contains(help, "error:") {
+		t.Errorf("the help shows conditions that are refused: %s", help)
+	}
+	b.press(kb.Escape)
+	for _, path := range []string{"/?queue=orders&message=a", "/?queue=orders&state=dead", "/?find=a"} {
 		b.visit(path)
-		b.see(".rows td.id, .panel dl.facts")
+		b.see(".rows td.id, .panel dl.facts, #found [role=option]")
 		if evaluate[bool](b, `/4711|lovelace|the secret/.test(document.body.innerHTML)`) {
 			t.Errorf("%s shows what is hidden", path)
 		}

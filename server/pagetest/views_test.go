@@ -403,6 +403,7 @@ func TestEveryViewInEveryLook(t *testing.T) {
 		{"range", "/?from=2020-01-01T00:00:00Z", ".rows td.id"},
 		{"message", "/?queue=orders&message=m-01", ".payload-view"},
 		{"dead", "/?state=dead", ".rows td.id"},
+		{"find", "/?find=order", "#found [role=option]"},
 		{"schedules", "/?view=schedules&schedule=report", ".calendar .day"},
 		{"topics", "/?view=topics&topic=orders", ".subscription"},
 		{"events", "/?view=events", "h1"},

@@ -5,11 +5,11 @@ import { html, render, useEffect, useState } from './html.js';
 import { showHelp, useKeys } from './keys.js';
 import { now, reconnect, useLive, useNow, watch } from './live.js';
 import { noRange, watched } from './ranges.js';
-import { examples } from './search.js';
 import { Dialogs, Failure, Nav, Notices, open } from './ui.js';
 import { go, Link, url, useUrl } from './url.js';
 import { Changes } from './views/changes.js';
 import { Events } from './views/events.js';
+import { FindBox, focusFind } from './views/find.js';
 import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
 import { Palette } from './views/palette.js';
@@ -77,13 +77,13 @@ function App() {
   const fresh = (name) => () => go({ view: name }, { base: {} });
   useKeys({
     '?': ['this help', showHelp],
-    '/': ['search messages', search],
+    '/': ['find anything', focusFind],
     'Ctrl K': ['commands', () => open(Palette, { setTheme })],
     ':': ['commands', () => open(Palette, { setTheme })],
     'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
     ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => (
       [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
-    Escape: ['clear the range or the search', () => go({ ...noRange, q: undefined })],
+    Escape: ['clear the range or the search', () => go({ ...noRange, q: undefined, find: undefined })],
   });
   if (login) return html`<${Login} done=${() => { setLogin(false); begin(loadServer()); }} />`;
   if (!server) {
@@ -99,11 +99,6 @@ function App() {
     <${Notices} />`;
 }
 
-function search() {
-  if (url().view) go({ view: undefined }, { base: {} });
-  setTimeout(() => document.getElementById('search').focus());
-}
-
 function Header({ server }) {
   const params = useUrl();
   const [theme, next] = useState(document.documentElement.dataset.theme ?? '');
@@ -117,7 +112,7 @@ function Header({ server }) {
     <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
       <${Link} fresh to=${{ view: name, queue: params.queue }}
         aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
-    <${Search} />
+    <${FindBox} />
     <span class="grow"></span>
     <${Status} />
     <button class="quiet" onClick=${turn} title="Colours: as the system, light or dark">
@@ -127,27 +122,6 @@ function Header({ server }) {
       <p class="faint">Role ${server.role}${server.queues && `, queues ${server.queues.join(', ')}`}</p>
       <button onClick=${logout}>Log out</button></div></details>`}
   </header>`;
-}
-
-function Search() {
-  const params = useUrl();
-  const [focus, setFocus] = useState(false);
-  const submit = (event) => {
-    event.preventDefault();
-    const q = new FormData(event.target).get('q').trim();
-    event.target.querySelector('input').blur();
-    if (params.view) go({ q, queue: params.queue }, { base: {} });
-    else go({ q, message: undefined, mq: undefined });
-  };
-  return html`<form class="search" role="search" onSubmit=${submit}>
-    <input id="search" name="q" type="search" aria-label="Search messages" aria-describedby="search-hint"
-      placeholder="/ search" autocomplete="off" key=${params.q}
-      defaultValue=${params.q ?? ''} value=${params.q ?? ''} onFocus=${() => setFocus(true)}
-      onBlur=${() => setFocus(false)}
-      onKeyDown=${(event) => event.key === 'Escape' && event.target.blur()} />
-    <div id="search-hint" class=${focus ? 'hints' : 'hints hidden'}>
-      <dl>${examples.map(([text, what]) => html`<div><dt><code>${text}</code></dt><dd>${what}</dd></div>`)}</dl></div>
-  </form>`;
 }
 
 function Status() {

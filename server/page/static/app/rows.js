@@ -1,7 +1,7 @@
 // Reading messages of several queues and states in order of time, page by page, and keeping only those in sight.
 import { get, path, query } from './api.js';
+import { saw } from './find.js';
 import { useEffect, useRef, useState } from './html.js';
-import { queryOf } from './search.js';
 
 const pageSize = 100;
 const preview = 300; // bytes of a payload that a list shows
@@ -14,13 +14,13 @@ export function orderOf(message) {
   return message.died_at || message.due || '';
 }
 
-// Reader merges the lists of its sources, which are a queue and a state each. A page begins at a start, which has for
-// each source a cursor and how many messages after it to skip, or nothing if there are no more.
+// Reader merges the lists of its sources, which are a queue and a state each, or no state for a group. A page begins at
+// a start, which has for each source a cursor and how many messages after it to skip, or nothing if there are no more.
 class Reader {
   constructor(sources, filter, progress) {
     this.sources = sources;
     this.progress = progress;
-    this.filter = queryOf(filter);
+    this.filter = filter;
     this.first = sources.map(() => ({ skip: 0 }));
     this.looked = 0;
   }
@@ -40,9 +40,10 @@ class Reader {
       }
       const { queue, state } = head.source;
       const list = await get(path('queues', queue, 'messages') + query({
-        ...this.filter, state: this.filter.group ? undefined : state, cursor: head.cursor, preview,
+        ...this.filter, state, cursor: head.cursor, preview,
         look: lookAtOnce, limit: this.sources.length > 1 ? 50 : pageSize,
       }), { signal });
+      saw(list.items);
       Object.assign(head, { read: true, rows: list.items, at: head.skip, next: list.next });
       page.looked += list.looked;
       this.looked += list.looked;

@@ -4,7 +4,6 @@ import { local, number, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
-import { queryOf } from '../search.js';
 import { Failure, Field, notify, Table } from '../ui.js';
 import { When, whenOf } from '../when.js';
 import { hidesPayloads } from '../who.js';
@@ -29,8 +28,8 @@ class Run {
   async go() {
     for (const { queue, state } of this.sources) {
       if (this.stopped) return;
-      const filter = this.body.filter.group ? this.body.filter : { ...this.body.filter, state };
-      await this.wait(await post(path('queues', queue, 'bulk'), { ...this.body, filter }));
+      await this.wait(await post(path('queues', queue, 'bulk'), { ...this.body,
+        filter: { ...this.body.filter, state } }));
     }
   }
 
@@ -65,7 +64,7 @@ export function Bulk({ sources, filter, state, first, done, close }) {
 
   const start = async (body, next) => {
     const of = actions[action].states.includes(state) || state === 'pending' ?
-      sources.filter((s) => actions[action].states.includes(s.state)) : sources;
+      sources.filter((s) => !s.state || actions[action].states.includes(s.state)) : sources;
     const begun = new Run(of, body, () => again((n) => n + 1));
     run.current = begun;
     try {
@@ -145,9 +144,9 @@ function Sure({ step, setStep, action, change, run, filter }) {
         <td class="payload"><bdi>${visible((payloadText(m) ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
     ${action === 'cancel' && !hidesPayloads() &&
       html`<p class="row">${run.sources.map(({ queue, state }) =>
-        html`<a class="button" download=${`${queue}-${state}.ndjson`}
-          href=${path('queues', queue, 'export') + query(queryOf(filter.group ? filter : { ...filter, state }))}>
-          Download ${run.sources.length > 1 ? `${queue} ${state}` : 'them'}</a>`)}</p>`}
+        html`<a class="button" download=${`${queue}-${state ?? 'group'}.ndjson`}
+          href=${path('queues', queue, 'export') + query({ ...filter, state })}>
+          Download ${run.sources.length > 1 ? `${queue} ${state ?? ''}` : 'them'}</a>`)}</p>`}
     <${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
       name="count" inputmode="numeric"
       autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />

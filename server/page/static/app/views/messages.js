@@ -6,7 +6,7 @@ import { payloadText } from '../json.js';
 import { useKeys } from '../keys.js';
 import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
-import { parse } from '../search.js';
+import { hasGroup } from '../search.js';
 import { Empty, Failure, narrow, Nav, open, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
@@ -34,32 +34,24 @@ function stateOf(params) {
 export function Messages({ overview }) {
   const params = useUrl();
   const state = stateOf(params);
-  let filter = {};
-  let wrong;
-  try {
-    filter = parse(params.q);
-  } catch (error) {
-    wrong = error;
-  }
-  filter.due_after = params.from;
-  filter.due_before = params.to;
+  const group = hasGroup(params.q);
+  const filter = { q: params.q, due_after: params.from, due_before: params.to };
   const ahead = params.from && Date.parse(params.from) > now(); // ready messages are due already
   const pending = ahead ? ['scheduled'] : ['ready', 'scheduled'];
-  const states = filter.group ? ['scheduled'] : state === 'pending' ? pending : [state];
+  const states = group ? [undefined] : state === 'pending' ? pending : [state];
   const choice = JSON.stringify([params.queue, states, params.from, params.to, params.q]);
-  const all = sourcesOf(params, overview, states, filter.group);
+  const all = sourcesOf(params, overview, states, group);
   const sources = all.slice(0, maxSources);
   const counts = params.queue ? overview.queues.find((q) => q.queue === params.queue) ?? {} : overview.counts;
   return html`<section class=${params.message ? 'card messages split' : 'card messages'} aria-label="Messages">
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
-      <${Failure} error=${wrong} />
       ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
         html`
         ${all.length > maxSources &&
           html`<p class="faint">The list reads ${maxSources} queues; choose one for the messages of the others.</p>`}
-        ${!wrong && html`<${List} key=${choice} sources=${sources} filter=${filter} state=${state} counts=${counts}
-          many=${!params.queue} />`}`}
+        <${List} key=${choice} sources=${sources} filter=${filter} state=${state} counts=${counts}
+          many=${!params.queue} />`}
     </div>
     ${params.message && html`<${MessagePanel} key=${`${params.mq}/${params.message}`} queue=${params.mq ?? params.queue}
       id=${params.message} />`}
@@ -146,6 +138,7 @@ function List({ sources, filter, state, counts, many }) {
     x: ['cancel the message', on('cancel')],
     b: ['change all messages of the list', () => may('operate') && bulk()],
     '.': ['load the list again', reload],
+    f: ['search the list', () => document.getElementById('search').focus()],
   });
   useLayoutEffect(() => {
     if (grab.current) {
@@ -161,9 +154,10 @@ function List({ sources, filter, state, counts, many }) {
   const widths = !phone && view.width ? widthsOf(needed.current, view.width, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="row listhead">
-      ${searching && html`<span aria-live="polite">${plural(rows.count, 'message')} found
+      <${Search} />
+      ${searching && html`<p class="counted"><span aria-live="polite">${plural(rows.count, 'message')} found
         ${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
-        <${Link} to=${{ q: undefined }}>clear the search<//>`}
+        ${' '}<${Link} to=${{ q: undefined }}>clear the search<//></p>`}
       ${fresh !== 0 && busy && !searching &&
         html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
       <span class="grow"></span>
@@ -193,8 +187,28 @@ function List({ sources, filter, state, counts, many }) {
     </div>`;
 }
 
+// Search asks for a text that the messages of the list are to match.
+function Search() {
+  const params = useUrl();
+  const submit = (event) => {
+    event.preventDefault();
+    const q = new FormData(event.target).get('q').trim();
+    event.target.querySelector('input').blur();
+    go({ q, message: undefined, mq: undefined });
+  };
+  return html`<form role="search" aria-label="Search the list" onSubmit=${submit}>
+    <input id="search" name="q" type="search" aria-label="Search the list" placeholder="f search the list"
+      autocomplete="off" maxlength="4096" key=${params.q} defaultValue=${params.q ?? ''}
+      onKeyDown=${(event) => event.key === 'Escape' && event.target.blur()} />
+  </form>`;
+}
+
 function None({ state, searching }) {
-  if (searching) return html`<${Empty} title="Nothing matches.">Press ? for what one can search for.<//>`;
+  const { q } = useUrl();
+  if (searching) {
+    return html`<${Empty} title="Nothing matches.">
+      <${Link} to=${{ find: q }}>Look in all queues and states<//><//>`;
+  }
   const what = {
     pending: 'Nothing falls due in this range.', scheduled: 'Nothing is scheduled.',
     ready: 'Nothing waits for a worker.', leased: 'No worker holds a message.', dead: 'There are no dead messages.',

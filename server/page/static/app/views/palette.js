@@ -1,11 +1,13 @@
-// The command palette: whatever one can go to or do, by typing a part of its name.
-import { html, useEffect, useRef, useState } from '../html.js';
+// The command palette: views and actions by a part of their names, and all that the box finds.
+import { useFind } from '../find.js';
+import { html, useRef, useState } from '../html.js';
 import { showHelp } from '../keys.js';
 import { live } from '../live.js';
 import { presets } from '../ranges.js';
 import { open } from '../ui.js';
 import { go } from '../url.js';
 import { may } from '../who.js';
+import { focusFind, Looked, Options, optionsOf, useChoice } from './find.js';
 import { Choose, togglePause } from './queues.js';
 import { Subscribe } from './topics.js';
 
@@ -24,7 +26,7 @@ function commands(setTheme) {
   all.push(
     { label: 'Dead messages by error', run: fresh({ state: 'dead', group: 'error' }) },
     { label: 'Show another queue…', run: () => open(Choose) },
-    { label: 'Search messages', run: () => document.getElementById('search')?.focus() },
+    { label: 'Find anything', run: () => setTimeout(focusFind) },
     ...presets().map(({ name, from, to }) => ({ label: `Due ${name}`,
       run: fresh({ from, to, z0: from, z1: to }) })),
     { label: 'Heights: linear', run: () => go({ scale: undefined }) },
@@ -41,30 +43,27 @@ function commands(setTheme) {
 
 export function Palette({ close, setTheme }) {
   const [text, setText] = useState('');
-  const [at, setAt] = useState(0);
   const all = useRef();
-  const list = useRef();
   all.current ??= commands(setTheme);
   const words = text.toLowerCase().split(/\s+/);
-  const found = all.current.filter((c) => words.every((w) => c.label.toLowerCase().includes(w))).slice(0, 50);
-  useEffect(() => list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' }));
-  const run = (command) => {
+  const known = all.current.filter((c) => words.every((w) => c.label.toLowerCase().includes(w))).slice(0, 50)
+    .map((c) => ({ group: 'Commands', key: c.label, label: c.label, run: c.run }));
+  const search = useFind(text);
+  const fresh = search?.text === text.trim();
+  const queues = new Set(live.overview?.queues.map((q) => q.queue));
+  const found = optionsOf(fresh && search).filter((o) => !queues.has(o.queue)); // these have commands
+  const options = [...found.filter((o) => o.exact), ...known, ...found.filter((o) => !o.exact)];
+  const choose = (option) => {
     close();
-    command?.run();
+    option.run();
   };
-  const key = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === 'Enter') run(found[at]);
-    else if (step) setAt((at + step + found.length) % Math.max(1, found.length));
-    else return;
-    event.preventDefault();
-  };
+  const { at, onKeyDown } = useChoice(options, text, fresh || known.length > 0, choose);
+  const shown = options.length > 0;
   return html`<h2 id="dialog-title" class="hidden">Commands</h2>
-    <input role="combobox" aria-expanded="true" aria-controls="commands"
-      aria-activedescendant=${found[at] ? `command-${at}` : undefined}
-      aria-label="Command" placeholder="Type a command, a view or a queue" autofocus value=${text}
-      onInput=${(event) => { setText(event.target.value); setAt(0); }} onKeyDown=${key} />
-    <ul id="commands" role="listbox" aria-label="Commands" ref=${list}>${found.map((c, i) => html`
-      <li id=${`command-${i}`} role="option" aria-selected=${i === at} onClick=${() => run(c)}>${c.label}</li>`)}</ul>
-    ${!found.length && html`<p class="faint">Nothing matches.</p>`}`;
+    <input role="combobox" aria-expanded=${shown} aria-controls=${shown ? 'commands' : undefined}
+      aria-activedescendant=${shown ? `commands-${at}` : undefined} aria-autocomplete="list"
+      aria-label="Command" placeholder="Type a command, a name, an id or words" autofocus value=${text}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown} />
+    <${Options} id="commands" label="Commands" options=${options} at=${at} choose=${choose} />
+    <div onClick=${(event) => event.target.closest('a') && close()}><${Looked} search=${search} /></div>`;
 }

@@ -1,0 +1,454 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
+	"github.com/laterq/later/internal/series"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// FindLook is the number of messages that a Find looks at unless the caller says otherwise.
+	FindLook = 50_000
+
+	findLimit = 100 // messages that a Find returns unless the caller says otherwise
+	maxNames  = 50  // of each kind
+	// findReaders is the number of calls that a Find makes to the store at the same time.
+	findReaders = 16
+)
+
+// Stage is a part of a Find.
+type Stage string
+
+// The stages of a Find, in order.
+const (
+	ByID      Stage = "id"
+	ByName    Stage = "name"
+	ByContent Stage = "content"
+)
+
+// The kinds of names that a Find looks at, in order.
+const (
+	QueueName    = "queue"
+	TopicName    = "topic"
+	ScheduleName = "schedule"
+	WorkerName   = "worker"
+	GroupName    = "group"
+	SeriesName   = "series"
+)
+
+// Name is a thing that has a name. The root package documents the fields.
+type Name struct{ Kind, Name, Queue string }
+
+// Counts counts messages by state.
+type Counts struct{ Scheduled, Ready, Leased, Dead int64 }
+
+// Total returns the number of messages in all states.
+func (c Counts) Total() int64 { return c.Scheduled + c.Ready + c.Leased + c.Dead }
+
+func (c *Counts) of(state store.State) *int64 {
+	switch state {
+	case store.StateScheduled:
+		return &c.Scheduled
+	case store.StateReady:
+		return &c.Ready
+	case store.StateLeased:
+		return &c.Leased
+	}
+	return &c.Dead
+}
+
+func (c *Counts) add(o Counts) {
+	c.Scheduled += o.Scheduled
+	c.Ready += o.Ready
+	c.Leased += o.Leased
+	c.Dead += o.Dead
+}
+
+// Progress is how far a Find is. The root package documents the fields.
+type Progress struct {
+	Stage           Stage
+	Conditions      string
+	Queues, LeftOut int
+	Messages        Counts
+	Looked, Matched Counts
+	Done            bool
+	Next            string
+}
+
+// Found is a result of a Find, or its progress: one of Message, Name and Progress is set.
+type Found struct {
+	Stage    Stage
+	Queue    string // of the message
+	Message  *store.Info
+	Name     *Name
+	Progress *Progress
+}
+
+// FindOptions are the text and the limits of a Find. The root package documents the fields.
+type FindOptions struct {
+	Text        string
+	Queue       string
+	Visible     func(queue string) bool
+	NamesOnly   bool
+	Limit, Look int
+	Cursor      string
+}
+
+// Finder finds messages and names in a whole store.
+type Finder struct {
+	Store store.Store
+	// Queues returns the names of the queues that programs see, sorted.
+	Queues    func(ctx context.Context) ([]string, error)
+	Schedules func(ctx context.Context, cursor string, limit int) (schedule.Page, error)
+	Workers   func(ctx context.Context) ([]fleet.Info, error)
+}
+
+// find is one Find.
+type find struct {
+	*Finder
+	FindOptions
+	filter Filter
+	from   findCursor
+	queues []string // that are searched, sorted
+	// ids has the texts that may be the id of a message, and names the texts that may be the name of a group or series.
+	// order 42 may be order-42.
+	ids, names []string
+	broken     sync.Map // queues that cannot be read
+	progress   Progress
+	yield      func(*Found, error) bool
+}
+
+// errStopped says that the caller needs no more results.
+var errStopped = errors.New("stopped")
+
+// Find returns an iterator over the messages and names that a text finds. Each stage ends with its progress, and the
+// stage ByContent has progress after every few thousand messages. After an error the iterator ends.
+func (f *Finder) Find(ctx context.Context, o FindOptions) iter.Seq2[*Found, error] {
+	return func(yield func(*Found, error) bool) {
+		r := &find{Finder: f, FindOptions: o, yield: yield}
+		if err := r.run(ctx); err != nil && err != errStopped {
+			yield(nil, err)
+		}
+	}
+}
+
+func (f *find) run(ctx context.Context) error {
+	if err := f.prepare(); err != nil {
+		return err
+	}
+	if err := f.chooseQueues(ctx); err != nil {
+		return err
+	}
+	if f.Cursor == "" {
+		for _, stage := range []func(context.Context) error{f.byID, f.byName} {
+			if err := stage(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return f.byContent(ctx)
+}
+
+// prepare checks the options.
+func (f *find) prepare() (err error) {
+	if f.filter, err = ParseQuery(f.Text); err != nil {
+		return store.Field("text", err)
+	}
+	f.filter.NamesOnly = f.NamesOnly
+	text := strings.TrimSpace(f.Text)
+	f.Limit, f.Look = cmp.Or(f.Limit, findLimit), cmp.Or(f.Look, FindLook)
+	switch {
+	case text == "":
+		return store.Field("text", store.Invalid("text is empty: give an id, a name, words or conditions"))
+	case f.Limit < 1 || f.Look < 1:
+		return store.Invalid("find has the limit %d and looks at %d messages: must be 1 or more", f.Limit, f.Look)
+	case f.Queue != "":
+		if err := store.CheckQueue(f.Queue); err != nil {
+			return err
+		}
+	}
+	f.names = []string{text}
+	if f.filter.onlyWords() {
+		f.names = append(f.names, strings.Join(f.filter.Words, "-"))
+		for _, between := range []string{"_", ":", "/", "."} {
+			f.ids = append(f.ids, strings.Join(f.filter.Words, between))
+		}
+	}
+	f.ids = sortedSet(append(f.ids, append(f.names, f.filter.ID)...), store.CheckID)
+	f.names = sortedSet(append(f.names, f.filter.Group), store.CheckGroup)
+	f.progress.Conditions = f.filter.Text()
+	f.from, err = parseFindCursor(f.Cursor)
+	return err
+}
+
+// sortedSet returns the texts that pass a check, each once.
+func sortedSet(texts []string, check func(string) error) []string {
+	texts = slices.DeleteFunc(texts, func(text string) bool { return check(text) != nil })
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+// chooseQueues lists the queues that are searched.
+func (f *find) chooseQueues(ctx context.Context) error {
+	if f.Queue != "" {
+		f.queues = []string{f.Queue}
+	} else {
+		all, err := f.Finder.Queues(ctx)
+		if err != nil {
+			return err
+		}
+		f.queues = slices.DeleteFunc(all, reserved.IsIdle)
+	}
+	f.queues = slices.DeleteFunc(f.queues, func(queue string) bool { return !f.sees(queue) })
+	f.progress.Queues = len(f.queues)
+	return nil
+}
+
+func (f *find) sees(queue string) bool { return f.Visible == nil || f.Visible(queue) }
+
+// send passes a result on.
+func (f *find) send(found *Found) error {
+	if !f.yield(found, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// report passes on how far the Find is.
+func (f *find) report(stage Stage) error {
+	f.progress.Stage = stage
+	f.progress.LeftOut = 0
+	f.broken.Range(func(any, any) bool {
+		f.progress.LeftOut++
+		return true
+	})
+	now := f.progress
+	return f.send(&Found{Stage: stage, Progress: &now})
+}
+
+// each calls do for the numbers of the queues, several at the same time, and returns the first error. A queue that is
+// damaged is left out from then on.
+func (f *find) each(ctx context.Context, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range min(findReaders, len(f.queues)) {
+		all.Go(func() {
+			for i := int(next.Add(1) - 1); i < len(f.queues) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				if err := f.unlessBroken(f.queues[i], func() error { return do(ctx, i) }); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// unlessBroken calls do unless the queue is damaged, and notes that it is.
+func (f *find) unlessBroken(queue string, do func() error) error {
+	if _, broken := f.broken.Load(queue); broken {
+		return nil
+	}
+	err := do()
+	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnsupported) {
+		f.broken.Store(queue, true)
+		return nil
+	}
+	return err
+}
+
+// among returns a function that reports whether a queue may have messages with some ids or in some groups.
+func (f *find) among(ctx context.Context, ids, groups []string) (may func(i int) bool, err error) {
+	prober, ok := store.As[store.Prober](f.Store)
+	if !ok {
+		return func(int) bool { return true }, nil
+	}
+	has, err := prober.Probe(ctx, f.queues, ids, groups)
+	return func(i int) bool { return has[i] }, err
+}
+
+// byID looks for messages with exactly the id.
+func (f *find) byID(ctx context.Context) error {
+	found := make([][]*store.Info, len(f.queues))
+	if len(f.ids) > 0 {
+		may, err := f.among(ctx, f.ids, nil)
+		if err != nil {
+			return err
+		}
+		err = f.each(ctx, func(ctx context.Context, i int) (err error) {
+			if may(i) {
+				found[i], err = f.Store.Get(ctx, f.queues[i], f.ids)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i, infos := range found {
+		for _, info := range infos {
+			if info == nil {
+				continue
+			}
+			if err := f.send(&Found{Stage: ByID, Queue: f.queues[i], Message: info}); err != nil {
+				return err
+			}
+		}
+	}
+	return f.report(ByID)
+}
+
+// byName looks for names with all words, and for groups and reminder series of exactly the name.
+func (f *find) byName(ctx context.Context) error {
+	if f.Queue == "" && f.filter.onlyWords() {
+		for _, names := range []func(context.Context) ([]Name, error){f.queueNames, f.scheduleNames, f.workerNames} {
+			all, err := names(ctx)
+			if err != nil {
+				return err
+			}
+			if err := f.sendNames(all); err != nil {
+				return err
+			}
+		}
+	}
+	groups, err := f.groups(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.sendNames(groups); err != nil {
+		return err
+	}
+	return f.report(ByName)
+}
+
+func (f *find) sendNames(names []Name) error {
+	sent := map[string]int{}
+	for i := range names {
+		if sent[names[i].Kind]++; sent[names[i].Kind] > maxNames {
+			continue
+		}
+		if err := f.send(&Found{Stage: ByName, Name: &names[i]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasAll reports whether a name has all words.
+func (f *find) hasAll(name string) bool {
+	return !slices.ContainsFunc(f.filter.Words, func(word string) bool { return !hasFold(name, word) })
+}
+
+// queueNames returns the names of queues and topics, shortest first: the name itself comes before longer names.
+func (f *find) queueNames(context.Context) (names []Name, err error) {
+	for _, queue := range f.queues {
+		topic, ok := reserved.CutTopic(queue)
+		switch {
+		case !ok && f.hasAll(queue):
+			names = append(names, Name{QueueName, queue, queue})
+		case ok && f.hasAll(topic):
+			names = append(names, Name{TopicName, topic, queue})
+		}
+	}
+	slices.SortStableFunc(names, func(a, b Name) int { return cmp.Compare(len(a.Name), len(b.Name)) })
+	return names, nil
+}
+
+func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
+	if !f.sees(reserved.Schedules) {
+		return nil, nil
+	}
+	for cursor := ""; len(names) < maxNames; {
+		page, err := f.Schedules(ctx, cursor, store.MaxBatch)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Schedules {
+			if f.sees(s.Queue) && f.hasAll(s.Name) {
+				names = append(names, Name{ScheduleName, s.Name, s.Queue})
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	return names, nil
+}
+
+// workerNames returns the workers with a name or a host that has all words, of queues that the caller sees.
+func (f *find) workerNames(ctx context.Context) (names []Name, err error) {
+	live, err := f.Workers(ctx)
+	for _, w := range live {
+		if (f.hasAll(w.Name) || f.hasAll(w.Host) || f.hasAll(w.ID)) && (f.Visible == nil ||
+			slices.ContainsFunc(w.Queues, f.Visible)) {
+			names = append(names, Name{Kind: WorkerName, Name: w.Name})
+		}
+	}
+	return slices.Compact(names), err // several workers can have a name; they are sorted by it
+}
+
+// groups returns the groups and series of all queues with exactly the name.
+func (f *find) groups(ctx context.Context) (names []Name, err error) {
+	type want struct {
+		name  Name
+		group string
+	}
+	var wants []want
+	for _, name := range f.names {
+		wants = append(wants, want{Name{Kind: GroupName, Name: name}, name})
+		if series.CheckID(name) == nil {
+			wants = append(wants, want{Name{Kind: SeriesName, Name: name}, series.GroupPrefix + name})
+		}
+	}
+	if len(wants) == 0 {
+		return nil, nil
+	}
+	all := make([]string, len(wants))
+	for i := range wants {
+		all[i] = wants[i].group
+	}
+	may, err := f.among(ctx, nil, all)
+	if err != nil {
+		return nil, err
+	}
+	has := make([][]bool, len(f.queues))
+	err = f.each(ctx, func(ctx context.Context, i int) error {
+		if !may(i) {
+			return nil
+		}
+		has[i] = make([]bool, len(wants))
+		for j, w := range wants {
+			page, err := f.Store.List(ctx, f.queues[i], store.ListRequest{Group: w.group, Limit: 1, IDsOnly: true})
+			if err != nil {
+				return err
+			}
+			has[i][j] = len(page.Messages) > 0
+		}
+		return nil
+	})
+	for j, w := range wants {
+		for i := range has {
+			if has[i] != nil && has[i][j] {
+				w.name.Queue = f.queues[i]
+				names = append(names, w.name)
+			}
+		}
+	}
+	return names, err
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// maxFoundText is how many bytes of results are written at once, unless a single message has more.
+const maxFoundText = 32 << 10
+
+func registerFind(s *Server) {
+	line := s.schemaOf(typeOf[FoundLine]())
+	route(s, access.Look, huma.Operation{
+		OperationID: "findAnything",
+		Method:      http.MethodGet, Path: "/v1/find", Tags: []string{"overview"},
+		Summary: "Find messages and names in all queues",
+		Description: "A stream of JSON objects, one a line, as they are found: first messages with exactly the id, in any " +
+			"state; then names of queues, topics, schedules and workers with all words, and groups and reminder series of " +
+			"exactly the name; then messages that match. Each stage ends with a line with progress, and the last stage " +
+			"has more of them. The last line of the stream has the progress of the stage content with done or next, or a " +
+			"problem; otherwise the stream was cut off. A word is looked for in ids, groups, keys and payloads, " +
+			"whatever its case. A caller who may not see payloads finds no word in them, and is refused " +
+			"conditions on them. Later's internal queues are left out unless they are named.",
+		Responses: map[string]*huma.Response{"200": {Description: "Results",
+			Content: map[string]*huma.MediaType{linesType: {Schema: line,
+				Extensions: map[string]any{"x-ogen-raw-response": true}}}}},
+	}, s.find)
+}
+
+// FoundLine is a line of a search of all queues.
+type FoundLine = wire.Found[Message, problem.Problem]
+
+type findInput struct {
+	Query   string `query:"q" required:"true" maxLength:"4096" doc:"An id, a name, or words and conditions as in the parameter q of a list" example:"order 42"`
+	Queue   string `query:"queue" maxLength:"128" doc:"Only this queue. Default: all but internal ones"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"10000" default:"100" doc:"How many messages end the search by content"`
+	Look    int    `query:"look" minimum:"1" maximum:"1000000" default:"50000" doc:"How many messages to look at, however few match"`
+	Cursor  string `query:"cursor" maxLength:"8192" doc:"The next of the request before, which this one continues with the same q. Default: a new search"`
+	Preview int    `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads as a list does. Default: the whole payloads"`
+}
+
+// options returns the options of the search, as the sender of the request may see it.
+func (in *findInput) options(ctx context.Context) (later.FindOptions, error) {
+	filter, err := later.ParseFilter(in.Query)
+	if err == nil && strings.TrimSpace(in.Query) == "" {
+		err = store.Invalid("is empty: give an id, a name, words or conditions")
+	}
+	if err != nil {
+		return later.FindOptions{}, field("query.q", err)
+	}
+	if err := maySearch(ctx, &filter); err != nil {
+		return later.FindOptions{}, err
+	}
+	if in.Queue != "" {
+		if err := checkQueues(ctx, []string{in.Queue}); err != nil {
+			return later.FindOptions{}, err
+		}
+	}
+	see := visible(ctx)
+	return later.FindOptions{Text: in.Query, Queue: in.Queue, NamesOnly: filter.NamesOnly, Limit: in.Limit, Look: in.Look,
+		Cursor: in.Cursor, Visible: func(queue string) bool {
+			if queue == reserved.Schedules && in.Queue == "" {
+				return access.CheckSchedules(ctx, access.Look) == nil
+			}
+			return see(queue)
+		}}, nil
+}
+
+func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse, error) {
+	o, err := in.options(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.wait(ctx, s.waits)
+	if err != nil {
+		return nil, err
+	}
+	give, err := s.finds.await(ctx, 1)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	f := &finding{Server: s, show: func(info *later.Info) Message {
+		m := shownMessage(ctx, info)
+		if in.Preview > 0 {
+			m.cut(in.Preview)
+		}
+		return m
+	}}
+	var stop func()
+	f.next, stop = iter.Pull2(s.client.Find(ctx, o))
+	end := func() {
+		stop()
+		give()
+		done()
+	}
+	if err := f.step(ctx); err != nil { // as a problem, because nothing was written yet
+		end()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hctx huma.Context) {
+		defer end()
+		f.sseWriter = newSSEWriter(hctx)
+		f.w.Header().Set("Content-Type", linesType)
+		f.run(ctx)
+	}}, nil
+}
+
+// finding is a search whose results are written as they come.
+type finding struct {
+	*Server
+	sseWriter
+	next  func() (*later.Found, error, bool)
+	show  func(*later.Info) Message
+	lines []byte // not yet written
+	ended bool
+}
+
+// run writes results until the search has ended, or the client is gone or too slow.
+func (f *finding) run(ctx context.Context) {
+	for {
+		if !f.sseWriter.send(f.lines) || f.ended {
+			return
+		}
+		if f.lines = f.lines[:0]; cap(f.lines) > 2*maxFoundText {
+			f.lines = nil
+		}
+		if err := f.step(ctx); err != nil {
+			f.add(FoundLine{Problem: f.problemOf(ctx, err)})
+			f.ended = true
+		}
+	}
+}
+
+// step adds the next results, up to the next progress. It works in a place for lists, and not while they are written.
+func (f *finding) step(ctx context.Context) error {
+	done, err := f.work(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for len(f.lines) < maxFoundText {
+		found, err, more := f.next()
+		if err != nil || !more {
+			f.ended = true
+			return err
+		}
+		f.add(view.Found[Message, problem.Problem](found, f.show))
+		if found.Progress != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *finding) add(line FoundLine) {
+	f.lines = append(jsontext.Append(f.lines, line), '\n')
+}
