@@ -70,7 +70,7 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 		return store.Scanned{}, err
 	}
 	r := reply.([]any)
-	found, scanned := texts(r[2]), store.Scanned{Leases: int(r[5].(int64))}
+	found, scanned := texts(r[2]), store.Scanned{Leases: int(r[5].(int64)), Run: r[4].(string)}
 	part := r[3].(string) // the first one if the scan began again
 	place.part, place.run = slices.Index(scannedParts, part), r[4].(string)
 	switch part {

@@ -149,6 +149,10 @@ type Scanned struct {
 	// behind all IDs, as do Holds, which are keys that a message holds.
 	Keys, Holds []string
 	Next        string // "" if this is the last part
+	// Run is another text after a restart or a failover of the server, "" if that loses nothing. If two calls of Scan
+	// return the same Run, and a call in between has confirmed all that was read and written, then a failover keeps all
+	// that was read between the first Scan and that call.
+	Run string
 }
 
 // OnceID is the key of a send that a queue remembers, and the id that was sent.

@@ -32,8 +32,8 @@ type knowledge struct {
 	bound time.Time
 	// up is set while its server does not answer, or may not. A goroutine asks it until it does, and then closes up.
 	up chan struct{}
-	// down is set once it is certain that the server does not answer.
-	down bool
+	// down is closed once it is certain that the server does not answer. It is nil if up is.
+	down chan struct{}
 }
 
 // coldFor is how much later than the next message of a hot shard one of a shard may be due in which a claim has found
@@ -190,6 +190,8 @@ func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (st
 		i, claim, err := got.shard, got.claim, got.err
 		switch {
 		case err == nil:
+		case i < 0:
+			return store.Claim{}, err
 		case isMoved(err) || ctx.Err() != nil || errors.Is(err, store.ErrClosed):
 			c.heat(r.names[i])
 			return store.Claim{}, err
@@ -263,13 +265,21 @@ func (s *Store) wait(ctx context.Context, r *route) error {
 			}
 		}
 		fatal := isMoved(err) || errors.Is(err, store.ErrClosed)
-		if err != nil && !fatal {
-			up, down = s.lose(r, i, err), true
+		switch {
+		case err != nil && !fatal:
+			up = s.lose(r, i, err)
+		case err == nil:
+			select {
+			case <-down:
+			case <-up:
+				end(errOver)
+				return
+			case <-waiting.Done():
+				return
+			}
 		}
 		mu.Lock()
-		if fatal || down {
-			live--
-		}
+		live--
 		if failed == nil || fatal {
 			failed = err
 		}

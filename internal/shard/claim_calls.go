@@ -18,7 +18,8 @@ type claimCalls struct {
 	s       *Store
 	r       *route
 	req     store.ClaimRequest
-	ctx     context.Context
+	caller  context.Context
+	ctx     context.Context // of the claims
 	results chan claimResult
 	patient bool
 	began   time.Time // of the last claim
@@ -41,12 +42,15 @@ func (s *Store) newClaimCalls(ctx context.Context, r *route, req store.ClaimRequ
 	if r.Until != 0 {
 		req.Until = time.UnixMilli(r.Until)
 	}
-	cs := &claimCalls{s: s, r: r, req: req, patient: repeats, results: make(chan claimResult, len(r.names))}
+	cs := &claimCalls{s: s, r: r, req: req, caller: ctx, patient: repeats, results: make(chan claimResult, len(r.names))}
 	var all context.Context
 	all, cs.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	cs.ctx, cs.detach = all, context.AfterFunc(ctx, func() { cs.cancel(context.Cause(ctx)) })
 	return cs
 }
+
+// releaseTime limits one attempt to release the messages of a late claim.
+const releaseTime = 10 * time.Second
 
 // claimBuffers has memory for results. A claim may still write to it after the Claim has returned.
 var claimBuffers = sync.Pool{New: func() any { return new([]store.Claimed) }}
@@ -55,9 +59,9 @@ var claimBuffers = sync.Pool{New: func() any { return new([]store.Claimed) }}
 func (cs *claimCalls) claim(shard int) {
 	cs.open = append(cs.open, shard)
 	cs.began = time.Now()
+	req := cs.req
 	go func() {
 		buffer := claimBuffers.Get().(*[]store.Claimed)
-		req := cs.req
 		req.Buffer = *buffer
 		claim, err := cs.s.engine.Claim(in(cs.ctx, shard), cs.r.names[shard], req)
 		if claim.Messages != nil {
@@ -71,7 +75,8 @@ func (cs *claimCalls) claim(shard int) {
 // it may still be soon, or of any if no shard has answered.
 func (cs *claimCalls) wait(asked bool) bool { return len(cs.open) > 0 || cs.late > 0 && !asked }
 
-// result returns the result of a claim, or false if none arrives soon and other shards are to be asked.
+// result returns the result of a claim, or false if none arrives soon and other shards are to be asked. If the caller
+// has gone, the shard of the result is -1.
 func (cs *claimCalls) result() (got claimResult, ok bool) {
 	var soon <-chan time.Time
 	if len(cs.open) > 0 {
@@ -96,6 +101,8 @@ func (cs *claimCalls) result() (got claimResult, ok bool) {
 			cs.late += len(cs.open)
 			cs.open = cs.open[:0]
 			return got, false
+		case <-cs.caller.Done(): // an engine may notice it later
+			return claimResult{err: context.Cause(cs.caller), shard: -1}, true
 		}
 	}
 }
@@ -117,18 +124,21 @@ func (cs *claimCalls) end() {
 		cs.cancel(nil)
 		return
 	}
+	cs.req.Buffer = nil // it is the caller's
+	stop := func() bool { return true }
 	if attached {
-		context.AfterFunc(cs.s.ending, func() { cs.cancel(store.ErrClosed) })
+		stop = context.AfterFunc(cs.s.ending, func() { cs.cancel(store.ErrClosed) })
 	}
 	cs.s.loop(func() {
 		for range n {
 			cs.giveBack(<-cs.results)
 		}
+		stop()
 		cs.cancel(nil)
 	})
 }
 
-// giveBack releases the messages of a claim whose result came too late.
+// giveBack releases the messages of a claim whose result came too late. It tries to until their lease has ended.
 func (cs *claimCalls) giveBack(got claimResult) {
 	c := cs.s.consumer(cs.r.queue)
 	if got.err != nil {
@@ -136,18 +146,19 @@ func (cs *claimCalls) giveBack(got claimResult) {
 		return
 	}
 	c.keep(&got.claim)
+	c.heat(cs.r.names[got.shard])
 	list := make([]store.Settlement, len(got.claim.Messages))
-	for i := range list {
-		list[i] = store.Settlement{Receipt: got.claim.Messages[i].Receipt, Action: store.Release}
-	}
-	if len(list) > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(cs.ctx), askAgain)
-		defer cancel()
-		if _, err := cs.s.engine.Settle(ctx, cs.r.names[got.shard], list); err != nil {
-			cs.s.log.Warn("later: messages of a late claim wait until their lease ends", "queue", cs.r.queue,
-				"shard", got.shard, "messages", len(list), "error", err)
-		}
+	for i, m := range got.claim.Messages {
+		m.Receipt.Lease = leaseIn(got.shard, m.Receipt.Lease)
+		list[i] = store.Settlement{Receipt: m.Receipt, Action: store.Release}
 	}
 	claimBuffers.Put(got.buffer)
-	c.heat(cs.r.names[got.shard])
+	for over := time.Now().Add(cs.req.Lease); len(list) > 0 && time.Now().Before(over); {
+		ctx, cancel := context.WithTimeout(cs.s.ending, releaseTime)
+		_, err := cs.s.Settle(ctx, cs.r.queue, list)
+		cancel()
+		if err == nil || pause(cs.s.ending, askAgain) != nil {
+			return
+		}
+	}
 }

@@ -22,27 +22,37 @@ func (c *consumer) heat(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.of(name)
-	k.hot, k.down = true, false
+	k.hot = true
 	if k.up != nil {
 		close(k.up)
-		k.up = nil
+		k.up, k.down = nil, nil
 	}
 }
 
-// isUp returns a channel that is closed when a shard answers again, nil if it does, and whether it is certain that it
-// does not.
-func (c *consumer) isUp(name string) (up <-chan struct{}, down bool) {
+// isUp returns a channel that is closed when a shard answers again, nil if it does, and one that is closed when it is
+// certain that it does not.
+func (c *consumer) isUp(name string) (up, down <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.of(name)
 	return k.up, k.down
 }
 
+// isClosed reports whether a channel is closed. One that is nil is not.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // allDown reports whether all shards that messages are claimed from are certainly down.
 func (c *consumer) allDown(r *route) bool {
 	return !slices.ContainsFunc(r.open(), func(i int) bool {
 		_, down := c.isUp(r.names[i])
-		return !down
+		return !isClosed(down)
 	})
 }
 
@@ -65,8 +75,10 @@ func (s *Store) lose(r *route, shard int, err error) <-chan struct{} {
 	up := s.doubt(r, shard)
 	c.mu.Lock()
 	k := c.of(name)
-	first := k.up != nil && !k.down
-	k.down = k.up != nil
+	first := k.down != nil && !isClosed(k.down)
+	if first {
+		close(k.down)
+	}
 	c.mu.Unlock()
 	if first {
 		s.log.Warn("later: a shard does not answer; its messages wait", "queue", r.queue, "shard", shard, "error", err)
@@ -82,7 +94,7 @@ func (s *Store) doubt(r *route, shard int) <-chan struct{} {
 	known := up != nil
 	if !known {
 		up = make(chan struct{})
-		c.of(name).up = up
+		c.of(name).up, c.of(name).down = up, make(chan struct{})
 	}
 	c.mu.Unlock()
 	if known {
@@ -94,7 +106,7 @@ func (s *Store) doubt(r *route, shard int) <-chan struct{} {
 			_, err := s.engine.Stats(asking, name)
 			cancel()
 			if err == nil || isMoved(err) {
-				if _, down := c.isUp(name); down {
+				if _, down := c.isUp(name); isClosed(down) {
 					s.log.Info("later: a shard answers again", "queue", r.queue, "shard", shard)
 				}
 				c.heat(name)

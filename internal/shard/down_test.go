@@ -1,10 +1,15 @@
 package shard
 
 import (
+	"context"
 	"errors"
+	"github.com/laterq/later/memstore"
+	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/laterq/later/store"
 )
@@ -218,6 +223,169 @@ func TestAClaimWaitsIfAllShardsAreSlow(t *testing.T) {
 		})
 		if claim, took := s.claim(t); len(claim.Messages) != 1 || took > 4*time.Second {
 			t.Errorf("%+v after %v", claim, took)
+		}
+	})
+}
+
+// A Claim that ends before one of its claims does not keep the buffer of its caller.
+func TestALateClaimKeepsNoBuffer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newSlow(t)
+		defer s.forwarder.Close()
+		s.hooked.set(func(call, name string) error {
+			if call == "Claim" && name == s.r.names[1] {
+				time.Sleep(2 * patience)
+			}
+			return nil
+		})
+		var buffers []weak.Pointer[[100]store.Claimed]
+		for range 3 {
+			b := new([100]store.Claimed)
+			buffers = append(buffers, weak.Make(b))
+			_, err := s.forwarder.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute, Buffer: b[:]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		runtime.GC()
+		for i, b := range buffers {
+			if b.Value() != nil {
+				t.Errorf("buffer %d is kept", i)
+			}
+		}
+	})
+}
+
+// deadlines is an engine that, as go-redis, ends a call at the deadline of its context, and not when it is cancelled.
+type deadlines struct{ hooked }
+
+func (d deadlines) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
+	until, ok := ctx.Deadline()
+	if !ok || time.Until(until) > 3*time.Second {
+		until = time.Now().Add(3 * time.Second)
+	}
+	time.Sleep(time.Until(until))
+	return store.Claim{}, store.Errorf(store.ErrUnavailable, "i/o timeout")
+}
+
+func TestAClaimEndsAtItsDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		engine := deadlines{hooked{memstore.New(), &hooks{}}}
+		defer engine.Store.Close()
+		over := New(engine, slog.New(slog.DiscardHandler)).(forwarder)
+		defer over.Close()
+		if err := over.SetShards(t.Context(), "q", 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := over.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("a claim with a deadline of 100ms took %v: %v", took, err)
+		}
+	})
+}
+
+// A change of the number of shards begins while a claim is under way. Its messages are released, although the
+// shard has another name then.
+func TestALateClaimMeetsAChange(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newSlow(t)
+		defer s.forwarder.Close()
+		m := s.message(1, false)
+		s.send(t, m)
+		time.Sleep(2 * time.Second)
+		s.send(t, s.message(0, false))
+		proceed := make(chan struct{})
+		late := s.r.names[1]
+		s.hooked.set(func(call, name string) error {
+			if call == "Settle" && name == late {
+				<-proceed
+			}
+			if call == "Claim" && name == late {
+				time.Sleep(2 * patience)
+			}
+			return nil
+		})
+		for range 2 {
+			c, err := s.forwarder.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.Messages) > 0 && c.Messages[0].ID == m.ID {
+				t.Fatal("not late")
+			}
+		}
+		time.Sleep(3 * patience) // the late claim has leased its message, and its release is on its way
+		if err := s.forwarder.SetShards(t.Context(), "q", 3); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.forwarder.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		close(proceed)
+		time.Sleep(10 * time.Minute)
+		infos, err := s.forwarder.Get(t.Context(), "q", []string{m.ID})
+		if err != nil || infos[0] == nil || infos[0].State != store.StateReady {
+			t.Errorf("ten minutes later the message of the late claim: %+v, %v", infos[0], err)
+		}
+	})
+}
+
+// A send that may be repeated does not go elsewhere while its shard is slow: the process may die before it has told
+// that, and the next one repeats the request and finds no shard slow.
+func TestARepeatedSendIsNotDoubled(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newSlow(t)
+		defer s.forwarder.Close()
+		ctx := store.WithRequest(t.Context(), store.Request{Session: "s", Number: 7})
+		m := s.message(1, true)
+		s.doubt(s.r, 1) // as after a call that took 250 ms
+		first, err := s.forwarder.Send(ctx, "q", []store.Outgoing{m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := New(s.hooked, slog.New(slog.DiscardHandler)).(forwarder)
+		defer next.Close()
+		again, err := next.Send(ctx, "q", []store.Outgoing{m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stats, err := next.Stats(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Ready != 1 {
+			t.Errorf("one send that was repeated under its request: %d messages; %+v, %+v", stats.Ready, first, again)
+		}
+	})
+}
+
+// A Wait that begins while all shards are only doubted returns when it is certain that none answers.
+func TestAWaitEndsWhenAllShardsAreDown(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newSlow(t)
+		defer s.forwarder.Close()
+		s.hooked.set(func(call, name string) error {
+			time.Sleep(100 * time.Millisecond)
+			return store.Errorf(store.ErrUnavailable, "down")
+		})
+		s.doubt(s.r, 0)
+		s.doubt(s.r, 1)
+		done := make(chan error, 1)
+		go func() { done <- s.forwarder.Wait(t.Context(), "q") }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-done:
+			t.Log(err)
+		default:
+			t.Errorf("a minute later Wait has not returned; all down: %v", s.consumer("q").allDown(s.r))
+			s.hooked.set(nil)
+			<-done
 		}
 	})
 }

@@ -231,19 +231,21 @@ func (s *Store) seal(ctx context.Context, r *route, sources, others []int) error
 	return nil
 }
 
-// openKeys ends a window or a complete pass over the messages of a queue with keys. From now on the shards expect only
-// the keys that are busy: all others have no message in a former shard that could start, and go on in the new one.
+// openKeys ends a window or a complete pass over the messages of a queue with keys. From now on the shards that are not
+// among sources expect only the keys that are busy: all others have no message in a former shard that could start. The
+// sources start no message of an expected key until the end of the change.
 func (s *Store) openKeys(ctx context.Context, r *route, keys *staying) error {
 	stay := map[int][]string{}
 	for key := range keys.busy {
-		at, to := r.homeOf(key)
-		stay[at], stay[to] = append(stay[at], key), append(stay[to], key)
+		_, to := r.homeOf(key)
+		stay[to] = append(stay[to], key)
 	}
-	for i, name := range r.names {
+	_, others := r.sources()
+	for _, i := range others {
 		if len(stay[i]) > maxStaying {
 			continue // they go on when they have moved
 		}
-		_, err := s.engine.Expect(ctx, name, store.Expected{None: true, Keys: stay[i], Last: keys.last})
+		_, err := s.engine.Expect(ctx, r.names[i], store.Expected{None: true, Keys: stay[i], Last: keys.last})
 		if err != nil {
 			return err
 		}
@@ -281,7 +283,11 @@ type parts struct{ ids, once, keys []string }
 // to the new shard.
 func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *staying) (found int, err error) {
 	name := (*r).names[shard]
-	if err := s.deliverFrom(ctx, name); err != nil {
+	run, err := s.runOf(ctx, name)
+	if err == nil {
+		err = s.deliverFrom(ctx, name)
+	}
+	if err != nil {
 		return 0, err
 	}
 	keys := map[int][]string{}
@@ -336,7 +342,26 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 		found++
 		err = s.deliver(ctx, p)
 	}
+	if err == nil {
+		err = s.checkRun(ctx, name, run)
+	}
 	return found, err
+}
+
+// runOf returns the run of the server of a sub-queue; see store.Scanned.
+func (s *Store) runOf(ctx context.Context, name string) (string, error) {
+	page, err := s.engine.Scan(ctx, name, store.ScanKeys)
+	return page.Run, err
+}
+
+// checkRun returns an ErrUnavailable if a sub-queue has another run since runOf: then a failover may have brought
+// messages back that a scan has not found.
+func (s *Store) checkRun(ctx context.Context, name, run string) error {
+	now, err := s.runOf(ctx, name)
+	if err == nil && now != run {
+		err = store.Errorf(store.ErrUnavailable, "the server of %q has changed", name)
+	}
+	return err
 }
 
 // leavingKeys adds the keys that do not belong in a shard to the ones of the shards where they do. It returns their

@@ -76,7 +76,8 @@ func (s *Store) sendBy(
 			if err := s.checkSend(r, msgs); err != nil {
 				return items, s.unlessChanged(ctx, r, err)
 			}
-			if s.mayBeDown(r, p.at) || s.mayBeDown(r, p.to) {
+			// A repetition of the call would not know that the first one went elsewhere.
+			if _, repeats := store.RequestOf(ctx); !repeats && (s.mayBeDown(r, p.at) || s.mayBeDown(r, p.to)) {
 				var err error
 				if items, err = s.sendElsewhere(ctx, r, items, msgs, results, send); err != nil {
 					return items, err
@@ -274,7 +275,27 @@ func (s *Store) sendStaying(
 	}
 	atOld = append(atOld, unknown...)
 	slices.Sort(atOld)
+	var keys []string
+	for _, i := range atOld {
+		if msgs[i].OnDuplicate.Mode == store.DuplicateFollow {
+			keys = append(keys, msgs[i].Key)
+		}
+	}
+	if err := s.expectSuccessors(ctx, r, p.at, keys); err != nil {
+		return nil, err
+	}
 	return known(p.at, atOld)
+}
+
+// expectSuccessors prepares a shard for successors of leased messages whose ids leave it, given their keys: a key that
+// has moved must not start in its former shard. It starts there no more, and a successor moves when its turn comes.
+func (s *Store) expectSuccessors(ctx context.Context, r *route, shard int, keys []string) error {
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
+	if len(keys) == 0 || !r.limits().Fair {
+		return nil
+	}
+	_, err := s.engine.Expect(ctx, r.names[shard], store.Expected{Keys: keys})
+	return err
 }
 
 // Restore implements store.Store.

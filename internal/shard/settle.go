@@ -72,14 +72,22 @@ func (s *Store) Settle(
 			if len(list) == 0 {
 				return nil
 			}
+			var leave []string // keys of follow-ups
 			list, err := s.sendFirst(in(ctx, shard), list, func(acked *store.Receipt, f *store.FollowUp) bool {
 				at, to := r.home(f.Message.ID)
-				if f.Queue != queue || (at != shard || to != shard) && f.Message.ID != acked.ID {
+				leaves := at != shard || to != shard
+				if f.Queue != queue || leaves && f.Message.ID != acked.ID {
 					return false
+				}
+				if leaves {
+					leave = append(leave, f.Message.Key)
 				}
 				f.Queue = r.names[shard]
 				return true
 			})
+			if err == nil {
+				err = s.expectSuccessors(ctx, r, shard, leave)
+			}
 			if err != nil {
 				return err
 			}

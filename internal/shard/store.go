@@ -34,12 +34,13 @@ type Store struct {
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
 
-	ending context.Context
-	end    context.CancelFunc
-	mu     sync.Mutex
-	ended  bool
-	movers map[string]bool // queues whose messages this process moves
-	loops  sync.WaitGroup
+	ending  context.Context
+	end     context.CancelFunc
+	mu      sync.Mutex
+	ended   bool
+	movers  map[string]bool  // queues whose messages this process moves
+	windows map[string]moved // of the queues with later messages that it moves
+	loops   sync.WaitGroup
 }
 
 var (
@@ -61,7 +62,8 @@ func New(s store.Store, log *slog.Logger) store.Store {
 		return s
 	}
 	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, turn: moverTime,
-		window: windowMessages, ahead: windowAhead, movers: map[string]bool{}}
+		window: windowMessages, ahead: windowAhead, movers: map[string]bool{},
+		windows: map[string]moved{}}
 	over.ending, over.end = context.WithCancel(context.Background())
 	if _, ok := s.(store.Forwarder); !ok {
 		return over

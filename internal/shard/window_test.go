@@ -1,8 +1,10 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -148,5 +150,131 @@ func TestAKeyWaitsForAHolderThatIsDueLater(t *testing.T) {
 			t.Fatalf("claimed %+v, want %s", got, want)
 		}
 		w.settle(s, got[0], store.Ack)
+	}
+}
+
+// A leased message without a key (or of another key) gets a successor with the key, in the former shard, while the key
+// is open in the new one.
+func TestASuccessorWithAnotherKeyWaitsForThat(t *testing.T) {
+	for _, how := range []string{"follow", "then"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t)
+			s, _ := w.process()
+			Windows(s, 1, time.Second)
+			w.ok(s.SetFlow(t.Context(), "q", ordered, nil))
+			key := moves(1, 0, 2, 1)
+			w.send(s, "", key+"/1")
+			m := w.claim(s)[0]
+			w.send(s, key, key+"/2", key+"/3")
+			w.clock.Advance(time.Second)
+			for range 6 {
+				w.step(s, 2)
+			}
+			got := w.claim(s)
+			if len(got) != 1 || got[0].ID != key+"/2" {
+				t.Fatalf("%+v", got)
+			}
+			next := store.Outgoing{Message: store.Message{ID: key + "/1", Key: key, MaxAttempts: 3}}
+			ack := store.Settlement{Receipt: m.Receipt, Action: store.Ack}
+			if how == "follow" {
+				next.OnDuplicate.Mode = store.DuplicateFollow
+				r, err := s.Send(t.Context(), "q", []store.Outgoing{next})
+				w.ok(err)
+				w.ok(r[0].Err)
+			} else {
+				ack.Then = []store.FollowUp{{Queue: "q", Message: next}}
+			}
+			r, err := s.Settle(t.Context(), "q", []store.Settlement{ack})
+			w.ok(err)
+			w.ok(r[0].Err)
+			for _, again := range append(w.claim(s), w.claim(s)...) {
+				t.Errorf("%s of key %s starts while %s is leased; %s", again.ID, again.Key, got[0].ID, routeOf(t, s, "q").text)
+			}
+		})
+	}
+}
+
+// A failover between the lists of a window and its end brings a message back whose cancel was not confirmed. The window
+// begins again.
+func TestAWindowBeginsAgainAfterAFailover(t *testing.T) {
+	w := newWorld(t)
+	s, e := w.process()
+	Windows(s, 1, time.Minute)
+	w.ok(s.SetFlow(t.Context(), "q", ordered, nil))
+	key, stay := moves(1, 0, 2, 1), moves(1, 0, 2, 0)
+	w.send(s, key, key+"/1", key+"/2")
+	later := store.Due{Delay: time.Hour}
+	_, err := s.Send(t.Context(), "q", []store.Outgoing{
+		{Message: store.Message{ID: stay + "/l1", MaxAttempts: 3}, Due: later},
+		{Message: store.Message{ID: stay + "/l2", MaxAttempts: 3}, Due: later}})
+	w.ok(err)
+	for w.step(s, 2); routeOf(t, s, "q").Phase != moving; {
+		w.step(s, 2)
+	}
+	r := routeOf(t, s, "q")
+	c, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{key + "/1"}}) // no replica has it
+	w.ok(err)
+	w.ok(c[0].Err)
+	scans := 0
+	e.before = func(call, name string) error {
+		if call != "Scan" || name != r.names[0] {
+			return nil
+		}
+		if scans++; scans == 2 { // the lists are complete
+			e.run = "the replica"
+			back := store.Outgoing{Message: store.Message{ID: key + "/1", Key: key, MaxAttempts: 3}}
+			_, err := w.engine.Send(t.Context(), name, []store.Outgoing{back})
+			w.ok(err)
+		}
+		return nil
+	}
+	if _, err := Step(t.Context(), s, "q", 2); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the window ends with %v", err)
+	}
+	if now := routeOf(t, s, "q"); now.Claims != fromNone {
+		t.Fatalf("claims go on: %s", now.text)
+	}
+	w.step(s, 2)
+	w.clock.Advance(time.Second)
+	if got := append(w.claim(s), w.claim(s)...); len(got) != 1 {
+		t.Errorf("%d messages of a key are leased: %+v", len(got), got)
+	}
+}
+
+// counted counts the messages that are listed.
+type counted struct {
+	*spied
+	listed *int
+}
+
+func (c counted) List(ctx context.Context, name string, req store.ListRequest) (store.Page, error) {
+	p, err := c.spied.List(ctx, name, req)
+	*c.listed += len(p.Messages)
+	return p, err
+}
+
+// Each message that is due later is listed once, however many windows there are.
+func TestEachMessageIsInOneWindow(t *testing.T) {
+	for _, n := range []int{100, 1000} {
+		w := newWorld(t)
+		listed := 0
+		s := New(counted{&spied{Store: w.engine}, &listed}, slog.New(slog.DiscardHandler)).(forwarder)
+		Stepwise(s)
+		Windows(s, 20, time.Second)
+		w.ok(s.SetFlow(t.Context(), "q", ordered, nil))
+		for i := range n {
+			k := fmt.Sprint("k", i)
+			m := store.Outgoing{Message: store.Message{ID: k + "/1", Key: k, MaxAttempts: 3},
+				Due: store.Due{Delay: time.Minute + time.Duration(i)*time.Second}}
+			r, err := s.Send(t.Context(), "q", []store.Outgoing{m})
+			w.ok(err)
+			w.ok(r[0].Err)
+		}
+		for w.step(s, 2); routeOf(t, s, "q").Emptied == 0; {
+			w.step(s, 2)
+		}
+		if listed > n {
+			t.Errorf("of %d messages %d are listed", n, listed)
+		}
 	}
 }

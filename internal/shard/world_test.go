@@ -15,6 +15,7 @@ import (
 type spied struct {
 	*memstore.Store
 	before, after func(call, name string) error
+	run           string // of the server
 }
 
 func (e *spied) Close() error { return nil }
@@ -149,5 +150,7 @@ func (w *world) lose(name string) {
 }
 
 func (e *spied) Scan(ctx context.Context, name, cursor string) (store.Scanned, error) {
-	return spy(e, "Scan", name, func() (store.Scanned, error) { return e.Store.Scan(ctx, name, cursor) })
+	page, err := spy(e, "Scan", name, func() (store.Scanned, error) { return e.Store.Scan(ctx, name, cursor) })
+	page.Run = e.run
+	return page, err
 }
