@@ -28,7 +28,7 @@ func registerOverview(s *Server) {
 	const about = "Internal queues, which hold schedules and histories of topics, are left out unless they " +
 		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. " +
 		"Lateness and history are samples: the events of the last five minutes that this server has received since " +
-		"an overview was first requested."
+		"an overview was first requested. Problems are those of listProblems."
 	route(s, access.Look, on("GET "+path, tag, "getOverview",
 		"Count the messages of all queues that are due, to come and dead", s.fewReads,
 		says(about)), s.overview)
@@ -58,6 +58,7 @@ type Overview struct {
 	QueuesLeftOut int             `json:"queues_left_out" doc:"How many of them are not in this overview"`
 	Workers       int             `json:"workers" doc:"Live workers"`
 	Runs          []OverviewRun   `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
+	Problems      *ProblemList    `json:"problems,omitempty" doc:"What needs a person, of all queues, as of the last reading; missing before the first one"`
 	Took          wire.Duration   `json:"took" doc:"How long it took to read this"`
 }
 
@@ -175,7 +176,7 @@ func (r *overviewRequest) key() string {
 		limits = "only\x00" + strings.Join(sortedSet(r.who.Queues), "\x00")
 	}
 	return strings.Join([]string{limits, strings.Join(r.queues, "\x00"), wire.FormatTime(r.from), wire.FormatTime(r.to),
-		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll)}, "\x01")
+		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll), strconv.FormatBool(r.who.HidePayloads)}, "\x01")
 }
 
 // sums reports whether a queue is in the counts and bands.

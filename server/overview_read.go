@@ -23,11 +23,12 @@ const (
 // overviewReader reads an overview.
 type overviewReader struct {
 	*overviewRequest
-	client  *later.Client
-	now     time.Time // the store's clock, in whole milliseconds
-	looks   atomic.Int32
-	sampled map[string]sample
-	kept    *keptDetails
+	client   *later.Client
+	now      time.Time // the store's clock, in whole milliseconds
+	looks    atomic.Int32
+	sampled  map[string]sample
+	kept     *keptDetails
+	problems *sharedProblems
 }
 
 // readOverview reads the overview that the sender of a request may see. With many queues, kept provides some of the
@@ -45,7 +46,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 		return nil, err
 	}
 	r := &overviewReader{overviewRequest: request, client: s.client, now: clock.Now.Truncate(time.Millisecond),
-		sampled: s.samples.of(names, begin), kept: kept}
+		sampled: s.samples.of(names, begin), kept: kept, problems: &s.problems}
 	o.Time = wire.FormatTime(r.now)
 	if err := r.readQueues(ctx, names, o); err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err := s.overviewRest(ctx, request, o); err != nil {
 		return nil, err
 	}
+	o.Problems = s.overviewProblems(ctx)
 	o.Took = wire.Measured(time.Since(begin))
 	return o, nil
 }
@@ -131,6 +133,7 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 		chosen[i].err = r.readDetails(ctx, chosen[i], bounds)
 		return sound(chosen[i])
 	})
+	r.problems.know(read)
 	return r.addUp(read, o)
 }
 

@@ -75,6 +75,16 @@ func (a *api) get(ctx context.Context, path string) *reply {
 	return &reply{a.t, path, w.Code, w.Header(), w.Body.String()}
 }
 
+// post makes a request with a body of JSON, without a network.
+func (a *api) post(ctx context.Context, path, body string) *reply {
+	a.t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	a.server.ServeHTTP(w, r)
+	return &reply{a.t, path, w.Code, w.Header(), w.Body.String()}
+}
+
 // overviewOf returns an overview.
 func (a *api) overviewOf(ctx context.Context, query string) (o Overview) {
 	a.t.Helper()

@@ -70,6 +70,8 @@ type Server struct {
 
 	operations operations
 	overviews  overviews
+	problems   sharedProblems
+	receivers  receivers
 	samples    samples
 	changes    changes
 	started    time.Time
@@ -109,7 +111,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
-		registerGroups, registerWorkers, registerOverview, registerDeadErrors, registerWhy, registerEvents,
+		registerGroups, registerWorkers, registerOverview, registerProblems, registerDeadErrors, registerWhy, registerEvents,
 		registerTransfer, registerChanges, registerInfo,
 	} {
 		register(s)

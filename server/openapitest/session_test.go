@@ -100,6 +100,7 @@ var session = []step{
 	{request: "POST /v1/workers/none/restart", status: http.StatusNotFound},
 	{request: "GET /v1/overview", status: http.StatusOK},
 	{request: "GET /v1/overview?queue=mail&from=2030-01-01T00:00:00Z&to=2030-01-02T00:00:00Z", status: http.StatusOK},
+	{request: "GET /v1/problems?severity=act", status: http.StatusOK},
 	{request: "GET /v1/overview/watch", status: http.StatusOK, endless: true},
 	{request: "GET /v1/events", status: http.StatusOK, endless: true},
 
