@@ -71,7 +71,7 @@ func TestProblemsOfWorkers(t *testing.T) {
 		wantProblems(t, c) // too young
 		time.Sleep(12 * time.Minute)
 		wantProblems(t, c,
-			"act no_worker: no worker is running for queue mail: 3 messages are due, the first for 12 min")
+			"act no_worker: queue mail has no worker: 3 messages are due, the first for 12 min")
 
 		_, release := busy(t, c, WorkerConfig{Name: "batch-1", Concurrency: 1}, "mail")
 		time.Sleep(2 * time.Minute)
@@ -115,7 +115,7 @@ func TestProblemsOfAProgramThatIsNoListedWorker(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		wantProblems(t, c, "watch overdue: workers of queue mail are late: 2 messages are due, the first for 11 min")
 		time.Sleep(20 * time.Minute) // the lease has ended, and no claim has ended it
-		wantProblems(t, c, "act no_worker: no worker is running for queue mail: 2 messages are due, the first for 31 min")
+		wantProblems(t, c, "act no_worker: queue mail has no worker: 2 messages are due, the first for 31 min")
 	})
 }
 
@@ -366,8 +366,8 @@ func TestProblemsInRedis(t *testing.T) {
 	mustSend(t, keys, "", Key("k"), WithID("k/1"))
 	wantNoError(t, mustReceive(t, keys, 1)[0].Bury(t.Context(), errors.New("refused 17")))
 	wantProblems(t, c,
-		"act no_worker: no worker is running for queue mail: 1 message is due, the first for 12 min",
-		"act no_worker: no worker is running for queue sharded: 1 message is due, the first for 12 min",
+		"act no_worker: queue mail has no worker: 1 message is due, the first for 12 min",
+		"act no_worker: queue sharded has no worker: 1 message is due, the first for 12 min",
 		"act key_halted: key k of queue keys is halted by the dead message k/1",
 		"act topic_unsubscribed: topic news has no subscription: 1 message waits for 12 min",
 		"watch dead: 1 message of queue keys died in the last hour, most often: refused #",

@@ -22,8 +22,9 @@ const (
 	maxProblemsEvery = time.Minute
 	// problemsTimeout is how long a reading may take.
 	problemsTimeout = 10 * time.Second
-	// maxOverviewProblems is how many problems an overview has.
+	// maxOverviewProblems is how many problems an overview has, and maxOverviewKind how many of one kind.
 	maxOverviewProblems = 20
+	maxOverviewKind     = 5
 	// knownFor is how old counts of an overview are at most when problems are found with them.
 	knownFor = 2 * time.Second
 	// firstProblems is how long the first overview waits for the first reading, so that the page does not have to move
@@ -42,7 +43,7 @@ func registerProblems(s *Server) {
 // ProblemList is what needs a person.
 type ProblemList struct {
 	Items         []wire.StoreProblem `json:"items" doc:"The most urgent first"`
-	Count         int                 `json:"count" doc:"How many problems there are. An overview has 20 at most"`
+	Count         int                 `json:"count" doc:"How many problems there are. An overview has 20 at most, and 5 of one kind"`
 	Act           int                 `json:"act" doc:"How many of them have the severity act"`
 	QueuesLeftOut int                 `json:"queues_left_out" doc:"How many queues were not looked at"`
 	Now           string              `json:"now" doc:"The store's clock when they were read"`
@@ -69,10 +70,11 @@ func (s *Server) listProblems(ctx context.Context, in *listProblemsInput) (*outp
 	return outputOf(list), nil
 }
 
-// shownProblems returns the problems that the sender of a request may see, and up to most of them unless that is 0.
+// shownProblems returns the problems that the sender of a request may see and that want reports true for. Unless most is
+// 0, it returns up to so many of them, and few of one kind.
 func shownProblems(ctx context.Context, found *inspect.Found, most int, want func(*inspect.Problem) bool) *ProblemList {
 	list := &ProblemList{Items: []wire.StoreProblem{}, QueuesLeftOut: found.LeftOut, Now: wire.FormatTime(found.Now)}
-	see, hidden := visible(ctx), hides(ctx)
+	see, hidden, ofKind := visible(ctx), hides(ctx), map[inspect.ProblemKind]int{}
 	schedules := access.CheckSchedules(ctx, access.Look) == nil
 	for _, p := range found.Problems {
 		scheduled := p.Schedule != "" || p.Kind == inspect.ScheduleFailed
@@ -87,7 +89,7 @@ func shownProblems(ctx context.Context, found *inspect.Found, most int, want fun
 		if hidden {
 			p.Error = ""
 		}
-		if most == 0 || len(list.Items) < most {
+		if ofKind[p.Kind]++; most == 0 || len(list.Items) < most && ofKind[p.Kind] <= maxOverviewKind {
 			list.Items = append(list.Items, view.Problem(later.Problem(p)))
 		}
 	}

@@ -94,7 +94,7 @@ func TestProblemsHaveAPlaceAndAnAction(t *testing.T) {
 	a := troubled(t)
 	got := a.do(http.MethodGet, "/v1/problems", nil).is(http.StatusOK)
 	first := got["items"].([]any)[0].(map[string]any)
-	if first["text"] != "no worker is running for queue orders: 1 message is due, the first for 1 h" ||
+	if first["text"] != "queue orders has no worker: 1 message is due, the first for 1 h" ||
 		fmt.Sprint(first["place"]) != "map[queue:orders state:ready]" ||
 		fmt.Sprint(first["action"]) != "map[command:[work orders] do:show shell:later work orders]" {
 		t.Errorf("%v", first)

@@ -16,12 +16,12 @@ func TestProblemsAreListedWithWhatHelps(t *testing.T) {
 	c.ok("send", "mail", "x", "--at", time.Now().Add(-61*time.Minute).Format(time.RFC3339))
 	c.ok("pause", "orders")
 	got := c.ok("problems")
-	contains(t, got, "SEVERITY  PROBLEM ", "act       no worker is running for queue mail: 1 message is due, the first for 1 h  ",
+	contains(t, got, "SEVERITY  PROBLEM ", "act       queue mail has no worker: 1 message is due, the first for 1 h  ",
 		"later work mail\n", "watch     queue orders is paused for 0 s by ", "@", "later resume orders\n")
 	if got := c.ok("problems", "--severity", "watch", "--check"); strings.Contains(got, "mail") {
 		t.Errorf("got %s", got)
 	}
-	if r := c.run("problems", "--check"); r.exit != 30 || !strings.Contains(r.stdout, "no worker") || r.stderr != "" {
+	if r := c.run("problems", "--check"); r.exit != 30 || !strings.Contains(r.stdout, "has no worker") || r.stderr != "" {
 		t.Errorf("--check: %+v", r)
 	}
 	all := objects(t, c.ok("problems", "--json"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/laterq/later/store"
 )
@@ -124,8 +125,19 @@ func (p *Problem) because() string {
 	if p.Error == "" {
 		return ""
 	}
-	return ": " + p.Error
+	return ": " + p.error()
 }
+
+// error returns the error of a problem, cut to maxErrorShown characters.
+func (p *Problem) error() string {
+	if utf8.RuneCountInString(p.Error) <= maxErrorShown {
+		return p.Error
+	}
+	return string([]rune(p.Error)[:maxErrorShown-1]) + "…"
+}
+
+// maxErrorShown is how many characters of an error are in the text of a problem, so that it fits on a line or two.
+const maxErrorShown = 160
 
 // Text returns the problem as one sentence that names its subject, without a full stop.
 func (p Problem) Text() string {
@@ -135,7 +147,7 @@ func (p Problem) Text() string {
 	case ShardDown:
 		return fmt.Sprintf("shard %d of queue %s does not answer%s", p.Shard, p.Queue, p.because())
 	case NoLiveWorker:
-		return fmt.Sprintf("no worker is running for queue %s: %s", p.Queue, p.waits())
+		return fmt.Sprintf("queue %s has no worker: %s", p.Queue, p.waits())
 	case WorkersPaused:
 		return fmt.Sprintf("all workers of queue %s are paused or draining: %s", p.Queue, p.waits())
 	case KeyHalted:
@@ -220,13 +232,13 @@ func (p *Problem) deadText() string {
 	if p.Used == 0 {
 		text := fmt.Sprintf("queue %s has %s", p.Queue, plural(p.Count, "dead message"))
 		if p.Error != "" {
-			text += ", most often: " + p.Error
+			text += ", most often: " + p.error()
 		}
 		return text
 	}
 	text := fmt.Sprintf("%s of queue %s died in the last hour", p.atLeast("message"), p.Queue)
 	if p.Error != "" {
-		text += ", most often: " + p.Error
+		text += ", most often: " + p.error()
 	}
 	if p.Count > p.Used {
 		text += fmt.Sprintf(" (%d dead in all)", p.Count)

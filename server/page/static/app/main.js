@@ -12,6 +12,7 @@ import { Events } from './views/events.js';
 import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
 import { Palette } from './views/palette.js';
+import { Problems } from './views/problems.js';
 import { Schedules } from './views/schedules.js';
 import { Topics } from './views/topics.js';
 import { Workers } from './views/workers.js';
@@ -92,6 +93,7 @@ function App() {
   return html`<a class="skip" href="#content">Skip to the content</a>
     <${Header} server=${server} />
     <${Connection} />
+    <${Problems} />
     <div id="content"><${View} key=${params.view} /></div>
     <${Dialogs} />
     <${Notices} />`;
