@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -372,4 +373,18 @@ func TestProblemsInRedis(t *testing.T) {
 		"act topic_unsubscribed: topic news has no subscription: 1 message waits for 12 min",
 		"watch dead: 1 message of queue keys died in the last hour, most often: refused #",
 		"watch paused: queue paused is paused for 0 s by ann: 1 message is due")
+}
+
+func TestDocsHaveEveryKindOfProblem(t *testing.T) {
+	text, err := os.ReadFile("docs/monitoring.md")
+	wantNoError(t, err)
+	rest := string(text)
+	for _, kind := range ProblemKinds() {
+		_, after, found := strings.Cut(rest, fmt.Sprintf("\n| `%s` | ", kind))
+		if !found {
+			t.Errorf("the table of docs/monitoring.md lacks %s, or has it in another place", kind)
+			continue
+		}
+		rest = after
+	}
 }

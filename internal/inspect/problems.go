@@ -65,6 +65,8 @@ type ProblemReader struct {
 	Fleet *fleet.Directory
 	// Known returns the counts of a queue if the caller has read them a moment ago. It may be nil.
 	Known func(queue string) (store.Stats, bool)
+	// Queues are the queues to look at, sorted. Default: all, the first ones by name.
+	Queues []string
 
 	deaths   map[string]deaths
 	oneShard map[string]time.Time // when a queue was found to have one shard
@@ -135,6 +137,11 @@ func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) 
 func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool) (
 	all []string, scheduled bool, err error,
 ) {
+	if pr.Queues != nil {
+		clock, err := pr.Fleet.Store.Stats(ctx, reserved.Schedules)
+		all = slices.DeleteFunc(slices.Clone(pr.Queues), func(name string) bool { return !looksAt(name, see) })
+		return all, clock.Exists, err
+	}
 	for cursor, more := "", true; more; more = cursor != "" {
 		var names []string
 		if names, cursor, err = pr.Fleet.Store.Queues(ctx, cursor); err != nil {
@@ -142,13 +149,18 @@ func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool
 		}
 		for _, name := range names {
 			scheduled = scheduled || name == reserved.Schedules
-			if reserved.IsListed(name) && !reserved.IsIdle(name) && (see == nil || see(name)) {
+			if looksAt(name, see) {
 				all = append(all, name)
 			}
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all), scheduled, nil
+}
+
+// looksAt reports whether a queue is looked at.
+func looksAt(queue string, see func(queue string) bool) bool {
+	return reserved.IsListed(queue) && !reserved.IsIdle(queue) && (see == nil || see(queue))
 }
 
 // readQueues looks at all queues. It returns an error if none answers.
