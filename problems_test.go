@@ -316,7 +316,12 @@ func TestProblemsAndExplanationsOfShares(t *testing.T) {
 	})
 }
 
-// damaged is a store with a queue that cannot be read and one that does not answer.
+// Ping says that the store is full.
+func (s *damaged) Ping(context.Context) error {
+	return store.Errorf(store.ErrFull, "the reserve is used up")
+}
+
+// damaged is a full store with a queue that cannot be read and one that does not answer.
 type damaged struct{ store.Store }
 
 func (s *damaged) Stats(ctx context.Context, queue string) (store.Stats, error) {
@@ -330,7 +335,7 @@ func (s *damaged) Stats(ctx context.Context, queue string) (store.Stats, error) 
 	return s.Store.Stats(ctx, queue)
 }
 
-func TestProblemsOfQueuesThatCannotBeRead(t *testing.T) {
+func TestProblemsOfAStoreThatIsFullAndQueuesThatCannotBeRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, healthy *Client) {
 		for _, name := range []string{"bad", "mail", "slow"} {
 			mustSend(t, healthy.Queue(name), "")
@@ -340,9 +345,10 @@ func TestProblemsOfQueuesThatCannotBeRead(t *testing.T) {
 		defer c.Close()
 		time.Sleep(time.Minute)
 		got := problems(t, c)
-		if len(got) != 3 || !strings.HasPrefix(got[0], "act unreadable: queue bad cannot be read: ") ||
-			!strings.HasPrefix(got[1], "act unreadable: queue slow cannot be read: ") ||
-			!strings.HasPrefix(got[2], "act no_worker: ") {
+		if len(got) != 4 || !strings.HasPrefix(got[0], "act full: the store has no room, so it refuses sends: ") ||
+			!strings.HasPrefix(got[1], "act unreadable: queue bad cannot be read: ") ||
+			!strings.HasPrefix(got[2], "act unreadable: queue slow cannot be read: ") ||
+			!strings.HasPrefix(got[3], "act no_worker: ") {
 			t.Errorf("%q", got)
 		}
 	})

@@ -78,7 +78,8 @@ func shownProblems(ctx context.Context, found *inspect.Found, most int, want fun
 	schedules := access.CheckSchedules(ctx, access.Look) == nil
 	for _, p := range found.Problems {
 		scheduled := p.Schedule != "" || p.Kind == inspect.ScheduleFailed
-		unseen := p.Queue != "" && !see(p.Queue) || p.Topic != "" && !see(reserved.Topic+p.Topic) || scheduled && !schedules
+		whole := p.Kind == inspect.StoreFull && access.Check(ctx, access.Look, "") != nil
+		unseen := whole || p.Queue != "" && !see(p.Queue) || p.Topic != "" && !see(reserved.Topic+p.Topic) || scheduled && !schedules
 		if unseen || want != nil && !want(&p) {
 			continue
 		}

@@ -15,6 +15,7 @@ type ProblemKind string
 
 // The kinds of problems, those that stop most messages first; docs/monitoring.md has them with their thresholds.
 const (
+	StoreFull         ProblemKind = "full"
 	Unreadable        ProblemKind = "unreadable"
 	ShardDown         ProblemKind = "shard_down"
 	NoLiveWorker      ProblemKind = "no_worker"
@@ -37,8 +38,8 @@ const (
 )
 
 // ProblemKinds has all kinds, in the order in which a list has problems of the same severity.
-var ProblemKinds = []ProblemKind{Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack, WorkersBusy,
-	QueueLimited, KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed,
+var ProblemKinds = []ProblemKind{StoreFull, Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack,
+	WorkersBusy, QueueLimited, KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed,
 	ScheduleMissed, DeadLetters, QueuePaused, ShardsStuck}
 
 // ProblemSeverity says whether a problem needs a person now.
@@ -142,6 +143,8 @@ const maxErrorShown = 160
 // Text returns the problem as one sentence that names its subject, without a full stop.
 func (p Problem) Text() string {
 	switch p.Kind {
+	case StoreFull:
+		return "the store has no room, so it refuses sends" + p.because()
 	case Unreadable:
 		return fmt.Sprintf("queue %s cannot be read%s", p.Queue, p.because())
 	case ShardDown:
@@ -325,6 +328,8 @@ func (p Problem) Place() Place {
 		return Place{View: "schedules"}
 	case ScheduleLate, ScheduleMissed:
 		return Place{View: "schedules", Schedule: p.Schedule}
+	case StoreFull:
+		return Place{}
 	case Unreadable, ShardDown, ShardsStuck:
 		return Place{Queue: p.Queue}
 	}
@@ -342,6 +347,8 @@ type Action struct {
 func (p Problem) Action() Action {
 	show := func(command ...string) Action { return Action{"show", command} }
 	switch p.Kind {
+	case StoreFull:
+		return show("ping")
 	case Unreadable:
 		return show("doctor")
 	case ShardDown, ShardsStuck:

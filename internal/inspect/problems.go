@@ -122,6 +122,11 @@ func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) 
 		return Found{}, err
 	}
 	r.givenBack(workers, see)
+	if p, ok := store.As[store.Pinger](r.store); ok {
+		if err := p.Ping(ctx); errors.Is(err, store.ErrFull) {
+			r.add(Problem{Kind: StoreFull, Severity: Act, Error: err.Error()})
+		}
+	}
 	if scheduled {
 		if err := r.schedules(ctx, see); err != nil {
 			return Found{}, err
