@@ -340,6 +340,8 @@ func (e *Explanation) busyText() string {
 	}
 	text := handlersBusy(int64(e.Handlers), e.Running, e.Worker, age)
 	switch {
+	case e.Flow.Urgency && e.Before > 0:
+		text += fmt.Sprintf(", and %s due before it", were(e.Before))
 	case e.Before == 1:
 		text += ", and 1 message is before it"
 	case e.Before > 1:

@@ -202,7 +202,10 @@ func (p *Problem) otherText() string {
 	case DeadLetters:
 		return p.deadText()
 	case QueuePaused:
-		text := p.forAge(fmt.Sprintf("queue %s is paused", p.Queue))
+		text := fmt.Sprintf("queue %s is paused", p.Queue)
+		if p.Now.Sub(p.Since) >= time.Minute {
+			text = p.forAge(text)
+		}
 		if p.By != "" {
 			text += " by " + p.By
 		}
