@@ -28,7 +28,7 @@ func registerOverview(s *Server) {
 	const about = "Internal queues, which hold schedules and histories of topics, are left out unless they " +
 		"are named. At most 1,000 queues are read, the first ones by name; queues_left_out counts the others. " +
 		"Lateness and history are samples: the events of the last five minutes that this server has received since " +
-		"an overview was first requested. Problems are those of listProblems."
+		"an overview was first requested."
 	route(s, access.Look, on("GET "+path, tag, "getOverview",
 		"Count the messages of all queues that are due, to come and dead", s.fewReads,
 		says(about)), s.overview)
@@ -38,8 +38,9 @@ func registerOverview(s *Server) {
 		Description: "A stream of server-sent events (text/event-stream). An event overview has an overview as its " +
 			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
 			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with " +
-			"changed counts. An event problem has a problem as its data. It comes when the store cannot be read, and " +
-			"every 5 s until it can. All clients with the same parameters share one reading. " + about,
+			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 " +
+			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It comes " +
+			"when the store cannot be read, and every 5 s until it can. All clients with the same parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
@@ -58,7 +59,6 @@ type Overview struct {
 	QueuesLeftOut int             `json:"queues_left_out" doc:"How many of them are not in this overview"`
 	Workers       int             `json:"workers" doc:"Live workers"`
 	Runs          []OverviewRun   `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
-	Problems      *ProblemList    `json:"problems,omitempty" doc:"What needs a person, of all queues, as of the last reading; missing before the first one"`
 	Took          wire.Duration   `json:"took" doc:"How long it took to read this"`
 }
 

@@ -54,7 +54,6 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err := s.overviewRest(ctx, request, o); err != nil {
 		return nil, err
 	}
-	o.Problems = s.overviewProblems(ctx)
 	o.Took = wire.Measured(time.Since(begin))
 	return o, nil
 }

@@ -296,7 +296,10 @@ type overviewStream struct {
 	*httptest.ResponseRecorder
 	mu     sync.Mutex
 	events []string
-	block  chan struct{} // if it is not nil, each write waits for it
+	// problems are the latest problems of the store, and times how often they came.
+	problems string
+	times    int
+	block    chan struct{} // if it is not nil, each write waits for it
 }
 
 func (w *overviewStream) Write(text []byte) (int, error) {
@@ -306,7 +309,10 @@ func (w *overviewStream) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for block := range strings.SplitSeq(string(text), "\n\n") {
-		if strings.HasPrefix(block, "event: ") {
+		if list, ok := strings.CutPrefix(block, "event: problems\ndata: "); ok {
+			w.problems = list
+			w.times++
+		} else if strings.HasPrefix(block, "event: ") {
 			w.events = append(w.events, block)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 	maxProblemsEvery = time.Minute
 	// problemsTimeout is how long a reading may take.
 	problemsTimeout = 10 * time.Second
-	// maxOverviewProblems is how many problems an overview has, and maxOverviewKind how many of one kind.
+	// maxOverviewProblems is how many problems a stream of overviews has, and maxOverviewKind how many of one kind.
 	maxOverviewProblems = 20
 	maxOverviewKind     = 5
 	// knownFor is how old counts of an overview are at most when problems are found with them.
@@ -43,7 +43,7 @@ func registerProblems(s *Server) {
 // ProblemList is what needs a person.
 type ProblemList struct {
 	Items         []wire.StoreProblem `json:"items" doc:"The most urgent first"`
-	Count         int                 `json:"count" doc:"How many problems there are. An overview has 20 at most, and 5 of one kind"`
+	Count         int                 `json:"count" doc:"How many problems there are. The stream of overviews has 20 at most, and 5 of one kind"`
 	Act           int                 `json:"act" doc:"How many of them have the severity act"`
 	QueuesLeftOut int                 `json:"queues_left_out" doc:"How many queues were not looked at"`
 	Now           string              `json:"now" doc:"The store's clock when they were read"`

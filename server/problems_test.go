@@ -80,11 +80,17 @@ func TestProblemsAreOfVisibleQueuesAndWithoutHiddenErrors(t *testing.T) {
 	a.as(mailer).do(http.MethodGet, "/v1/problems?queue=orders", nil).fails(http.StatusForbidden, "forbidden", "query.queue")
 	a.do(http.MethodGet, "/v1/problems?severity=bad", nil).fails(http.StatusBadRequest, "invalid", "query.severity")
 	mailer.HidePayloads = true
-	for _, path := range []string{"/v1/problems", "/v1/overview"} {
-		body := a.as(mailer).do(http.MethodGet, path, nil).body
-		if strings.Contains(body, "secret") || !strings.Contains(body, `"kind":"dead"`) {
-			t.Errorf("%s: %s", path, body)
-		}
+	if body := a.as(mailer).do(http.MethodGet, "/v1/problems", nil).body; strings.Contains(body, "secret") ||
+		!strings.Contains(body, `"kind":"dead"`) {
+		t.Error(body)
+	}
+	stream := a.as(mailer).watch("/v1/overview/watch")
+	block := ""
+	for block == "" { // heartbeats
+		block = stream.block()
+	}
+	if strings.Contains(block, "secret") || strings.Contains(block, "orders") || !strings.Contains(block, `"kind":"dead"`) {
+		t.Error(block)
 	}
 	sender := access.Identity{Name: "x", Role: access.RoleSend}
 	a.as(sender).do(http.MethodGet, "/v1/problems", nil).fails(http.StatusForbidden, "forbidden", "")
@@ -101,37 +107,43 @@ func TestProblemsHaveAPlaceAndAnAction(t *testing.T) {
 	}
 }
 
-// A change through the server shows at once, and a reading serves all callers for some seconds.
+// A change through the server shows soon, and the stream of overviews has the problems only when they change.
 func TestProblemsAreReadOnceForAllUntilSomethingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &tested{Store: memstore.New()}
-		a := newBubbleAPI(t, s)
+		a := newBubbleAPI(t, memstore.New())
 		a.sendDue("mail", time.Now().Add(-time.Hour))
-		count := func() int { return a.overviewOf(t.Context(), "").Problems.Count }
-		if n := count(); n != 1 {
-			t.Errorf("%d problems", n)
+		w := &overviewStream{}
+		defer a.watchOverview(w, "")()
+		want := func(times int, queues ...string) {
+			t.Helper()
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var list ProblemList
+			if err := json.Unmarshal([]byte(w.problems), &list); err != nil || list.Count != len(queues) || w.times != times {
+				t.Fatalf("%d times, %s, %v; want %d times, %v", w.times, w.problems, err, times, queues)
+			}
+			for i, queue := range queues {
+				if list.Items[i].Queue != queue {
+					t.Errorf("%s; want %v", w.problems, queues)
+				}
+			}
 		}
+		time.Sleep(time.Second)
+		want(1, "mail")
 		a.sendDue("orders", time.Now().Add(-time.Hour))
-		time.Sleep(2 * time.Second)
-		if n := count(); n != 1 {
-			t.Errorf("%d problems: they were read again", n)
-		}
-		time.Sleep(4 * time.Second)
-		count() // begins a reading
-		synctest.Wait()
-		if n := count(); n != 2 {
-			t.Errorf("%d problems", n)
-		}
+		time.Sleep(3 * time.Second)
+		want(1, "mail")
+		time.Sleep(3 * time.Second)
+		want(2, "mail", "orders")
+		time.Sleep(20 * time.Second) // read again, but the same
+		want(2, "mail", "orders")
 		if _, err := a.client.Queue("mail").Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		a.server.Changed(t.Context(), "messages purged")
 		time.Sleep(2 * time.Second)
-		count()
-		synctest.Wait()
-		if n := count(); n != 1 {
-			t.Errorf("%d problems after a change", n)
-		}
+		want(3, "orders")
 	})
 }
 

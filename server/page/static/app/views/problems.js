@@ -12,7 +12,7 @@ import { setFlow, showKeys } from './flow.js';
 
 // Problems has the height of one line until a person opens it, so that nothing below moves when problems come and go.
 export function Problems() {
-  const list = useLive().overview?.problems;
+  const list = useLive().problems;
   const [all, setAll] = useState(false);
   useKeys({ 'g p': ['go to the problems', () => document.querySelector('.problems a')?.focus()] });
   const shown = list?.items.slice(0, all ? undefined : 1) ?? [];
