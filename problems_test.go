@@ -212,8 +212,9 @@ func TestProblemsOfMessagesThatAreGivenBack(t *testing.T) {
 		mustSend(t, c.Queue("mail"), "", Kind("mistyped"))
 		time.Sleep(20 * time.Second)
 		got := problems(t, c)
-		if len(got) != 1 || !strings.HasPrefix(got[0], "act given_back: workers of queue mail give 1 message back, since they "+
-			"cannot handle it: ") || !strings.Contains(got[0], "mistyped") {
+		if len(got) != 1 || !strings.HasPrefix(got[0],
+			"act given_back: workers of queue mail give 1 message back, since they "+
+				"cannot handle it: ") || !strings.Contains(got[0], "mistyped") {
 			t.Errorf("%q", got)
 		}
 		wantNoError(t, stop())

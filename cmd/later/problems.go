@@ -33,11 +33,11 @@ type problemsOptions struct {
 func (m *Main) problemsCommand() *cobra.Command {
 	o := problemsOptions{interval: 5 * time.Second}
 	cmd := m.command("problems", "List what needs a person",
-		fmt.Sprintf(`Problems lists the conditions of the store that need a person, the most urgent first, each with a command that
-helps or shows more: queues without a worker, workers that are all busy or paused, paused queues and who paused them,
-limits that hold messages back, halted keys, growing dead messages with their most frequent error, messages that are
-given back, topics without a subscription, schedules that missed runs or failed, and shards or queues that cannot be
-read. docs/monitoring.md lists all kinds. A condition is a problem once it is 30 s old.
+		fmt.Sprintf(`Problems lists the conditions of the store that need a person, the most urgent first, each with a
+command that helps or shows more: queues without a worker, workers that are all busy or paused, paused queues and who
+paused them, limits that hold messages back, halted keys, growing dead messages with their most frequent error,
+messages that are given back, topics without a subscription, schedules that missed runs or failed, and shards or queues
+that cannot be read. docs/monitoring.md lists all kinds. A condition is a problem once it is 30 s old.
 
   act    messages are stopped or lost until a person acts
   watch  it may pass by itself, or is meant so

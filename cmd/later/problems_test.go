@@ -10,7 +10,8 @@ import (
 
 func TestProblemsAreListedWithWhatHelps(t *testing.T) {
 	c := newCLI(t)
-	if r := c.run("problems", "--check"); r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "there are no problems in ") {
+	if r := c.run("problems", "--check"); r.exit != 0 || r.stdout != "" ||
+		!strings.Contains(r.stderr, "there are no problems in ") {
 		t.Errorf("without problems: %+v", r)
 	}
 	c.ok("send", "mail", "x", "--at", time.Now().Add(-61*time.Minute).Format(time.RFC3339))

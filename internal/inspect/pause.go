@@ -18,8 +18,8 @@ const (
 	maxAuthor = 200
 )
 
-// Pause is when a queue was paused, and by whom. It is zero if that is not known: the queue was paused by a program of an
-// earlier version, or by a tool below the Go API.
+// Pause is when a queue was paused, and by whom. It is zero if that is not known: the queue was paused by a program of
+// an earlier version, or by a tool below the Go API.
 type Pause struct {
 	At time.Time `json:"at"`
 	By string    `json:"by"`
@@ -35,8 +35,8 @@ func WithAuthor(ctx context.Context, name string) context.Context {
 
 // SetPaused pauses a queue and keeps when and by whom, or resumes it. A queue that is paused already keeps its Pause.
 //
-// A Pause that cannot be kept, because the queue has too many properties or the process ends in between, does not undo the
-// change.
+// A Pause that cannot be kept, because the queue has too many properties or the process ends in between, does not undo
+// the change.
 func SetPaused(ctx context.Context, s store.Store, queue string, paused bool) error {
 	before, err := s.Stats(ctx, queue)
 	if err != nil {
