@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/store"
 )
@@ -352,7 +353,8 @@ func (q *Queue) bulk(ctx context.Context, kind EventKind, state State, ids []str
 }
 
 // Pause stops deliveries from the queue, for all processes, until Resume. It creates the queue if
-// necessary. Leased messages can still be settled, and messages can be sent.
+// necessary. Leased messages can still be settled, and messages can be sent. The queue keeps when it was paused and the
+// machine and process that did, for Client.Problems.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, true) }
 
 // Resume continues deliveries from the queue. It does not create the queue.
@@ -371,7 +373,7 @@ func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 		return err
 	}
 	defer q.client.calls.Done()
-	if err := q.client.store.SetPaused(ctx, q.name, paused); err != nil {
+	if err := inspect.SetPaused(ctx, q.client.store, q.name, paused); err != nil {
 		return err
 	}
 	kind := EventResumed

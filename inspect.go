@@ -163,10 +163,15 @@ type Explanation struct {
 	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting and WhyLimited.
 	Before int64
 	// Workers is the number of live workers that may claim the message, and Running the number of these that are
-	// neither paused nor draining. Programs that use ReceiveFor count as workers; programs that use Receive do not.
+	// neither paused nor draining. Programs that use ReceiveFor or the HTTP API count as workers; programs that use
+	// Receive do not.
 	Workers, Running int
+	// Handlers is the number of handlers of the running workers, and Busy how many of them run, for WhyWaiting if all do.
+	// Otherwise both are 0.
+	Handlers, Busy int
 	// Worker is the name of the worker that holds the message, or the one that it follows, or the only message in
-	// flight of its key for WhyLimited, and HeldSince when its handler was called. They are from the workers' last
+	// flight of its key for WhyLimited, and HeldSince when its handler was called. If all Handlers are busy, Worker is
+	// the only running worker, and HeldSince when the first of the handlers was called. They are from the workers' last
 	// heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
@@ -180,6 +185,11 @@ type Explanation struct {
 	DiedAt        time.Time
 	// Flow is the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns or it has Urgency.
 	Flow FlowState
+	// Shard is the shard of the message, from 0, and Shards the number of shards of the queue, for WhyLimited if a share
+	// of the queue's limits holds the message back; Flow is then that of the shard. Otherwise both are 0, unless Moving
+	// is set: messages of the queue that are due have to move to Shards shards before this one starts.
+	Shard, Shards int
+	Moving        bool
 	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the
 	// key of an Order and is not leased, and else nil.
 	Key *KeyState

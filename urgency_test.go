@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -186,7 +187,7 @@ func explainAll(t *testing.T, f Flow, options [][]SendOption, reason Why, want m
 			t.Fatal(err)
 		}
 		hold := make(chan struct{})
-		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w := NewWorker(c, WorkerConfig{Name: "w", Concurrency: 1})
 		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
 		go w.Run(t.Context())
 		defer close(hold)
@@ -200,9 +201,13 @@ func explainAll(t *testing.T, f Flow, options [][]SendOption, reason Why, want m
 		if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := c.ReportWorkers(t.Context(), 0); err != nil { // so that they have told what they hold
+			t.Fatal(err)
+		}
 		for id, text := range want {
 			e, err := q.Explain(t.Context(), id)
-			if got := e.Text(time.UTC); err != nil || e.Reason != reason || got != text {
+			got := regexp.MustCompile(` for \d+ ms`).ReplaceAllString(e.Text(time.UTC), "")
+			if err != nil || e.Reason != reason || got != text {
 				t.Errorf("%s: %v, %q, %v; want %q", id, e.Reason, got, err, text)
 			}
 		}
@@ -212,8 +217,10 @@ func explainAll(t *testing.T, f Flow, options [][]SendOption, reason Why, want m
 func TestExplainTellsTheUrgency(t *testing.T) {
 	options := [][]SendOption{{}, {Urgent()}, {Background()}, {Background(), Key("k")}, {Key("other")}}
 	explainAll(t, Flow{Urgency: true}, options, WhyWaiting, map[string]string{
-		"m1": "1 message was due before it, and its urgency is high: it goes before the messages of lower urgency",
-		"m2": "2 messages were due before it, and its urgency is low: the messages of higher urgency go first",
+		"m1": "the handler of w is busy, and 1 message was due before it, and its urgency is high: it goes " +
+			"before the messages of lower urgency",
+		"m2": "the handler of w is busy, and 2 messages were due before it, and its urgency is low: the messages of " +
+			"higher urgency go first",
 		"m3": "it waits for a turn of its key k: 5 keys wait, and 1 message of this one, and its urgency is low: the " +
 			"messages of higher urgency go first",
 		"m4": "it waits for a turn of its key other: 5 keys wait, and 1 message of this one, and messages of high " +

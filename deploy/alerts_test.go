@@ -180,6 +180,14 @@ func TestAlertsFireInTheirSituations(t *testing.T) {
 			after:  func(p *process) { p.giveBack("mail") },
 			want:   []string{"LaterMessagesGivenBack mail"},
 		},
+		"a topic without a subscription": {
+			after: func(p *process) {
+				if _, err := p.client.Topic("news").Publish(p.t.Context(), nil, later.At(time.Now().Add(-time.Hour))); err != nil {
+					p.t.Fatal(err)
+				}
+			},
+			want: []string{"LaterMessagesOverdue topic:news", "LaterNeedsPerson ", "LaterNothingHandled topic:news"},
+		},
 		"runs of a schedule that come too late": {
 			before: func(p *process) { p.missRuns(1) },
 			after:  func(p *process) { p.missRuns(2) },

@@ -2,16 +2,21 @@ package metrics
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/inspect"
 )
 
 const (
 	// cacheFor is how long gauges are used again, however many scrapes ask for them.
 	cacheFor = 5 * time.Second
+	// problemsFor is the same for the problems of the store.
+	problemsFor = 30 * time.Second
 	// readers is how many queues are read at the same time.
 	readers = 8
 	// maxListed is how many names of queues a reading asks the store for.
@@ -43,6 +48,8 @@ var (
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
 		"reason")
+	problemsDesc = desc("later_problems", "Conditions of the store that need a person, by kind and severity; later "+
+		"problems lists them.", "kind", "severity")
 	readingDesc = desc("later_reading_seconds", "How long the last reading of the store took.")
 )
 
@@ -58,6 +65,10 @@ type gauges struct {
 	reading chan struct{} // has room for one reading; scrapes during it share it
 	last    snapshot
 	until   time.Time // until when last is used
+
+	reader        inspect.ProblemReader
+	problems      map[problem]int // of the last reading, nil if it failed
+	problemsUntil time.Time
 }
 
 // Gauges returns a collector of the state of all queues: how many messages they have, how many fall due soon, and for
@@ -66,16 +77,20 @@ type gauges struct {
 // It reads the store when it is scraped, at most once in 5 seconds; scrapes at the same time share one reading. A
 // reading asks for up to 10,000 names of queues, makes up to 4 calls for each of MaxQueues queues, 8 of them at a time,
 // and 2 for the list of workers, and ends after Timeout. The queues that it leaves out are counted in
-// later_queues_left_out.
+// later_queues_left_out. At most once in 30 seconds it looks for the problems of these queues and of up to 1,000
+// schedules, as Client.Problems does, with about 10 calls, and a few more for each queue that may have a problem. Once a
+// minute it asks each queue for its shards.
 func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
-	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1)}
+	quiet := slog.New(slog.DiscardHandler)
+	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1),
+		reader: inspect.ProblemReader{Fleet: &fleet.Directory{Store: client.Store(), Log: quiet}}}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, heldBackDesc, keysDesc, leftOutDesc,
-		readingDesc,
+		problemsDesc, readingDesc,
 	} {
 		to <- d
 	}
@@ -91,6 +106,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	set(leftOutDesc, float64(s.overLimit), "limit")
 	set(leftOutDesc, float64(s.failed), "error")
 	set(readingDesc, s.took.Seconds())
+	for p, n := range s.problems {
+		set(problemsDesc, float64(n), string(p.kind), string(p.severity))
+	}
 	for i := range s.queues {
 		q := &s.queues[i]
 		for state, n := range map[later.State]int64{
@@ -135,6 +153,11 @@ func (g *gauges) snapshot() snapshot {
 		defer cancel()
 		g.last = read(ctx, g.client, g.cfg)
 		g.last.took = time.Since(now)
+		if now.After(g.problemsUntil) {
+			g.problems = readProblems(ctx, &g.reader, g.last.queues)
+			g.problemsUntil = time.Now().Add(problemsFor)
+		}
+		g.last.problems = g.problems
 		g.until = time.Now().Add(cacheFor)
 	}
 	return g.last

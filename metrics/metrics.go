@@ -1,6 +1,6 @@
 // Package metrics has the metrics of Later for Prometheus: the messages that this process sends and handles, counted by
-// an observer, and the state of the queues, read from the store when it is scraped. It imports the root package and
-// client_golang, and nothing else of Later needs it. Start reading at New.
+// an observer, and the state of the queues, read from the store when it is scraped. It imports the root package,
+// client_golang and internal packages that find problems, and nothing else of Later needs it. Start reading at New.
 //
 //	m := metrics.New(metrics.Config{})
 //	client, err := later.Open(ctx, url, later.WithObserver(m.Observe))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/inspect"
 )
 
 // snapshot is the result of one reading of the store. It is not changed afterwards.
@@ -18,7 +19,14 @@ type snapshot struct {
 	overLimit, failed int
 	// givenBack is the number of messages by queue, or nil if it could not be read.
 	givenBack map[string]int
+	problems  map[problem]int // nil if they could not be read
 	took      time.Duration
+}
+
+// problem is the kind and severity of a problem.
+type problem struct {
+	kind     later.ProblemKind
+	severity later.ProblemSeverity
 }
 
 type queueState struct {
@@ -81,6 +89,33 @@ func readGivenBack(ctx context.Context, client *later.Client) map[string]int {
 		}
 	}
 	return back
+}
+
+// readProblems counts the problems of each kind and severity, also those that there are none of, or returns nil if they
+// cannot be read. It looks at queues that were just read.
+func readProblems(ctx context.Context, reader *inspect.ProblemReader, queues []queueState) map[problem]int {
+	reader.Queues = []string{}
+	known := map[string]later.Stats{}
+	for i := range queues {
+		reader.Queues = append(reader.Queues, queues[i].name)
+		known[queues[i].name] = queues[i].stats
+	}
+	reader.Known = func(queue string) (later.Stats, bool) {
+		stats, ok := known[queue]
+		return stats, ok
+	}
+	found, err := reader.Find(ctx, nil)
+	if err != nil {
+		return nil
+	}
+	counts := map[problem]int{}
+	for _, kind := range inspect.ProblemKinds {
+		counts[problem{kind, inspect.Act}], counts[problem{kind, inspect.Watch}] = 0, 0
+	}
+	for _, p := range found.Problems {
+		counts[problem{p.Kind, p.Severity}]++
+	}
+	return counts
 }
 
 // queues returns the names of the queues to read, in order, and how many more there are.

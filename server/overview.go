@@ -38,8 +38,9 @@ func registerOverview(s *Server) {
 		Description: "A stream of server-sent events (text/event-stream). An event overview has an overview as its " +
 			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
 			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with " +
-			"changed counts. An event problem has a problem as its data. It comes when the store cannot be read, and " +
-			"every 5 s until it can. All clients with the same parameters share one reading. " + about,
+			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 " +
+			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It comes " +
+			"when the store cannot be read, and every 5 s until it can. All clients with the same parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
@@ -176,7 +177,7 @@ func (r *overviewRequest) key() string {
 		limits = "only\x00" + strings.Join(sortedSet(r.who.Queues), "\x00")
 	}
 	return strings.Join([]string{limits, strings.Join(r.queues, "\x00"), wire.FormatTime(r.from), wire.FormatTime(r.to),
-		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll)}, "\x01")
+		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll), strconv.FormatBool(r.who.HidePayloads)}, "\x01")
 }
 
 // sums reports whether a queue is in the counts and bands.

@@ -23,12 +23,13 @@ const (
 // overviewReader reads an overview.
 type overviewReader struct {
 	*overviewRequest
-	client  *later.Client
-	now     time.Time // the store's clock, in whole milliseconds
-	bounds  []time.Time
-	looks   atomic.Int32
-	sampled map[string]sample
-	kept    *keptDetails
+	client   *later.Client
+	now      time.Time // the store's clock, in whole milliseconds
+	bounds   []time.Time
+	looks    atomic.Int32
+	sampled  map[string]sample
+	kept     *keptDetails
+	problems *sharedProblems
 }
 
 // readOverview reads the overview that the sender of a request may see. With many queues, kept provides some of the
@@ -46,7 +47,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 		return nil, err
 	}
 	r := &overviewReader{overviewRequest: request, client: s.client, now: clock.Now.Truncate(time.Millisecond),
-		sampled: s.samples.of(names, begin), kept: kept}
+		sampled: s.samples.of(names, begin), kept: kept, problems: &s.problems}
 	r.bounds = r.newBounds()
 	o.Time = wire.FormatTime(r.now)
 	if err := r.readQueues(ctx, names, o); err != nil {
@@ -133,6 +134,7 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 		chosen[i].err = r.readDetails(ctx, chosen[i])
 		return sound(chosen[i])
 	})
+	r.problems.know(read)
 	return r.addUp(read, o)
 }
 

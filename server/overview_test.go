@@ -75,6 +75,16 @@ func (a *api) get(ctx context.Context, path string) *reply {
 	return &reply{a.t, path, w.Code, w.Header(), w.Body.String()}
 }
 
+// post makes a request with a body of JSON, without a network.
+func (a *api) post(ctx context.Context, path, body string) *reply {
+	a.t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	a.server.ServeHTTP(w, r)
+	return &reply{a.t, path, w.Code, w.Header(), w.Body.String()}
+}
+
 // overviewOf returns an overview.
 func (a *api) overviewOf(ctx context.Context, query string) (o Overview) {
 	a.t.Helper()
@@ -286,7 +296,10 @@ type overviewStream struct {
 	*httptest.ResponseRecorder
 	mu     sync.Mutex
 	events []string
-	block  chan struct{} // if it is not nil, each write waits for it
+	// problems are the latest problems of the store, and times how often they came.
+	problems string
+	times    int
+	block    chan struct{} // if it is not nil, each write waits for it
 }
 
 func (w *overviewStream) Write(text []byte) (int, error) {
@@ -296,7 +309,10 @@ func (w *overviewStream) Write(text []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for block := range strings.SplitSeq(string(text), "\n\n") {
-		if strings.HasPrefix(block, "event: ") {
+		if list, ok := strings.CutPrefix(block, "event: problems\ndata: "); ok {
+			w.problems = list
+			w.times++
+		} else if strings.HasPrefix(block, "event: ") {
 			w.events = append(w.events, block)
 		}
 	}

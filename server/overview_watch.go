@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,10 @@ type sharedOverview struct {
 	event   []byte // the latest event, or nil before the first one
 	problem bool   // it is a problem
 	streams crowd
+
+	problems     []byte // the latest event with the problems of the store, nil before the first one
+	sameProblems []byte // the same without its times: an event is sent when this changes
+	changes      int    // how often they have changed
 }
 
 // join returns the overview that a request shows. The caller calls leave.
@@ -98,6 +103,7 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 			}
 			o.set("problem", s.problemOf(ctx, err))
 		default:
+			o.setProblems(s.overviewProblems(r.context(ctx)))
 			o.set("overview", overview)
 		}
 		select {
@@ -117,7 +123,7 @@ func overviewEvery(took time.Duration) time.Duration {
 func (o *sharedOverview) set(name string, data any) {
 	var text bytes.Buffer
 	_ = encodeJSON(&text, data) // numbers and texts can always be encoded
-	event := fmt.Appendf(nil, "event: %s\ndata: %s\n", name, text.Bytes())
+	event := sseEvent(name, text.Bytes())
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if bytes.Equal(o.event, event) {
@@ -127,12 +133,43 @@ func (o *sharedOverview) set(name string, data any) {
 	o.streams.beat()
 }
 
-// latest returns the latest event, and whether it is a problem. It has the client listen for the next one.
-func (o *sharedOverview) latest(client *listener) (event []byte, problem bool) {
+func sseEvent(name string, data []byte) []byte {
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n", name, data)
+}
+
+// setProblems makes problems of the store the latest ones, unless they differ by the time of their reading only. The
+// clients get them with the next event.
+func (o *sharedOverview) setProblems(list *ProblemList) {
+	if list == nil {
+		return
+	}
+	var text, same bytes.Buffer
+	_ = encodeJSON(&text, list)
+	timeless := *list
+	timeless.Now, timeless.Items = "", slices.Clone(list.Items)
+	for i := range timeless.Items {
+		timeless.Items[i].Now = ""
+	}
+	_ = encodeJSON(&same, timeless)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !bytes.Equal(o.sameProblems, same.Bytes()) {
+		o.problems, o.sameProblems = sseEvent("problems", text.Bytes()), same.Bytes()
+		o.changes++
+	}
+}
+
+// latest returns the latest event, and whether it is a problem. It has the client listen for the next one. The problems
+// of the store come first if they have changed more often than the client has seen.
+func (o *sharedOverview) latest(client *listener, seen *int) (event []byte, problem bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	client.listen()
-	return o.event, o.problem
+	if *seen == o.changes {
+		return o.event, o.problem
+	}
+	*seen = o.changes
+	return slices.Concat(o.problems, o.event), o.problem
 }
 
 func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.StreamResponse, error) {
@@ -165,9 +202,9 @@ func (o *sharedOverview) send(ctx context.Context, w *sseWriter, heartbeat time.
 	defer again.Stop()
 	client := o.streams.join()
 	defer client.leave()
-	beat := []byte(":\n\n")
+	beat, seen := []byte(":\n\n"), 0
 	for taken := w.send(beat); taken; {
-		event, problem := o.latest(client)
+		event, problem := o.latest(client, &seen)
 		taken = w.send(event)
 		for wait := taken; wait; {
 			select {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -155,11 +157,19 @@ func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput,
 }
 
 func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
-	if err := s.client.Queue(in.Queue).Pause(ctx); err != nil {
+	if err := s.client.Queue(in.Queue).Pause(inspect.WithAuthor(ctx, authorOf(ctx))); err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "queue paused", slog.String("queue", in.Queue))
 	return outputOf(wire.Paused{Queue: in.Queue, Paused: true}), nil
+}
+
+// authorOf returns the name of the sender of a request, as the author of a change.
+func authorOf(ctx context.Context) string {
+	if _, controlled := access.FromContext(ctx); controlled {
+		return access.NameOf(ctx)
+	}
+	return "a caller of " + fleet.DefaultName()
 }
 
 func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {

@@ -201,6 +201,9 @@ func (s *Server) receiveSome(
 		defer cancel()
 	}
 	n := max(1, o.Max)
+	if o.Worker == "" {
+		defer s.receivers.begin(s, queues)()
+	}
 	switch {
 	case o.Worker != "":
 		w := later.RemoteWorker{ID: workerID(ctx, o.Worker), Name: o.Worker, Version: o.Version,

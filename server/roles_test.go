@@ -46,6 +46,7 @@ var routeRights = []struct {
 		GET /v1/overview
 		GET /v1/overview/queues
 		GET /v1/overview/watch
+		GET /v1/problems
 		GET /v1/queues
 		GET /v1/queues/{queue}
 		GET /v1/queues/{queue}/activity
@@ -268,6 +269,7 @@ var namedIn = map[string]struct {
 	"GET /v1/overview query.queue":        {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/overview/queues query.queue": {query: "queue=QUEUE&to=2030-01-01T00:00:00Z", may: mayLook},
 	"GET /v1/overview/watch query.queue":  {query: "queue=QUEUE", may: mayLook},
+	"GET /v1/problems query.queue":        {query: "queue=QUEUE", may: mayLook},
 	"POST /v1/leases/{token}/ack body.then.queue": {
 		body: `{"then": [{"queue": "QUEUE"}]}`, may: mayDo{"--w-a", "--w-a", "----a"}},
 	"POST /v1/leases/settle body.messages.then.queue": {

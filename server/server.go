@@ -70,6 +70,8 @@ type Server struct {
 
 	operations operations
 	overviews  overviews
+	problems   sharedProblems
+	receivers  receivers
 	samples    samples
 	changes    changes
 	started    time.Time
@@ -110,8 +112,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
-		registerGroups, registerWorkers, registerOverview, registerFind, registerDeadErrors, registerWhy, registerEvents,
-		registerTransfer, registerChanges, registerInfo, registerDueQueues,
+		registerGroups, registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerWhy,
+		registerEvents, registerTransfer, registerChanges, registerInfo, registerDueQueues,
 	} {
 		register(s)
 	}

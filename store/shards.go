@@ -58,7 +58,9 @@ type Shards struct {
 	Since time.Time
 	// Moving is set while messages are where they belonged before.
 	Moving bool
-	Each   []Shard
+	// Stopped is set while no message of a Fair queue starts, because messages that are due have to move first.
+	Stopped bool
+	Each    []Shard
 }
 
 // Shard is a shard of a queue. While the number of shards becomes smaller, those that go are listed too.

@@ -42,6 +42,8 @@ func exitCodesText() string {
 	for _, kind := range store.Kinds() {
 		fmt.Fprintf(&b, "  %2d  %-15s  %v\n", exitCodes[kind.Code], kind.Code, kind)
 	}
+	fmt.Fprintf(&b, "  %2d                   later problems --check found a problem that needs a person now\n",
+		exitProblems)
 	b.WriteString(" 130                   interrupted by Ctrl-C; 143 by SIGTERM. When later work or\n" +
 		"                       later forward has drained, or later stats --watch or later events is stopped,\n" +
 		"                     the exit code is 0\n\n")

@@ -72,6 +72,8 @@ func (m *Main) report(err error) int {
 		return 0 // the reader of the output has read enough
 	case stopped:
 		return stop.exit()
+	case errors.Is(err, errProblems):
+		return exitProblems // standard output has them
 	}
 	code := later.CodeOf(err)
 	if m.json {

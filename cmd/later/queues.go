@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -38,7 +41,8 @@ func (m *Main) pauseCommand() *cobra.Command {
 	return m.command("pause QUEUE...", "Stop deliveries from queues",
 		`Pause stops deliveries from queues to all workers, until later resume. Workers can finish leased messages, and
 producers can continue to send. Pause creates a queue that does not exist, so that you can pause it before its first
-message, and notes that on standard error with the most similar name of another queue.`,
+message, and notes that on standard error with the most similar name of another queue. later problems says since when a
+queue is paused, and who paused it.`,
 		`  later pause orders mail`,
 		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			for _, name := range args {
@@ -47,7 +51,7 @@ message, and notes that on standard error with the most similar name of another 
 				if err != nil {
 					return err
 				}
-				if err := q.Pause(ctx); err != nil {
+				if err := q.Pause(inspect.WithAuthor(ctx, userName())); err != nil {
 					return err
 				}
 				if err := m.printResult(wire.Paused{Queue: name, Paused: true}, "paused %s", name); err != nil {
@@ -59,6 +63,18 @@ message, and notes that on standard error with the most similar name of another 
 			}
 			return nil
 		}))
+}
+
+// userName returns the user of the command and the machine, as the author of a change.
+func userName() string {
+	name := "someone"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
 }
 
 func (m *Main) resumeCommand() *cobra.Command {

@@ -14,6 +14,7 @@ never early, and within about a millisecond.
   later work mail                              print messages as they fall due
   later work mail --exec './send-mail.sh'      run a command for each
   later stats --watch                          watch the queues
+  later problems                               list what needs a person, and what helps
   later events                                 watch the events of all processes
   later ui                                     see and change all of that in the browser; later demo --ui has a shop
 
@@ -81,8 +82,8 @@ func (m *Main) rootCommand() *cobra.Command {
 	}
 	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand(),
 		m.seriesCommand(), m.scheduleCommand())
-	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.findCommand(), m.searchCommand(),
-		m.getCommand())
+	add(groupLook, m.problemsCommand(), m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(),
+		m.findCommand(), m.searchCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.flowCommand(), m.keysCommand(), m.shardsCommand(), m.pauseCommand(), m.resumeCommand(),
 		m.purgeCommand(), m.deleteCommand(),

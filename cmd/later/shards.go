@@ -147,6 +147,9 @@ func (m *Main) printShards(q *later.Queue, s later.Shards) error {
 	case s.Moving:
 		text = fmt.Sprintf("is changing from %d to %s since %s: %s", s.From, text, formatTime(s.Since, time.Now()),
 			movingText(s))
+		if s.Stopped {
+			text += "; no message starts until the messages that are due have moved"
+		}
 	case !s.Since.IsZero():
 		text = fmt.Sprintf("has %s, was changed from %d at %s, and cannot change again for some minutes", text, s.From,
 			formatTime(s.Since, time.Now()))

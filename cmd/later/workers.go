@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 				longest = ago(w, w.Held[0].Since)
 			}
 			err = m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
-				dash(preview(w.Version, shownQueues)), queuesOfWorker(w, shownQueues), w.Concurrency, w.HeldCount,
+				dash(preview(w.Version, shownQueues)), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
 				longest, ago(w, w.Started))
 		}
 		if err != nil {
@@ -129,6 +130,14 @@ func dash(text string) string {
 		return "-"
 	}
 	return text
+}
+
+// handlersOf returns the number of a worker's handlers, or - for clients over HTTP that do not tell it.
+func handlersOf(w later.WorkerInfo) string {
+	if w.Concurrency == 0 {
+		return "-"
+	}
+	return strconv.Itoa(w.Concurrency)
 }
 
 // queuesOfWorker returns the worker's queues, shortened to some characters.
@@ -153,7 +162,9 @@ func describeWorker(w later.WorkerInfo) string {
 	}
 	f.add("version", dash(preview(w.Version, later.MaxWorkerName)))
 	f.add("queues", queuesOfWorker(w, 2000))
-	f.addf("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
+	if w.Concurrency > 0 {
+		f.addf("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
+	}
 	if w.Forwarding > 0 {
 		f.addf("forwarding", "%d messages", w.Forwarding)
 	}

@@ -85,7 +85,8 @@ func (m *Main) controlWorkers(
 	if err != nil {
 		return err
 	}
-	told := live
+	// Clients that receive over HTTP without a name are listed without handlers, and take no commands.
+	told := slices.DeleteFunc(slices.Clone(live), func(w later.WorkerInfo) bool { return w.Concurrency == 0 })
 	if len(names) > 0 {
 		if told, err = pickWorkers(live, names); err != nil {
 			return err

@@ -3,12 +3,10 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/store"
 )
 
@@ -37,6 +35,7 @@ type Explanation struct {
 	Paused           bool
 	Before           int64
 	Workers, Running int
+	Handlers, Busy   int
 	Worker           string
 	HeldSince        time.Time
 	GivenBackAt      time.Time
@@ -45,6 +44,8 @@ type Explanation struct {
 	DeadReason       store.DeadReason
 	DiedAt           time.Time
 	Flow             store.FlowState
+	Shard, Shards    int
+	Moving           bool
 	Key              *store.KeyState
 	Urgency          store.Urgency
 	Now              time.Time
@@ -68,8 +69,9 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	}
 	e := &Explanation{Queue: queue, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
 		LeaseDeadline: info.LeaseDeadline, DeadReason: info.DeadReason, DiedAt: info.DiedAt, Now: stats.Now}
+	var of load
 	for i := range workers {
-		e.addWorker(&workers[i])
+		e.addWorker(&workers[i], &of)
 	}
 	e.Reason = e.why(info)
 	if e.Reason == GivenBack {
@@ -82,8 +84,19 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	if err := e.limit(ctx, d.Store, stats.Flow, info.Key); err != nil {
 		return nil, err
 	}
-	if e.Reason == Limited && e.Key != nil && e.Key.Leased == 1 {
+	if e.Reason == Waiting {
+		if err := e.share(ctx, d.Store, stats.Flow); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case e.Reason == Limited && e.Key != nil && e.Key.Leased == 1:
 		e.holderOfKey(workers)
+	case e.Reason == Waiting && e.Key == nil && of.full():
+		e.Handlers, e.Busy, e.HeldSince = int(of.handlers), int(of.busy), of.since
+		if of.running == 1 {
+			e.Worker = of.worker
+		}
 	}
 	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
 		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
@@ -121,16 +134,35 @@ func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowS
 	return nil
 }
 
+// share finds out whether the share of the message's shard in a limit of the queue holds the message back, or a change
+// of the shards does.
+func (e *Explanation) share(ctx context.Context, s store.Store, flow store.FlowState) error {
+	if !flow.Limited() {
+		return nil
+	}
+	shards, err := store.ShardsOf(ctx, s, e.Queue)
+	if err != nil || shards.Number == 1 && shards.From == 1 {
+		return err
+	}
+	if shards.Stopped {
+		e.Reason, e.Flow, e.Shards, e.Moving = Limited, flow, shards.Number, true
+	}
+	if shards.Stopped || shards.Moving {
+		return nil
+	}
+	shard := shard.Of(store.Slot(e.ID), shards.Number)
+	if shard < len(shards.Each) && shards.Each[shard].Err == nil && shards.Each[shard].Stats.Flow.HoldsBack() {
+		e.Reason, e.Flow, e.Key = Limited, shards.Each[shard].Stats.Flow, nil
+		e.Shard, e.Shards = shard, shards.Number
+	}
+	return nil
+}
+
 // addWorker counts a worker that may claim the message, and looks whether it holds it.
-func (e *Explanation) addWorker(w *fleet.Info) {
-	// Workers distribute topics and run schedules without naming them, and name only some of very many queues.
-	may := slices.Contains(w.Queues, e.Queue) || len(w.Queues) < w.QueueCount || e.Queue == reserved.Schedules ||
-		strings.HasPrefix(e.Queue, reserved.Topic)
-	if may {
-		e.Workers++
-		if w.State == fleet.Running {
-			e.Running++
-		}
+func (e *Explanation) addWorker(w *fleet.Info, of *load) {
+	if mayClaim(w, e.Queue) {
+		of.add(w)
+		e.Workers, e.Running = of.workers, of.running
 	}
 	for _, h := range w.Held {
 		if h.Queue == e.Queue && h.ID == e.ID {
@@ -193,9 +225,17 @@ func (e *Explanation) limitText(in *time.Location) string {
 		return fmt.Sprintf("its key %s may start %v, the next message %s%s", k.Key, k.Rate,
 			relativeTime(k.Next, k.Now, in), waitingWith(k))
 	}
-	text := fmt.Sprintf("its queue may start %v, the next message %s", f.Rate, relativeTime(f.Next, f.Now, in))
+	if e.Moving {
+		return fmt.Sprintf("messages of its queue that are due have to move to %s before it starts",
+			plural(int64(e.Shards), "shard"))
+	}
+	of := "its queue"
+	if e.Shards > 0 {
+		of = fmt.Sprintf("its shard %d of %d, with its share of the limits of the queue,", e.Shard, e.Shards)
+	}
+	text := fmt.Sprintf("%s may start %v, the next message %s", of, f.Rate, relativeTime(f.Next, f.Now, in))
 	if f.Concurrency > 0 && f.Leased >= f.Concurrency {
-		text = fmt.Sprintf("its queue has %d of %d messages in flight", f.Leased, f.Concurrency)
+		text = fmt.Sprintf("%s has %d of %d messages in flight", of, f.Leased, f.Concurrency)
 	}
 	switch {
 	case f.Urgency && e.Before > 0:
@@ -277,6 +317,8 @@ func (e Explanation) Text(in *time.Location) string {
 	switch {
 	case e.Running == 0:
 		return "all workers of queue " + e.Queue + " are paused or draining"
+	case e.Handlers > 0:
+		return e.busyText()
 	case e.Key != nil:
 		return fmt.Sprintf("it waits for a turn of its key %s: %s, and %s of this one", e.Key.Key,
 			keysWait(e.Flow.Keys.Waiting), plural(e.Key.Waiting, "message")) + e.urgencyText()
@@ -288,6 +330,24 @@ func (e Explanation) Text(in *time.Location) string {
 		return fmt.Sprintf("%d messages are before it", e.Before)
 	}
 	return "it is due, and no worker has claimed it yet"
+}
+
+// busyText returns that all handlers are busy, and what waits before the message.
+func (e *Explanation) busyText() string {
+	age := ""
+	if !e.HeldSince.IsZero() {
+		age = shortDuration(e.Now.Sub(e.HeldSince))
+	}
+	text := handlersBusy(int64(e.Handlers), e.Running, e.Worker, age)
+	switch {
+	case e.Flow.Urgency && e.Before > 0:
+		text += fmt.Sprintf(", and %s due before it", were(e.Before))
+	case e.Before == 1:
+		text += ", and 1 message is before it"
+	case e.Before > 1:
+		text += fmt.Sprintf(", and %d messages are before it", e.Before)
+	}
+	return text + e.urgencyText()
 }
 
 // urgencyText returns which messages of the queue start before the message.

@@ -11,7 +11,7 @@ import (
 
 func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
 	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3}} {
-		e := Explanation{Queue: queue, ID: "a"}
+		e, of := Explanation{Queue: queue, ID: "a"}, new(load)
 		for _, w := range []fleet.Info{
 			{Name: "running", State: fleet.Running, Queues: []string{"q"}, QueueCount: 1,
 				Held: []fleet.Held{{Queue: "q", ID: "b"}, {Queue: "r", ID: "a"}}},
@@ -20,7 +20,7 @@ func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
 			{State: fleet.Running, Queues: []string{"p"}, QueueCount: 1000}, // more than it names
 			{State: fleet.Running, Queues: []string{"p"}, QueueCount: 1},
 		} {
-			e.addWorker(&w)
+			e.addWorker(&w, of)
 		}
 		if e.Workers != want[0] || e.Running != want[1] || e.Worker != "" {
 			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, e.Workers, e.Running, e.Worker, want)

@@ -23,11 +23,11 @@ const (
 var (
 	// queryTerm matches a part of a query: characters other than spaces, and texts in quotes. The last quote may be
 	// missing, as it is while a user types.
-	queryTerm = regexp.MustCompile(`(?s)(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+`)
-	quoted    = regexp.MustCompile(`(?s)"((?:[^"\\]|\\.)*)"?`)
-	escaped   = regexp.MustCompile(`(?s)\\(.)`)
-	named     = regexp.MustCompile(`(?s)^(\w+):(.+)$`)
-	operator  = regexp.MustCompile(`^(?:!=|<=|>=|=|<|>|~)$`)
+	queryTerm  = regexp.MustCompile(`(?s)(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+`)
+	quotedText = regexp.MustCompile(`(?s)"((?:[^"\\]|\\.)*)"?`)
+	escaped    = regexp.MustCompile(`(?s)\\(.)`)
+	named      = regexp.MustCompile(`(?s)^(\w+):(.+)$`)
+	operator   = regexp.MustCompile(`^(?:!=|<=|>=|=|<|>|~)$`)
 	// A value does not begin with =, so that base64 is a word.
 	compared = regexp.MustCompile(`(?s)^([^\s"=<>!~]+)(!=|<=|>=|=|<|>|~)([^=].*)$`)
 )
@@ -69,8 +69,8 @@ func joinComparisons(terms []string) (joined []string) {
 
 // unquoted returns a term without its quotes, and without the backslashes before characters in quotes.
 func unquoted(term string) string {
-	return quoted.ReplaceAllStringFunc(term, func(text string) string {
-		return escaped.ReplaceAllString(quoted.FindStringSubmatch(text)[1], "$1")
+	return quotedText.ReplaceAllStringFunc(term, func(text string) string {
+		return escaped.ReplaceAllString(quotedText.FindStringSubmatch(text)[1], "$1")
 	})
 }
 

@@ -348,8 +348,13 @@ func (s *Store) Shards(ctx context.Context, queue string) (shards store.Shards, 
 			one.Leaving = leavingFrom(r, i, &one.Stats)
 		})
 		for i := range shards.Each {
-			if err := shards.Each[i].Err; isMoved(err) {
-				return err
+			one := &shards.Each[i]
+			if isMoved(one.Err) {
+				return one.Err
+			}
+			if over := time.UnixMilli(r.Until); r.Claims == fromNone ||
+				r.Until != 0 && one.Err == nil && !one.Stats.Now.Before(over) {
+				shards.Stopped = true
 			}
 		}
 		return nil

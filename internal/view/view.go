@@ -62,11 +62,14 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 	shown := wire.Explanation{
 		Queue: e.Queue, ID: e.ID, Reason: string(e.Reason), Text: e.Text(in), Due: wire.FormatTime(e.Due),
 		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running,
-		Worker:    e.Worker,
+		Handlers: e.Handlers, Busy: e.Busy, Worker: e.Worker, Shards: e.Shards, Moving: e.Moving,
 		HeldSince: wire.FormatTime(e.HeldSince), LeaseDeadline: wire.FormatTime(e.LeaseDeadline),
 		DeadReason: e.DeadReason,
 		DiedAt:     wire.FormatTime(e.DiedAt), GivenBackAt: wire.FormatTime(e.GivenBackAt), Error: e.Error,
 		Flow: wire.NewFlowState(e.Flow), Urgency: e.Urgency, Now: wire.FormatTime(e.Now),
+	}
+	if e.Shards > 0 && !e.Moving {
+		shown.Shard = &e.Shard
 	}
 	if e.Key != nil {
 		key := wire.NewKey(e.Key)

@@ -32,7 +32,7 @@ type Rate struct {
 
 // NewFlow returns the JSON of the limits of a queue.
 func NewFlow(f store.Flow) Flow {
-	w := Flow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Fair: f.Fair, Urgency: f.Urgency}
+	w := Flow{Concurrency: f.Concurrency, Rate: NewRate(f.Rate), Fair: f.Fair, Urgency: f.Urgency}
 	if f.Key.Normal() != (store.KeyFlow{}).Normal() {
 		w.Key = newKeyFlow(f.Key)
 	}
@@ -40,14 +40,15 @@ func NewFlow(f store.Flow) Flow {
 }
 
 func newKeyFlow(f store.KeyFlow) *KeyFlow {
-	w := &KeyFlow{Concurrency: f.Concurrency, Rate: newRate(f.Rate), Weight: f.Weight, Order: f.Order}
+	w := &KeyFlow{Concurrency: f.Concurrency, Rate: NewRate(f.Rate), Weight: f.Weight, Order: f.Order}
 	if w.Weight == 1 {
 		w.Weight = 0
 	}
 	return w
 }
 
-func newRate(r store.Rate) *Rate {
+// NewRate returns the JSON of a rate, nil for none.
+func NewRate(r store.Rate) *Rate {
 	if r == (store.Rate{}) {
 		return nil
 	}

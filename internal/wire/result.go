@@ -207,6 +207,8 @@ type Explanation struct {
 	Before        int64            `json:"before,omitempty"`
 	Workers       int              `json:"workers"`
 	Running       int              `json:"running"`
+	Handlers      int              `json:"handlers,omitempty" doc:"Of the running workers, if all are busy"`
+	Busy          int              `json:"busy,omitempty"`
 	Worker        string           `json:"worker,omitempty"`
 	HeldSince     string           `json:"held_since,omitempty"`
 	GivenBackAt   string           `json:"given_back_at,omitempty"`
@@ -215,6 +217,9 @@ type Explanation struct {
 	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
 	DiedAt        string           `json:"died_at,omitempty"`
 	Flow          *FlowState       `json:"flow,omitempty"`
+	Shard         *int             `json:"shard,omitempty" doc:"From 0: the shard with a share of the limits that holds the message back"`
+	Shards        int              `json:"shards,omitempty"`
+	Moving        bool             `json:"moving,omitempty" doc:"Messages that are due have to move to another number of shards before it starts"`
 	Key           *Key             `json:"key,omitempty"`
 	Urgency       store.Urgency    `json:"urgency,omitempty" enum:"high,low"`
 	Now           string           `json:"now"`

@@ -4,12 +4,13 @@ import "github.com/laterq/later/store"
 
 // Shards are the shards of a queue, and how far a change of their number is.
 type Shards struct {
-	Queue  string  `json:"queue"`
-	Shards int     `json:"shards" doc:"The number of shards, or the number to which it changes"`
-	From   int     `json:"from,omitempty" doc:"During a change, the number of shards before it"`
-	Since  string  `json:"since,omitempty" doc:"During a change, when it began"`
-	Moving bool    `json:"moving" doc:"Whether messages still have to move to other shards. A change lasts for some minutes longer, in which late calls from before it can arrive"`
-	Each   []Shard `json:"each" doc:"While the number becomes smaller, also the shards that go"`
+	Queue   string  `json:"queue"`
+	Shards  int     `json:"shards" doc:"The number of shards, or the number to which it changes"`
+	From    int     `json:"from,omitempty" doc:"During a change, the number of shards before it"`
+	Since   string  `json:"since,omitempty" doc:"During a change, when it began"`
+	Moving  bool    `json:"moving" doc:"Whether messages still have to move to other shards. A change lasts for some minutes longer, in which late calls from before it can arrive"`
+	Stopped bool    `json:"stopped,omitempty" doc:"In a queue in which keys take turns: whether no message starts, because messages that are due have to move first"`
+	Each    []Shard `json:"each" doc:"While the number becomes smaller, also the shards that go"`
 }
 
 // Shard is a shard of a queue with its counts, or the error because of which they are not known.
@@ -28,7 +29,7 @@ type Shard struct {
 // NewShards returns the JSON of the shards of a queue.
 func NewShards(queue string, s store.Shards) Shards {
 	w := Shards{Queue: queue, Shards: s.Number, Since: FormatTime(s.Since), Moving: s.Moving,
-		Each: make([]Shard, len(s.Each))}
+		Stopped: s.Stopped, Each: make([]Shard, len(s.Each))}
 	if !s.Since.IsZero() {
 		w.From = s.From
 	}

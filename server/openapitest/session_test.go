@@ -101,6 +101,7 @@ var session = []step{
 	{request: "GET /v1/overview", status: http.StatusOK},
 	{request: "GET /v1/overview?queue=mail&from=2030-01-01T00:00:00Z&to=2030-01-02T00:00:00Z", status: http.StatusOK},
 	{request: "GET /v1/overview/queues?to=2030-01-01T00:00:00Z", status: http.StatusOK},
+	{request: "GET /v1/problems?severity=act", status: http.StatusOK},
 	{request: "GET /v1/overview/watch", status: http.StatusOK, endless: true},
 	{request: "GET /v1/events", status: http.StatusOK, endless: true},
 	{request: "GET /v1/find?q=mail", status: http.StatusOK, lines: true},

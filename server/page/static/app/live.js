@@ -7,6 +7,7 @@ export const live = {
   overview: undefined, // of the queue and range that are watched
   received: 0, // when it came, on the clock of this machine
   problem: undefined, // why there is nothing newer
+  problems: undefined, // of the store: what needs a person
   connected: false,
   offset: 0, // of the store's clock from this machine's
 };
@@ -72,6 +73,9 @@ function connect() {
     if (calm.matches && live.received - shown < 900) return;
     shown = live.received;
     tell();
+  });
+  events.addEventListener('problems', (event) => { // an overview follows, which is shown with it
+    live.problems = JSON.parse(event.data);
   });
   events.addEventListener('problem', (event) => {
     live.problem = JSON.parse(event.data);

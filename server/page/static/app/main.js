@@ -13,6 +13,7 @@ import { FindBox, focusFind } from './views/find.js';
 import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
 import { Palette } from './views/palette.js';
+import { Problems } from './views/problems.js';
 import { Schedules } from './views/schedules.js';
 import { Topics } from './views/topics.js';
 import { Workers } from './views/workers.js';
@@ -94,6 +95,7 @@ function App() {
   return html`<a class="skip" href="#content">Skip to the content</a>
     <${Header} server=${server} />
     <${Connection} />
+    <${Problems} />
     <div id="content"><${View} key=${params.view} /></div>
     <${Dialogs} />
     <${Notices} />`;

@@ -22,7 +22,8 @@ export function Shards({ queue }) {
   if (!data || (data.shards === 1 && !data.moving)) return null;
   const shards = plural(data.shards, 'shard');
   return html`<div class="shards">
-    <p class="faint">${data.moving ? `changing from ${data.from} to ${shards}: ${movingText(data)}` : shards}</p>
+    <p class="faint">${data.moving ? `changing from ${data.from} to ${shards}: ${movingText(data)}${
+      data.stopped ? '; no message starts until the messages that are due have moved' : ''}` : shards}</p>
     <ol aria-label=${`Shards of ${queue}`}>${data.each.map((shard) => html`<${Shard} key=${shard.shard} of=${shard}
       leaves=${data.moving && shard.shard >= data.shards} />`)}</ol>
   </div>`;

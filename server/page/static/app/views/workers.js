@@ -38,7 +38,7 @@ function Worker({ w, done }) {
     <header class="row">
       <h2>${w.name}</h2> <span class=${`badge ${w.state}`}>${w.state}</span>
       <span class="grow"></span>
-      ${may('operate') && html`
+      ${may('operate') && w.concurrency > 0 && html`
         ${w.state === 'paused' ?
           html`<button onClick=${() => tell('resume')}>Resume<span class="hidden"> ${w.name}</span></button>` :
           html`<button onClick=${() => tell('pause')}>Pause<span class="hidden"> ${w.name}</span></button>`}
@@ -46,7 +46,8 @@ function Worker({ w, done }) {
         <button onClick=${() => ask('restart')}>Restart…<span class="hidden"> ${w.name}</span></button>`}
     </header>
     <p class="faint">${w.pid ? `process ${w.pid} on ${w.host}` : 'over HTTP'}
-      ${w.version && `, version ${w.version}`} · ${plural(w.concurrency, 'handler')} at a time ·
+      ${w.version && `, version ${w.version}`} · ${w.concurrency ? `${plural(w.concurrency, 'handler')} at a time` :
+        'clients that give no name, and take no commands'} ·
       started <${Time} at=${w.started} only="relative" /> · heartbeat <${Time} at=${w.heartbeat} only="relative" /></p>
     <p>${w.queues.map((queue) => html`<${Link} fresh class="chip" to=${{ queue }}>${queue}<//> `)}
       ${w.queue_count > w.queues.length &&

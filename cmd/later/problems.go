@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/store"
+)
+
+// exitProblems is the exit code of later problems --check.
+const exitProblems = 30
+
+// errProblems is the error of a --check that found a problem. The problem is on standard output.
+var errProblems = errors.New("a problem needs a person")
+
+// problemsOptions are the flags of later problems.
+type problemsOptions struct {
+	severity string
+	check    bool
+	watch    bool
+	interval time.Duration
+}
+
+func (m *Main) problemsCommand() *cobra.Command {
+	o := problemsOptions{interval: 5 * time.Second}
+	cmd := m.command("problems", "List what needs a person",
+		fmt.Sprintf(`Problems lists the conditions of the store that need a person, the most urgent first, each with a
+command that helps or shows more: queues without a worker, workers that are all busy or paused, paused queues and who
+paused them, limits that hold messages back, halted keys, growing dead messages with their most frequent error,
+messages that are given back, topics without a subscription, schedules that missed runs or failed, and shards or queues
+that cannot be read. docs/monitoring.md lists all kinds. A condition is a problem once it is 30 s old.
+
+  act    messages are stopped or lost until a person acts
+  watch  it may pass by itself, or is meant so
+
+With --check the exit code is %d if a problem with the severity act was found, so that a cron job can tell a person. It
+is 0 if there was none, and that of the error if the store cannot be read. With --watch, problems repeats until Ctrl-C.`,
+			exitProblems),
+		`  later problems
+  later problems --severity act --check || mail -s 'later has a problem' ops@example.com
+  later problems --json | jq -r .text
+  later problems --watch`,
+		m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
+			switch {
+			case !slices.Contains(severities, o.severity):
+				return store.Invalid("--severity is %q: give act or watch, or omit it", o.severity)
+			case o.check && o.watch:
+				return store.Invalid("--check and --watch exclude each other: give one of them")
+			case o.interval < time.Millisecond:
+				return store.Invalid("--interval is %s: must be 1ms or more", durations.Format(o.interval))
+			case o.watch:
+				return m.watchProblems(ctx, c, o)
+			}
+			list, err := readProblems(ctx, c, o)
+			if err != nil {
+				return err
+			}
+			if err := m.printProblems(list); err != nil {
+				return err
+			}
+			if o.check && slices.ContainsFunc(list.Problems, needsPerson) {
+				return errProblems
+			}
+			return nil
+		}))
+	flags := cmd.Flags()
+	flags.StringVar(&o.severity, "severity", "", "list only problems of this severity: act or watch")
+	cmd.RegisterFlagCompletionFunc("severity",
+		cobra.FixedCompletions(severities[1:], cobra.ShellCompDirectiveNoFileComp))
+	flags.BoolVar(&o.check, "check", false, fmt.Sprintf("exit with %d if a problem needs a person now", exitProblems))
+	flags.BoolVarP(&o.watch, "watch", "w", false, "repeat until stopped")
+	durationFlag(flags, &o.interval, "interval", "how often --watch updates")
+	return cmd
+}
+
+// severities are the values of --severity.
+var severities = []string{"", string(later.ProblemAct), string(later.ProblemWatch)}
+
+func needsPerson(p later.Problem) bool { return p.Severity == later.ProblemAct }
+
+// readProblems returns the problems of the store with the severity that is asked for.
+func readProblems(ctx context.Context, c *later.Client, o problemsOptions) (later.ProblemList, error) {
+	list, err := c.Problems(ctx)
+	list.Problems = slices.DeleteFunc(list.Problems, func(p later.Problem) bool {
+		return o.severity != "" && string(p.Severity) != o.severity
+	})
+	return list, err
+}
+
+func (m *Main) printProblems(list later.ProblemList) error {
+	if list.LeftOut > 0 {
+		m.note("%d queues were not looked at, the last ones by name", list.LeftOut)
+	}
+	if m.json {
+		for _, p := range list.Problems {
+			if err := m.printJSON(view.Problem(p)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list.Problems) == 0 {
+		m.note("there are no problems in %s", m.shownURL())
+		return nil
+	}
+	return m.print("%s", problemsTable(list.Problems))
+}
+
+func problemsTable(all []later.Problem) *table {
+	t := newTable("SEVERITY", "PROBLEM", "TRY")
+	for _, p := range all {
+		t.add(p.Severity, preview(p.Text(), 300), preview(p.Action().Shell(), 200))
+	}
+	return t
+}
+
+// watchProblems prints the problems every interval until it is stopped. It retries if the store is unavailable.
+func (m *Main) watchProblems(ctx context.Context, c *later.Client, o problemsOptions) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	screen := isTerminal(m.Stdout) && !m.json
+	if screen {
+		io.WriteString(m.Stdout, otherScreen)
+		defer io.WriteString(m.Stdout, mainScreen)
+	}
+	tick := time.NewTicker(o.interval)
+	defer tick.Stop()
+	for {
+		list, err := readProblems(ctx, c, o)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !errors.Is(err, later.ErrUnavailable):
+			return err
+		case screen:
+			err = m.problemsScreen(list.Problems, err, o.interval)
+		case err != nil:
+			m.report(err)
+			err = nil
+		case m.json:
+			err = m.printProblems(list)
+		default:
+			err = m.print("%s  %s\n%s\n", time.Now().Format(time.DateTime), countProblems(len(list.Problems)),
+				problemsTable(list.Problems))
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// problemsScreen overwrites the screen with the problems, or with why they cannot be read.
+func (m *Main) problemsScreen(all []later.Problem, err error, every time.Duration) error {
+	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop", time.Now().Format(time.TimeOnly), m.shownURL(),
+		durations.Format(every)), ""}
+	switch {
+	case err != nil:
+		lines = append(lines, preview(err.Error(), 500))
+	case len(all) == 0:
+		lines = append(lines, "there are no problems")
+	default:
+		lines = append(lines, problemsTable(all).lines()...)
+	}
+	columns, rows := terminalSize(m.Stdout)
+	_, err = io.WriteString(m.Stdout, frame(lines, columns, rows))
+	return err
+}
+
+// countProblems returns that there are so many problems.
+func countProblems(n int) string {
+	if n == 1 {
+		return "1 problem"
+	}
+	return fmt.Sprintf("%d problems", n)
+}

@@ -1,0 +1,443 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/laterq/later/store"
+)
+
+// ProblemKind is the kind of a Problem, a stable word.
+type ProblemKind string
+
+// The kinds of problems, those that stop most messages first; docs/monitoring.md has them with their thresholds.
+const (
+	StoreFull         ProblemKind = "full"
+	Unreadable        ProblemKind = "unreadable"
+	ShardDown         ProblemKind = "shard_down"
+	NoLiveWorker      ProblemKind = "no_worker"
+	WorkersPaused     ProblemKind = "workers_paused"
+	KeyHalted         ProblemKind = "key_halted"
+	GivesBack         ProblemKind = "given_back"
+	WorkersBusy       ProblemKind = "workers_busy"
+	QueueLimited      ProblemKind = "limited"
+	KeyLimited        ProblemKind = "key_limited"
+	Overdue           ProblemKind = "overdue"
+	TopicUnsubscribed ProblemKind = "topic_unsubscribed"
+	TopicDrops        ProblemKind = "topic_drops"
+	TopicWaits        ProblemKind = "topic_waits"
+	ScheduleLate      ProblemKind = "schedule_late"
+	ScheduleFailed    ProblemKind = "schedule_failed"
+	ScheduleMissed    ProblemKind = "schedule_missed"
+	DeadLetters       ProblemKind = "dead"
+	QueuePaused       ProblemKind = "paused"
+	ShardsStuck       ProblemKind = "shards_stuck"
+)
+
+// ProblemKinds has all kinds, in the order in which a list has problems of the same severity.
+var ProblemKinds = []ProblemKind{StoreFull, Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack,
+	WorkersBusy, QueueLimited, KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed,
+	ScheduleMissed, DeadLetters, QueuePaused, ShardsStuck}
+
+// ProblemSeverity says whether a problem needs a person now.
+type ProblemSeverity string
+
+// The severities.
+const (
+	Act   ProblemSeverity = "act"
+	Watch ProblemSeverity = "watch"
+)
+
+// Problem is a condition of a store that needs a person. The root package documents the fields.
+type Problem struct {
+	Kind     ProblemKind
+	Severity ProblemSeverity
+	Queue    string
+	Topic    string
+	Schedule string
+	Key      string
+	Shard    int
+	Shards   int
+	Message  string
+	Worker   string
+	Workers  int
+	By       string
+	Count    int64
+	Used     int64
+	Limit    int64
+	Rate     store.Rate
+	Since    time.Time
+	Error    string
+	Now      time.Time
+}
+
+// age returns how long a problem lasts, in its largest unit, or "" if that is not known. The text of a problem changes
+// only as often as this does.
+func (p *Problem) age() string {
+	if p.Since.IsZero() {
+		return ""
+	}
+	return coarse(p.Now.Sub(p.Since))
+}
+
+// forAge returns a text followed by how long a problem lasts, if that is known.
+func (p *Problem) forAge(text string) string {
+	if age := p.age(); age != "" {
+		return text + " for " + age
+	}
+	return text
+}
+
+// coarse returns a duration in its largest unit, such as "12 min" or "3 days".
+func coarse(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(0, d/time.Second))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days", d/(24*time.Hour))
+}
+
+// verb returns a number of messages with the form of a verb, such as "1 message waits" and "2 messages wait".
+func verb(n int64, singular, many string) string {
+	if n == 1 {
+		return "1 message " + singular
+	}
+	return plural(n, "message") + " " + many
+}
+
+// waits returns that messages are due, and for how long the first of them has been.
+func (p *Problem) waits() string {
+	text := verb(p.Count, "is due", "are due")
+	if age := p.age(); age != "" {
+		text += ", the first for " + age
+	}
+	return text
+}
+
+// because returns the error of a problem after a colon, or "" if it has none, or if it is hidden.
+func (p *Problem) because() string {
+	if p.Error == "" {
+		return ""
+	}
+	return ": " + p.error()
+}
+
+// error returns the error of a problem, cut to maxErrorShown characters.
+func (p *Problem) error() string {
+	if utf8.RuneCountInString(p.Error) <= maxErrorShown {
+		return p.Error
+	}
+	return string([]rune(p.Error)[:maxErrorShown-1]) + "…"
+}
+
+// maxErrorShown is how many characters of an error are in the text of a problem, so that it fits on a line or two.
+const maxErrorShown = 160
+
+// Text returns the problem as one sentence that names its subject, without a full stop.
+func (p Problem) Text() string {
+	switch p.Kind {
+	case StoreFull:
+		return "the store has no room, so it refuses sends" + p.because()
+	case Unreadable:
+		return fmt.Sprintf("queue %s cannot be read%s", p.Queue, p.because())
+	case ShardDown:
+		return fmt.Sprintf("shard %d of queue %s does not answer%s", p.Shard, p.Queue, p.because())
+	case NoLiveWorker:
+		return fmt.Sprintf("queue %s has no worker: %s", p.Queue, p.waits())
+	case WorkersPaused:
+		return fmt.Sprintf("all workers of queue %s are paused or draining: %s", p.Queue, p.waits())
+	case KeyHalted:
+		text := fmt.Sprintf("key %s of queue %s is halted by the dead message %s", p.Key, p.Queue, p.Message)
+		if p.Count > 1 {
+			text += fmt.Sprintf(", and %d keys are in all", p.Count)
+		}
+		return text
+	case GivesBack:
+		return fmt.Sprintf("workers of queue %s give %s back, since they cannot handle %s%s", p.Queue,
+			plural(p.Count, "message"), itThem(p.Count), p.because())
+	case WorkersBusy:
+		return p.busyText()
+	case QueueLimited:
+		return p.limitedText()
+	case KeyLimited:
+		return p.keyText()
+	case Overdue:
+		return fmt.Sprintf("workers of queue %s are late: %s", p.Queue, p.waits())
+	case TopicUnsubscribed:
+		return fmt.Sprintf("topic %s has no subscription: %s", p.Topic, p.forAge(verb(p.Count, "waits", "wait")))
+	case TopicDrops:
+		return fmt.Sprintf("topic %s dropped %s in the last hour, since no queue was subscribed", p.Topic,
+			p.atLeast("message"))
+	case TopicWaits:
+		if p.Queue != "" {
+			return fmt.Sprintf("queue %s, which is subscribed to topic %s, cannot be written: %s", p.Queue, p.Topic,
+				verb(p.Count, "waits for it", "wait for it"))
+		}
+		return fmt.Sprintf("topic %s is not distributed, since no worker of a subscribed queue does it: %s", p.Topic,
+			p.waits())
+	}
+	return p.otherText()
+}
+
+// otherText returns the text of problems of schedules, dead messages, pauses and changes of shards.
+func (p *Problem) otherText() string {
+	switch p.Kind {
+	case ScheduleLate:
+		return fmt.Sprintf("schedule %s has been late for %s, since no worker sends its run", p.Schedule, p.age())
+	case ScheduleFailed:
+		if p.Message == "" {
+			return "a schedule does not run, since it cannot be read" + p.because()
+		}
+		return fmt.Sprintf("the last run of schedule %s failed and is dead%s", p.Schedule, p.because())
+	case ScheduleMissed:
+		return fmt.Sprintf("schedule %s has left out %s, since no worker ran when they were due; the last was due %s "+
+			"ago", p.Schedule, plural(p.Count, "run"), p.age())
+	case DeadLetters:
+		return p.deadText()
+	case QueuePaused:
+		text := fmt.Sprintf("queue %s is paused", p.Queue)
+		if p.Now.Sub(p.Since) >= time.Minute {
+			text = p.forAge(text)
+		}
+		if p.By != "" {
+			text += " by " + p.By
+		}
+		if p.Count == 0 {
+			return text
+		}
+		return text + ": " + verb(p.Count, "is due", "are due")
+	case ShardsStuck:
+		return p.forAge(fmt.Sprintf("queue %s changes to %s", p.Queue, plural(int64(p.Shards), "shard")))
+	}
+	return string(p.Kind)
+}
+
+func itThem(n int64) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// atLeast returns how many there are of a noun, of which only the first are counted.
+func (p *Problem) atLeast(noun string) string {
+	if p.Used >= maxRecentDead {
+		return fmt.Sprintf("%d or more %ss", p.Used, noun)
+	}
+	return plural(p.Used, noun)
+}
+
+func (p *Problem) deadText() string {
+	if p.Used == 0 {
+		text := fmt.Sprintf("queue %s has %s", p.Queue, plural(p.Count, "dead message"))
+		if p.Error != "" {
+			text += ", most often: " + p.error()
+		}
+		return text
+	}
+	text := fmt.Sprintf("%s of queue %s died in the last hour", p.atLeast("message"), p.Queue)
+	if p.Error != "" {
+		text += ", most often: " + p.error()
+	}
+	if p.Count > p.Used {
+		text += fmt.Sprintf(" (%d dead in all)", p.Count)
+	}
+	return text
+}
+
+func (p *Problem) busyText() string {
+	text := handlersBusy(p.Used, p.Workers, p.Worker, p.age())
+	if p.Count == 1 {
+		return fmt.Sprintf("%s: 1 message of queue %s waits", text, p.Queue)
+	}
+	return fmt.Sprintf("%s: %d messages of queue %s wait", text, p.Count, p.Queue)
+}
+
+// handlersBusy returns that all handlers of one worker, or of several, run, and for how long unless that is "".
+func handlersBusy(handlers int64, workers int, worker, age string) string {
+	text, is, since := fmt.Sprintf("all %d handlers", handlers), "are", ", the first for "
+	if handlers == 1 {
+		text, is, since = "the handler", "is", " for "
+	}
+	if workers == 1 && worker != "" {
+		text += " of " + worker
+	} else if workers > 1 {
+		text += fmt.Sprintf(" of %d workers", workers)
+	}
+	text += " " + is + " busy"
+	if age != "" {
+		text += since + age
+	}
+	return text
+}
+
+func (p *Problem) limitedText() string {
+	of, limit := "queue "+p.Queue, "its limit"
+	if p.Shards > 0 {
+		of, limit = fmt.Sprintf("shard %d of %s", p.Shard, of), "its share of the limit"
+	}
+	if p.Limit > 0 {
+		return fmt.Sprintf("%s has %d of %d messages in flight, %s: %s", of, p.Used, p.Limit, limit, p.waits())
+	}
+	return fmt.Sprintf("%s may start %v, %s: %s", of, p.Rate, limit, p.waits())
+}
+
+func (p *Problem) keyText() string {
+	text := fmt.Sprintf("key %s of queue %s may start %v", p.Key, p.Queue, p.Rate)
+	switch {
+	case p.Message != "":
+		text = fmt.Sprintf("key %s of queue %s waits for its message %s, which has started and is not done", p.Key,
+			p.Queue, p.Message)
+	case p.Limit > 0:
+		text = fmt.Sprintf("key %s of queue %s has %d of %d messages in flight, its limit", p.Key, p.Queue, p.Used,
+			p.Limit)
+	}
+	return text + ": " + p.waits()
+}
+
+// Place is where a program shows the subject of a problem: the values of the parameters of the web page's URL.
+type Place struct {
+	View     string // "" for queues and messages, else schedules, topics or workers
+	Queue    string
+	State    store.State
+	Group    string // error shows dead messages by their errors
+	Message  string
+	Topic    string
+	Schedule string
+}
+
+// Place returns where the subject of the problem is shown.
+func (p Problem) Place() Place {
+	switch p.Kind {
+	case DeadLetters:
+		return Place{Queue: p.Queue, State: store.StateDead, Group: "error"}
+	case KeyHalted:
+		return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
+	case WorkersPaused, WorkersBusy, GivesBack:
+		return Place{View: "workers", Queue: p.Queue}
+	case TopicUnsubscribed, TopicDrops, TopicWaits:
+		return Place{View: "topics", Topic: p.Topic}
+	case ScheduleFailed:
+		if p.Message != "" {
+			return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
+		}
+		return Place{View: "schedules"}
+	case ScheduleLate, ScheduleMissed:
+		return Place{View: "schedules", Schedule: p.Schedule}
+	case StoreFull:
+		return Place{}
+	case Unreadable, ShardDown, ShardsStuck:
+		return Place{Queue: p.Queue}
+	}
+	return Place{Queue: p.Queue, State: store.StateReady}
+}
+
+// Action is what helps with a problem: a word for programs that can do it, and the arguments of the command later.
+type Action struct {
+	// Do is resume, resume_workers, resume_key, flow, keys or show. Show means that the Place has more.
+	Do      string
+	Command []string
+}
+
+// Action returns what helps with the problem.
+func (p Problem) Action() Action {
+	show := func(command ...string) Action { return Action{"show", command} }
+	switch p.Kind {
+	case StoreFull:
+		return show("ping")
+	case Unreadable:
+		return show("doctor")
+	case ShardDown, ShardsStuck:
+		return show("shards", p.Queue)
+	case NoLiveWorker:
+		return show("work", p.Queue)
+	case WorkersPaused:
+		return Action{"resume_workers", []string{"workers", "resume", cmp.Or(p.Worker, "--all")}}
+	case KeyHalted:
+		return Action{"resume_key", []string{"keys", p.Queue, p.Key, "--resume"}}
+	case QueueLimited:
+		return Action{"flow", []string{"flow", p.Queue}}
+	case KeyLimited:
+		return Action{"keys", []string{"keys", p.Queue, p.Key}}
+	case TopicUnsubscribed, TopicDrops, TopicWaits:
+		return show("topic", "list", p.Topic)
+	case ScheduleFailed:
+		if p.Message != "" {
+			return show("dead", "replay", p.Queue, p.Message)
+		}
+		return show("schedule", "list")
+	case ScheduleLate, ScheduleMissed:
+		return show("schedule", "get", p.Schedule)
+	case DeadLetters:
+		return show("dead", "errors", p.Queue)
+	case QueuePaused:
+		return Action{"resume", []string{"resume", p.Queue}}
+	case WorkersBusy, GivesBack:
+		if p.Worker != "" {
+			return show("workers", p.Worker)
+		}
+		return show("workers")
+	}
+	return show("stats", p.Queue)
+}
+
+// Shell returns the command of an action as a line for a shell.
+func (a Action) Shell() string {
+	words := []string{"later"}
+	for _, word := range a.Command {
+		words = append(words, quoted(word))
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted returns a word as shells read it. A name that begins with a dash stays an argument behind --.
+func quoted(word string) string {
+	plain := strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@,+=") == ""
+	if plain && word != "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// compare orders problems: those that need a person first, then by kind, the oldest first, and by subject.
+func (p *Problem) compare(o *Problem) int {
+	return cmp.Or(
+		cmp.Compare(p.rank(), o.rank()), compareSince(p.Since, o.Since), strings.Compare(p.Queue, o.Queue),
+		strings.Compare(p.Topic, o.Topic), strings.Compare(p.Schedule, o.Schedule), strings.Compare(p.Key, o.Key),
+		cmp.Compare(p.Shard, o.Shard))
+}
+
+// rank is smaller for problems that come first.
+func (p *Problem) rank() int {
+	rank := kindRank[p.Kind]
+	if p.Severity != Act {
+		rank += len(ProblemKinds)
+	}
+	return rank
+}
+
+var kindRank = func() map[ProblemKind]int {
+	ranks := map[ProblemKind]int{}
+	for i, kind := range ProblemKinds {
+		ranks[kind] = i
+	}
+	return ranks
+}()
+
+// compareSince orders times, unknown ones last.
+func compareSince(a, b time.Time) int {
+	if a.IsZero() != b.IsZero() {
+		if a.IsZero() {
+			return 1
+		}
+		return -1
+	}
+	return a.Compare(b)
+}

@@ -1,0 +1,327 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/store"
+)
+
+// From when on a condition is a problem.
+const (
+	// overdueAfter is how long a message is due before its queue may be a problem. A worker that dies is listed for so
+	// long, and the restart of a program should take less.
+	overdueAfter = fleet.Lease
+	// actAfter is how long a message is due before a limit or busy handlers need a person: as long as the alert rules
+	// in deploy/prometheus wait.
+	actAfter = 5 * time.Minute
+	// recentDeath is how old a death is at most that counts as a growth of the dead messages. Deaths are few, so a shorter
+	// time would have the problem vanish before a person sees it.
+	recentDeath = time.Hour
+	// actDeaths is the number of recent deaths that need a person: fewer may be single bad messages.
+	actDeaths = 10
+	// manyDead is the number of dead messages that are a problem however old they are: one page of a list.
+	manyDead = 100
+	// missedRecently is how long after its time a run that was left out is a problem: the next day sees it.
+	missedRecently = 24 * time.Hour
+	// lateRun is how late a run is before its schedule is a problem, as for a missed run.
+	lateRun = time.Minute
+	// stuckAfter is how long a change of shards may take before it is a problem. A million messages take two minutes.
+	stuckAfter = 15 * time.Minute
+)
+
+// The bounds of one reading.
+const (
+	problemQueues  = 1000 // queues, the first ones by name
+	problemReaders = 8    // queues that are read at the same time
+	problemDeads   = 50   // queues whose deaths are read, unless they are known
+	problemKeys    = 50   // queues whose keys are read
+	problemTopics  = 200  // topics whose subscriptions are read
+	problemRuns    = 1000 // schedules
+	maxRecentDead  = 100  // recent deaths that are read of a queue
+	maxKeysRead    = 100  // keys that are read of a queue
+
+	// A queue that does not answer within slowQueue is not waited for. After slowQueues such queues, others get only
+	// fastQueue: their server is the same, or they answer at once.
+	slowQueue  = 2 * time.Second
+	slowQueues = problemReaders
+	fastQueue  = 100 * time.Millisecond
+
+	// deathsFor is how long the deaths of a queue are remembered while its number of dead messages stays the same.
+	deathsFor = time.Minute
+	// oneShardFor is how long a queue with one shard is not asked for its shards again.
+	oneShardFor = time.Minute
+)
+
+// ProblemReader finds the problems of a store. Each reading remembers some of its results for the next one. One call
+// may be made at a time.
+type ProblemReader struct {
+	Fleet *fleet.Directory
+	// Known returns the counts of a queue if the caller has read them a moment ago. It may be nil.
+	Known func(queue string) (store.Stats, bool)
+	// Queues are the queues to look at, sorted. Default: all, the first ones by name.
+	Queues []string
+
+	deaths   map[string]deaths
+	oneShard map[string]time.Time // when a queue was found to have one shard
+}
+
+// ProblemList is the result of a reading.
+type ProblemList struct {
+	Problems []Problem
+	LeftOut  int // queues that were not looked at
+	Now      time.Time
+}
+
+// problemReading is one reading.
+type problemReading struct {
+	*ProblemReader
+	store store.Store
+	now   time.Time // the store's clock
+	begun time.Time // this program's
+	loads loads
+	slow  atomic.Int32
+
+	deadLooks, keyLooks, topicLooks atomic.Int32
+
+	mu       sync.Mutex
+	found    []Problem
+	deaths   map[string]deaths
+	oneShard map[string]time.Time
+	dead     map[string]bool // queues with dead messages
+}
+
+// Find returns the problems of all queues that see reports true for, the most urgent first. A nil see reports true. It
+// makes one call for each queue, a few for each one that may have a problem, and some for workers and schedules.
+//
+// A queue that cannot be read, or does not answer while others do, is a problem, not an error.
+func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) (ProblemList, error) {
+	names, scheduled, err := pr.queues(ctx, see)
+	if err != nil {
+		return ProblemList{}, err
+	}
+	clock, err := pr.Fleet.Store.Stats(ctx, reserved.Worker)
+	if err != nil {
+		return ProblemList{}, err
+	}
+	workers, err := pr.Fleet.List(ctx)
+	if err != nil {
+		return ProblemList{}, err
+	}
+	r := &problemReading{ProblemReader: pr, store: pr.Fleet.Store, now: clock.Now, begun: time.Now(),
+		loads: newLoads(workers), deaths: map[string]deaths{}, oneShard: map[string]time.Time{}, dead: map[string]bool{}}
+	found := ProblemList{LeftOut: max(0, len(names)-problemQueues), Now: clock.Now}
+	names = names[:len(names)-found.LeftOut]
+	if err := r.readQueues(ctx, names); err != nil {
+		return ProblemList{}, err
+	}
+	r.givenBack(workers, see)
+	if p, ok := store.As[store.Pinger](r.store); ok {
+		if err := p.Ping(ctx); errors.Is(err, store.ErrFull) {
+			r.add(Problem{Kind: StoreFull, Severity: Act, Error: err.Error()})
+		}
+	}
+	if scheduled {
+		if err := r.schedules(ctx, see); err != nil {
+			return ProblemList{}, err
+		}
+	}
+	pr.deaths, pr.oneShard = r.deaths, r.oneShard
+	slices.SortFunc(r.found, func(a, b Problem) int { return a.compare(&b) })
+	found.Problems = r.found
+	return found, nil
+}
+
+// queues returns the names of the queues to look at, sorted, and whether there are schedules.
+func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool) (
+	all []string, scheduled bool, err error,
+) {
+	if pr.Queues != nil {
+		clock, err := pr.Fleet.Store.Stats(ctx, reserved.Schedules)
+		all = slices.DeleteFunc(slices.Clone(pr.Queues), func(name string) bool { return !looksAt(name, see) })
+		return all, clock.Exists, err
+	}
+	for cursor, more := "", true; more; more = cursor != "" {
+		var names []string
+		if names, cursor, err = pr.Fleet.Store.Queues(ctx, cursor); err != nil {
+			return nil, false, err
+		}
+		for _, name := range names {
+			scheduled = scheduled || name == reserved.Schedules
+			if looksAt(name, see) {
+				all = append(all, name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), scheduled, nil
+}
+
+// looksAt reports whether a queue is looked at.
+func looksAt(queue string, see func(queue string) bool) bool {
+	return reserved.IsListed(queue) && !reserved.IsIdle(queue) && (see == nil || see(queue))
+}
+
+// readQueues looks at all queues. It returns an error if none answers.
+func (r *problemReading) readQueues(ctx context.Context, names []string) error {
+	errs := make([]error, len(names))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(problemReaders, len(names)) {
+		all.Go(func() {
+			for i := int(next.Add(1) - 1); i < len(names) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				errs[i] = r.readQueue(ctx, names[i])
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	failed := 0
+	for _, err := range errs {
+		if err != nil && !isDamage(err) {
+			failed++
+		}
+	}
+	if failed > 0 && failed == len(names) {
+		return errors.Join(errs[:min(len(errs), 3)]...)
+	}
+	for i, err := range errs {
+		if err != nil {
+			r.add(Problem{Kind: Unreadable, Severity: Act, Queue: names[i], Error: err.Error()})
+		}
+	}
+	return nil
+}
+
+// isDamage reports whether an error is about a single queue, so that others may be intact.
+func isDamage(err error) bool {
+	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnsupported)
+}
+
+// add adds a problem.
+func (r *problemReading) add(p Problem) {
+	p.Now = r.now
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = append(r.found, p)
+}
+
+// readQueue looks at one queue.
+func (r *problemReading) readQueue(ctx context.Context, name string) error {
+	limit := slowQueue
+	if r.slow.Load() >= slowQueues {
+		limit = fastQueue
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		store.Errorf(store.ErrUnavailable, "no answer within %v", limit))
+	defer cancel()
+	q, err := r.read(ctx, name)
+	if err == nil && q.Exists && !q.down {
+		err = r.look(ctx, q)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil || q.down {
+		r.slow.Add(1)
+	}
+	return err
+}
+
+// problemQueue is a queue as it was read.
+type problemQueue struct {
+	store.Stats
+	name   string
+	topic  string       // "" for other queues
+	shards store.Shards // Number is 0 unless there are several
+	down   bool         // a shard does not answer
+	load   load
+}
+
+// read reads the counts of a queue, and its shards if it has several.
+func (r *problemReading) read(ctx context.Context, name string) (q *problemQueue, err error) {
+	q = &problemQueue{name: name, load: r.loads.of(name)}
+	if topic, ok := reserved.CutTopic(name); ok {
+		q.topic = topic
+	}
+	if known := r.ProblemReader.oneShard[name]; r.begun.Sub(known) < oneShardFor {
+		r.hasOneShard(name, known)
+		q.Stats, err = r.stats(ctx, name)
+		return q, err
+	}
+	shards, err := store.ShardsOf(ctx, r.store, name)
+	if err != nil {
+		return q, err
+	}
+	if shards.Number == 1 && len(shards.Each) == 1 {
+		r.hasOneShard(name, r.begun)
+		q.Stats = shards.Each[0].Stats
+		return q, nil
+	}
+	q.shards = shards
+	for i := range shards.Each {
+		if err := shards.Each[i].Err; err != nil {
+			q.down = true
+			r.add(Problem{Kind: ShardDown, Severity: Act, Queue: name, Shard: i, Shards: len(shards.Each),
+				Error: err.Error()})
+		}
+	}
+	if shards.Moving && r.now.Sub(shards.Since) >= stuckAfter {
+		r.add(Problem{Kind: ShardsStuck, Severity: Watch, Queue: name, Shards: shards.Number, Since: shards.Since})
+	}
+	if !q.down {
+		q.Stats, err = r.stats(ctx, name)
+	}
+	return q, err
+}
+
+func (r *problemReading) stats(ctx context.Context, name string) (store.Stats, error) {
+	if r.Known != nil {
+		if stats, ok := r.Known(name); ok {
+			return stats, nil
+		}
+	}
+	return r.store.Stats(ctx, name)
+}
+
+func (r *problemReading) hasOneShard(name string, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.oneShard[name] = at
+}
+
+// givenBack adds the messages that workers give back, by queue.
+func (r *problemReading) givenBack(workers []fleet.Info, see func(queue string) bool) {
+	byQueue := map[string]*Problem{}
+	for i := range workers {
+		w := &workers[i]
+		for _, g := range w.GivenBack {
+			p := byQueue[g.Queue]
+			switch {
+			case see != nil && !see(g.Queue) || g.Messages == 0:
+				continue
+			case p == nil:
+				p = &Problem{Kind: GivesBack, Severity: Act, Queue: g.Queue, Worker: w.Name}
+				byQueue[g.Queue] = p
+			case p.Worker != w.Name:
+				p.Worker = ""
+			}
+			if int64(g.Messages) > p.Used { // the most frequent error
+				p.Used, p.Error = int64(g.Messages), g.Error
+			}
+			p.Count += int64(g.Messages)
+		}
+	}
+	for _, p := range byQueue {
+		p.Used = 0
+		r.add(*p)
+	}
+}

@@ -1,0 +1,82 @@
+// What needs a person, above every view: the most urgent problems of the store, each a link to its place, with what
+// helps. They come with the overview.
+import { path, post } from '../api.js';
+import { plural, visible } from '../format.js';
+import { html, useState } from '../html.js';
+import { useKeys } from '../keys.js';
+import { live, useLive } from '../live.js';
+import { attempt, Confirm, copy, notify, open } from '../ui.js';
+import { Link } from '../url.js';
+import { may } from '../who.js';
+import { setFlow, showKeys } from './flow.js';
+
+// Problems has the height of one line until a person opens it, so that nothing below moves when problems come and go.
+export function Problems() {
+  const list = useLive().problems;
+  const [all, setAll] = useState(false);
+  useKeys({ 'g p': ['go to the problems', () => document.querySelector('.problems a')?.focus()] });
+  const shown = list?.items.slice(0, all ? undefined : 1) ?? [];
+  const rest = (list?.count ?? 0) - shown.length;
+  const toggle = list?.items.length > 1 && html`<button class="quiet" aria-expanded=${String(all)}
+    onClick=${() => setAll(!all)}>
+    ${all ? 'Show fewer' : `${rest} more`}<span class="hidden"> problems</span></button>`;
+  return html`<section class=${all ? 'problems all' : 'problems'} aria-label="Problems">
+    <div class="hidden" role="status">${list && summary(list)}</div>
+    ${list?.count === 0 && html`<p class="faint">No problems</p>`}
+    <ul>${shown.map((p, i) => html`<${Problem} key=${keyOf(p)} p=${p} beside=${i === 0 && toggle} />`)}
+      ${all && rest > 0 && html`<li class="faint">and ${plural(rest, 'other problem')}:
+        <code>later problems</code> lists all</li>`}</ul>
+  </section>`;
+}
+
+// keyOf returns what identifies a problem while its text changes.
+const keyOf = (p) => [p.kind, p.queue, p.topic, p.schedule, p.key, p.shard].join('\n');
+
+// summary is read to people who do not see the page, when it changes.
+function summary({ count, act }) {
+  return `${plural(count, 'problem')}, ${act} to act on`;
+}
+
+function Problem({ p, beside }) {
+  const help = may('operate') && helps[p.action.do]?.(p);
+  const text = visible(p.text);
+  return html`<li class=${p.severity}>
+    <${Link} fresh to=${p.place} title=${text}><span class="hidden">
+      ${p.severity === 'act' ? 'To act on: ' : 'To watch: '}</span>${text}<//>
+    ${help ? html`<button onClick=${help.act}>${help.label}<span class="hidden"> ${visible(help.of)}</span></button>` :
+      html`<button class="quiet command" title="Copy the command" onClick=${() => copy(p.action.shell, 'the command')}>
+        <span class="hidden">Copy the command </span><code>${visible(p.action.shell)}</code></button>`}
+    ${beside}
+  </li>`;
+}
+
+const queueOf = (p) => live.overview.queues.find((q) => q.queue === p.queue);
+
+// helps has what the page can do about a problem, by the name that the server gives it. A function returns nothing if
+// the page cannot do it now.
+const helps = {
+  resume: (p) => ({
+    label: 'Resume', of: p.queue,
+    act: () => attempt('', async () => {
+      await post(path('queues', p.queue, 'resume'));
+      notify(`${p.queue} is resumed`, {
+        undo: () => attempt(`${p.queue} is paused`, () => post(path('queues', p.queue, 'pause'))),
+      });
+    }),
+  }),
+  resume_workers: (p) => p.worker && ({
+    label: 'Resume', of: p.worker,
+    act: () => attempt(`${p.worker} is resumed`, () => post(path('workers', p.worker, 'resume'))),
+  }),
+  resume_key: (p) => ({
+    label: 'Resume…', of: `key ${p.key}`,
+    act: () => open(Confirm, {
+      title: `Resume key ${visible(p.key)}?`, action: 'Resume',
+      text: `Its next message starts, and the dead message ${visible(p.message)} stays dead. To have that one start
+        first, replay it instead.`,
+      submit: () => post(path('queues', p.queue, 'keys', p.key, 'resume')),
+    }),
+  }),
+  flow: (p) => queueOf(p) && ({ label: 'Limits…', of: p.queue, act: () => setFlow(queueOf(p)) }),
+  keys: (p) => ({ label: 'Keys…', of: p.queue, act: () => showKeys({ queue: p.queue }) }),
+};

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/server/access"
+)
+
+// problemsOf returns the problems that a caller sees, each as kind and subject.
+func problemsOf(t *testing.T, a *api, query string) string {
+	t.Helper()
+	var list ProblemList
+	got := a.do(http.MethodGet, "/v1/problems"+query, nil)
+	got.is(http.StatusOK)
+	if err := json.Unmarshal([]byte(got.body), &list); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, p := range list.Items {
+		all = append(all, strings.TrimSpace(p.Kind+" "+p.Queue+p.Topic))
+	}
+	if list.Count != len(all) {
+		t.Errorf("count is %d of %v", list.Count, all)
+	}
+	return strings.Join(all, ", ")
+}
+
+// troubled has a problem with an error in mail, and others in orders, a topic and a schedule.
+func troubled(t *testing.T) *api {
+	a := newAPI(t)
+	old := time.Now().Add(-61 * time.Minute)
+	a.sendDue("mail", old)
+	got, err := a.client.Queue("mail").Receive(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got[0].Bury(t.Context(), errors.New("secret")); err != nil {
+		t.Fatal(err)
+	}
+	a.sendDue("orders", old)
+	if _, err := a.client.Topic("news").Publish(t.Context(), nil, later.At(old)); err != nil {
+		t.Fatal(err)
+	}
+	past := later.Schedule{Name: "yearly", Queue: "orders", When: recurrence.Spec{Every: time.Hour}}
+	if _, err := a.client.Schedules().Put(t.Context(), past); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestProblemsAreOfVisibleQueuesAndWithoutHiddenErrors(t *testing.T) {
+	a := troubled(t)
+	const all = "no_worker orders, topic_unsubscribed news, dead mail"
+	if got := problemsOf(t, a, ""); got != all {
+		t.Errorf("got %s", got)
+	}
+	if got := problemsOf(t, a, "?severity=watch"); got != "dead mail" {
+		t.Errorf("got %s", got)
+	}
+	if got := problemsOf(t, a, "?queue=orders"); got != "no_worker orders" {
+		t.Errorf("got %s", got)
+	}
+	mailer := access.Identity{Name: "x", Role: access.RoleRead, Queues: []string{"mail"}}
+	if got := problemsOf(t, a.as(mailer), ""); got != "dead mail" {
+		t.Errorf("got %s", got)
+	}
+	if body := a.as(mailer).do(http.MethodGet, "/v1/problems", nil).body; !strings.Contains(body, "secret") {
+		t.Error(body)
+	}
+	a.as(mailer).do(http.MethodGet, "/v1/problems?queue=orders", nil).fails(http.StatusForbidden, "forbidden", "query.queue")
+	a.do(http.MethodGet, "/v1/problems?severity=bad", nil).fails(http.StatusBadRequest, "invalid", "query.severity")
+	mailer.HidePayloads = true
+	if body := a.as(mailer).do(http.MethodGet, "/v1/problems", nil).body; strings.Contains(body, "secret") ||
+		!strings.Contains(body, `"kind":"dead"`) {
+		t.Error(body)
+	}
+	stream := a.as(mailer).watch("/v1/overview/watch")
+	block := ""
+	for block == "" { // heartbeats
+		block = stream.block()
+	}
+	if strings.Contains(block, "secret") || strings.Contains(block, "orders") || !strings.Contains(block, `"kind":"dead"`) {
+		t.Error(block)
+	}
+	sender := access.Identity{Name: "x", Role: access.RoleSend}
+	a.as(sender).do(http.MethodGet, "/v1/problems", nil).fails(http.StatusForbidden, "forbidden", "")
+}
+
+func TestProblemsHaveAPlaceAndAnAction(t *testing.T) {
+	a := troubled(t)
+	got := a.do(http.MethodGet, "/v1/problems", nil).is(http.StatusOK)
+	first := got["items"].([]any)[0].(map[string]any)
+	if first["text"] != "queue orders has no worker: 1 message is due, the first for 1 h" ||
+		fmt.Sprint(first["place"]) != "map[queue:orders state:ready]" ||
+		fmt.Sprint(first["action"]) != "map[command:[work orders] do:show shell:later work orders]" {
+		t.Errorf("%v", first)
+	}
+}
+
+// A change through the server shows soon, and the stream of overviews has the problems only when they change.
+func TestProblemsAreReadOnceForAllUntilSomethingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newBubbleAPI(t, memstore.New())
+		a.sendDue("mail", time.Now().Add(-time.Hour))
+		w := &overviewStream{}
+		defer a.watchOverview(w, "")()
+		want := func(times int, queues ...string) {
+			t.Helper()
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var list ProblemList
+			if err := json.Unmarshal([]byte(w.problems), &list); err != nil || list.Count != len(queues) || w.times != times {
+				t.Fatalf("%d times, %s, %v; want %d times, %v", w.times, w.problems, err, times, queues)
+			}
+			for i, queue := range queues {
+				if list.Items[i].Queue != queue {
+					t.Errorf("%s; want %v", w.problems, queues)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		want(1, "mail")
+		a.sendDue("orders", time.Now().Add(-time.Hour))
+		time.Sleep(3 * time.Second)
+		want(1, "mail")
+		time.Sleep(3 * time.Second)
+		want(2, "mail", "orders")
+		time.Sleep(20 * time.Second) // read again, but the same
+		want(2, "mail", "orders")
+		if _, err := a.client.Queue("mail").Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.server.Changed(t.Context(), "messages purged")
+		time.Sleep(2 * time.Second)
+		want(3, "orders")
+	})
+}
+
+func TestPauseThroughTheServerNamesTheSender(t *testing.T) {
+	a := newAPI(t)
+	ann := access.Identity{Name: "ann", Role: access.RoleOperate, Queues: []string{"mail"}}
+	a.as(ann).do(http.MethodPost, "/v1/queues/mail/pause", nil).is(http.StatusOK)
+	got := a.do(http.MethodGet, "/v1/problems", nil).is(http.StatusOK)
+	first := got["items"].([]any)[0].(map[string]any)
+	if first["kind"] != "paused" || first["by"] != "ann" || first["since"] == nil ||
+		first["action"].(map[string]any)["do"] != "resume" {
+		t.Errorf("%v", first)
+	}
+}
+
+// A client that receives without the name of a worker counts as one while it does, and for some time afterwards.
+func TestReceiversOverHTTPAreListedAsAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newBubbleAPI(t, memstore.New())
+		post := func(path, body string) *reply { return a.post(t.Context(), path, body) }
+		a.sendDue("mail", time.Now().Add(-time.Hour), time.Now().Add(-time.Hour))
+		post("/v1/queues/mail/receive", `{}`).is(http.StatusOK)
+		synctest.Wait()
+		a.post(t.Context(), "/v1/receive", `{"queues":[{"name":"orders"}]}`).is(http.StatusOK)
+		time.Sleep(20 * time.Second)
+		workers, err := a.client.Workers(t.Context())
+		if err != nil || len(workers) != 1 || fmt.Sprint(workers[0].Queues) != "[mail orders]" ||
+			!strings.HasSuffix(workers[0].Name, " over HTTP") {
+			t.Fatalf("%+v, %v", workers, err)
+		}
+		ready, err := a.client.Queue("mail").List(t.Context(), later.ListOptions{State: later.StateReady})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := a.client.Queue("mail").Explain(t.Context(), ready.Messages[0].ID)
+		if err != nil || e.Reason != later.WhyWaiting || e.Running != 1 {
+			t.Errorf("%+v, %v", e, err)
+		}
+		if _, err := a.client.ControlWorkers(t.Context(), later.CommandPause, workers[0].Name); err == nil ||
+			!strings.Contains(err.Error(), "give the field worker") {
+			t.Errorf("a pause of clients that take no commands: %v", err)
+		}
+		if _, err := a.client.ControlWorkers(t.Context(), later.CommandRestart, workers[0].Name); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * time.Minute)
+		if workers, err := a.client.Workers(t.Context()); err != nil || len(workers) != 0 {
+			t.Errorf("%+v, %v", workers, err)
+		}
+	})
+}
