@@ -77,6 +77,9 @@ type FindProgress struct {
 	Conditions string
 	// Queues is the number of queues that are searched, and LeftOut the number of them that cannot be read.
 	Queues, LeftOut int
+	// NamesLeftOut is how many names were found after the first 50 of each kind, and of schedules after the first 1,000
+	// by name, which are not looked at. Known from FindByName on; 0 in a search that continues another one.
+	NamesLeftOut int
 	// Messages is how many messages the queues have; known from FindByContent on.
 	Messages StateCounts
 	// Looked and Matched are how many messages this search has looked at, and how many of them matched.
@@ -99,7 +102,8 @@ type Found struct {
 // time however many messages there are; order 42 may also stand for order-42. Each stage ends with its progress, and
 // the last one has progress after each few thousand messages. The last progress is Done or has a Next. A message that
 // changes its state during the search may be missed or found twice. A message that an earlier stage has found is not
-// found again.
+// found again. If the text is an id and no filter, such as attempts=0, Find looks for that id before it returns the
+// error.
 //
 // The iterator ends after an error: ErrInvalid names the option, for other errors see Queue.Get.
 func (c *Client) Find(ctx context.Context, o FindOptions) iter.Seq2[*Found, error] {

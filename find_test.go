@@ -239,6 +239,80 @@ func TestFindRefusesBadOptions(t *testing.T) {
 	}
 }
 
+func TestFindLosesNoMessageWhenOthersLeave(t *testing.T) {
+	for _, leaves := range []string{"m0", "m1", "m2"} {
+		c := newClientOn(t, memstore.New())
+		q := c.Queue("q")
+		at := time.Now().Add(time.Hour)
+		for i, p := range []string{"no", "no", "hit", "hit", "hit"} {
+			mustSend(t, q, p, WithID(fmt.Sprint("m", i)), At(at.Add(time.Duration(i)*time.Minute)))
+		}
+		next := ""
+		for found, err := range c.Find(t.Context(), FindOptions{Text: "hit", Limit: 1}) {
+			wantNoError(t, err)
+			if found.Message != nil { // before the cursor is known
+				_, err := q.Cancel(t.Context(), leaves)
+				wantNoError(t, err)
+			}
+			if found.Progress != nil {
+				next = found.Progress.Next
+			}
+		}
+		if f := findAll(t, c, FindOptions{Text: "hit", Cursor: next}); !slices.Equal(f.content, []string{"q/m3", "q/m4"}) {
+			t.Errorf("without %s: %v", leaves, f.content)
+		}
+	}
+}
+
+func TestFindByIDMeetsTheOtherConditions(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	mustSend(t, c.Queue("q"), "", WithID("order-17"), Group("g"), In(time.Hour))
+	for text, want := range map[string]int{"id:order-17": 1, "id:order-17 group:g": 1, "id:order-17 group:other": 0,
+		"id:order-17 attempts>=3": 0, "id:order-17 x": 0} {
+		if f := findAll(t, c, FindOptions{Text: text}); len(f.id) != want || len(f.content) > 0 {
+			t.Errorf("%s: %v, %v", text, f.id, f.content)
+		}
+	}
+}
+
+func TestFindCountsNamesThatItLeavesOut(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	for i := range 80 {
+		mustSend(t, c.Queue(fmt.Sprintf("mail-%02d", i)), "", In(time.Hour))
+	}
+	for i := range 1003 {
+		_, err := c.Schedules().Put(t.Context(), Schedule{Name: fmt.Sprintf("report-%04d", i), Queue: "mail-00",
+			When: recurrence.Spec{Every: time.Hour}})
+		wantNoError(t, err)
+	}
+	for text, want := range map[string][2]int{"mail": {50, 30 + 3}, "report": {50, 950 + 3}, "report-0999": {1, 3}} {
+		if f := findAll(t, c, FindOptions{Text: text}); len(f.name) != want[0] || f.progress.NamesLeftOut != want[1] {
+			t.Errorf("%s: %d names, %d left out", text, len(f.name), f.progress.NamesLeftOut)
+		}
+	}
+}
+
+func TestFindFindsIDsThatLookLikeConditions(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	ids := []string{"error:17", "order=5", "attempts=0", "header:x"}
+	for _, id := range ids {
+		mustSend(t, c.Queue("q"), "", WithID(id), In(time.Hour))
+	}
+	for i, id := range ids {
+		found := ""
+		for f, err := range c.Find(t.Context(), FindOptions{Text: id}) {
+			if err != nil && (i < 2 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in quotes")) {
+				t.Errorf("%s: %v", id, err)
+			} else if err == nil && f.Message != nil {
+				found += f.Message.ID
+			}
+		}
+		if found != id {
+			t.Errorf("%s: found %q", id, found)
+		}
+	}
+}
+
 func TestFindCanBeLeft(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	mustSend(t, c.Queue("q"), "a")

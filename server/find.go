@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"strings"
@@ -52,35 +53,62 @@ type findInput struct {
 	Preview int    `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads as a list does. Default: the whole payloads"`
 }
 
-// options returns the options of the search, as the sender of the request may see it.
-func (in *findInput) options(ctx context.Context) (later.FindOptions, error) {
+// errHiddenFind is errHiddenSearch for a text.
+var errHiddenFind = &problem.Error{Status: http.StatusForbidden,
+	Err: fmt.Errorf("a caller who may not see payloads and headers may not search in them either; put the text in quotes "+
+		"to find it in ids, groups and keys: %w", store.ErrForbidden)}
+
+// options returns the options of the search, as the sender of the request may see it. With refused, which says why the
+// text is not allowed, only the ids of it are.
+func (in *findInput) options(ctx context.Context) (o later.FindOptions, refused, err error) {
+	text := in.Query
 	filter, err := later.ParseFilter(in.Query)
 	if err == nil && strings.TrimSpace(in.Query) == "" {
 		err = store.Invalid("is empty: give an id, a name, words or conditions")
 	}
-	if err != nil {
-		return later.FindOptions{}, field("query.q", err)
+	if refused = field("query.q", err); err == nil && maySearch(ctx, &filter) != nil {
+		refused = errHiddenFind
 	}
-	if err := maySearch(ctx, &filter); err != nil {
-		return later.FindOptions{}, err
+	if refused != nil {
+		id := strings.TrimSpace(text)
+		if store.CheckID(id) != nil {
+			return o, nil, refused
+		}
+		text = `"` + quotedID.Replace(id) + `"`
 	}
 	if in.Queue != "" {
 		if err := checkQueues(ctx, []string{in.Queue}); err != nil {
-			return later.FindOptions{}, err
+			return o, nil, err
 		}
 	}
 	see := visible(ctx)
-	return later.FindOptions{Text: in.Query, Queue: in.Queue, NamesOnly: filter.NamesOnly, Limit: in.Limit, Look: in.Look,
+	return later.FindOptions{Text: text, Queue: in.Queue, NamesOnly: hides(ctx), Limit: in.Limit, Look: in.Look,
 		Cursor: in.Cursor, Visible: func(queue string) bool {
 			if queue == reserved.Schedules && in.Queue == "" {
 				return access.CheckSchedules(ctx, access.Look) == nil
 			}
 			return see(queue)
-		}}, nil
+		}}, refused, nil
+}
+
+var quotedID = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// onlyIDs returns the results of the first stage, and then why there are no others.
+func onlyIDs(all iter.Seq2[*later.Found, error], refused error) iter.Seq2[*later.Found, error] {
+	return func(yield func(*later.Found, error) bool) {
+		for found, err := range all {
+			if err == nil && found.Progress != nil {
+				err = refused
+			}
+			if !yield(found, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse, error) {
-	o, err := in.options(ctx)
+	o, refused, err := in.options(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +129,21 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 		return m
 	}}
 	var stop func()
-	f.next, stop = iter.Pull2(s.client.Find(ctx, o))
+	all := s.client.Find(ctx, o)
+	if refused != nil {
+		all = onlyIDs(all, refused)
+	}
+	f.next, stop = iter.Pull2(all)
 	end := func() {
 		stop()
 		give()
 		done()
 	}
-	if err := f.step(ctx); err != nil { // as a problem, because nothing was written yet
+	if err := f.step(ctx); err != nil && len(f.lines) == 0 { // as a problem, because nothing was written yet
 		end()
 		return nil, err
+	} else if err != nil {
+		f.fail(ctx, err)
 	}
 	return &huma.StreamResponse{Body: func(hctx huma.Context) {
 		defer end()
@@ -139,10 +173,15 @@ func (f *finding) run(ctx context.Context) {
 			f.lines = nil
 		}
 		if err := f.step(ctx); err != nil {
-			f.add(FoundLine{Problem: f.problemOf(ctx, err)})
-			f.ended = true
+			f.fail(ctx, err)
 		}
 	}
+}
+
+// fail ends the results with a problem.
+func (f *finding) fail(ctx context.Context, err error) {
+	f.add(FoundLine{Problem: f.problemOf(ctx, err)})
+	f.ended = true
 }
 
 // step adds the next results, up to the next progress. It works in a place for lists, and not while they are written.

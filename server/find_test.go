@@ -175,6 +175,26 @@ func TestFindHidesContent(t *testing.T) {
 	}
 }
 
+func TestFindFindsIDsThatLookLikeConditions(t *testing.T) {
+	a := newAPI(t)
+	hider := a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true})
+	for _, id := range []string{"error:17", "attempts=0"} {
+		a.do(http.MethodPost, mail, `{"id": "`+id+`", "in": "1h"}`).is(http.StatusCreated)
+	}
+	for query, want := range map[string]int{"error:17": http.StatusForbidden, "attempts=0": http.StatusBadRequest} {
+		got := hider.do(http.MethodGet, "/v1/find?q="+url.QueryEscape(query), nil)
+		lines := strings.Split(strings.TrimSpace(got.body), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], `"stage":"id"`) || !strings.Contains(lines[0], query) ||
+			!strings.Contains(lines[1], fmt.Sprintf(`"status":%d`, want)) || !strings.Contains(lines[1], "in quotes") {
+			t.Errorf("%s: %d %s", query, got.status, got.body)
+		}
+	}
+	if got := hider.do(http.MethodGet, "/v1/find?q=error:18", nil); got.status != http.StatusForbidden ||
+		!strings.Contains(got.body, "in quotes") {
+		t.Error(got.body)
+	}
+}
+
 func TestListsTakeTheTextOfASearch(t *testing.T) {
 	a := newAPI(t)
 	a.order42()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -91,6 +92,9 @@ func (m *Main) find(ctx context.Context, c *later.Client, text string, o *findOp
 		}
 		if err != nil {
 			list.progress.clear()
+			if list.table != nil { // what was found before
+				return errors.Join(list.flushTable(), err)
+			}
 			return err
 		}
 	}
@@ -155,6 +159,9 @@ func (l *foundList) end() error {
 	}
 	if p.LeftOut > 0 {
 		text += fmt.Sprintf("; %d queues cannot be read, see later doctor", p.LeftOut)
+	}
+	if p.NamesLeftOut > 0 {
+		text += fmt.Sprintf("; %d names are not listed: give more of the name", p.NamesLeftOut)
 	}
 	if p.Next != "" {
 		text += "; others may match: use a higher --limit or --look, or 0 for all"

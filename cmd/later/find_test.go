@@ -52,6 +52,20 @@ func TestFindPrintsMessagesAndNamesOfAllQueues(t *testing.T) {
 	contains(t, c.fails(11, "find", "a", "--queue", "other"), `no queue "other"`)
 }
 
+func TestFindSaysWhichNamesAndConditionsItLeavesOut(t *testing.T) {
+	c := newCLI(t)
+	for i := range 53 {
+		c.client().Queue(fmt.Sprintf("mail-%d", i)).Send(t.Context(), nil, later.WithID("attempts=0"))
+	}
+	contains(t, c.run("find", "mail").stderr, "; 3 names are not listed")
+	r := c.run("find", "attempts=0")
+	contains(t, r.stdout, "id        mail-0", "attempts=0")
+	contains(t, r.stderr, "put it in quotes to find the text")
+	if r.exit == 0 {
+		t.Errorf("exit code %d", r.exit)
+	}
+}
+
 func TestFindPrintsLongListsInParts(t *testing.T) {
 	c := newCLI(t)
 	for range 3 {

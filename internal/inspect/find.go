@@ -23,6 +23,8 @@ const (
 
 	findLimit = 100 // messages that a Find returns unless the caller says otherwise
 	maxNames  = 50  // of each kind
+	// maxSchedules is the number of schedules that a Find reads, the first ones by name.
+	maxSchedules = 1000
 	// findReaders is the number of calls that a Find makes to the store at the same time.
 	findReaders = 16
 )
@@ -80,6 +82,7 @@ type Progress struct {
 	Stage           Stage
 	Conditions      string
 	Queues, LeftOut int
+	NamesLeftOut    int
 	Messages        Counts
 	Looked, Matched Counts
 	Done            bool
@@ -124,9 +127,11 @@ type find struct {
 	// ids has the texts that may be the id of a message, and names the texts that may be the name of a group or series.
 	// order 42 may be order-42.
 	ids, names []string
-	broken     sync.Map // queues that cannot be read
-	progress   Progress
-	yield      func(*Found, error) bool
+	// refused says why only the text itself is looked for, as an id.
+	refused  error
+	broken   sync.Map // queues that cannot be read
+	progress Progress
+	yield    func(*Found, error) bool
 }
 
 // errStopped says that the caller needs no more results.
@@ -150,6 +155,12 @@ func (f *find) run(ctx context.Context) error {
 	if err := f.chooseQueues(ctx); err != nil {
 		return err
 	}
+	if f.refused != nil {
+		if err := f.sendIDs(ctx); err != nil {
+			return err
+		}
+		return f.refused
+	}
 	if f.Cursor == "" {
 		for _, stage := range []func(context.Context) error{f.byID, f.byName} {
 			if err := stage(ctx); err != nil {
@@ -162,11 +173,14 @@ func (f *find) run(ctx context.Context) error {
 
 // prepare checks the options.
 func (f *find) prepare() (err error) {
+	text := strings.TrimSpace(f.Text)
 	if f.filter, err = ParseQuery(f.Text); err != nil {
-		return store.Field("text", err)
+		f.filter = Filter{}
+		if f.refused = store.Field("text", err); store.CheckID(text) != nil {
+			return f.refused
+		}
 	}
 	f.filter.NamesOnly = f.NamesOnly
-	text := strings.TrimSpace(f.Text)
 	f.Limit, f.Look = cmp.Or(f.Limit, findLimit), cmp.Or(f.Look, FindLook)
 	switch {
 	case text == "":
@@ -285,6 +299,14 @@ func (f *find) among(ctx context.Context, ids, groups []string) (may func(i int)
 
 // byID looks for messages with exactly the id.
 func (f *find) byID(ctx context.Context) error {
+	if err := f.sendIDs(ctx); err != nil {
+		return err
+	}
+	return f.report(ByID)
+}
+
+// sendIDs passes on the messages with one of the ids. The id of a condition is one of several conditions.
+func (f *find) sendIDs(ctx context.Context) error {
 	found := make([][]*store.Info, len(f.queues))
 	if len(f.ids) > 0 {
 		may, err := f.among(ctx, f.ids, nil)
@@ -303,7 +325,7 @@ func (f *find) byID(ctx context.Context) error {
 	}
 	for i, infos := range found {
 		for _, info := range infos {
-			if info == nil {
+			if info == nil || !f.isID(info) {
 				continue
 			}
 			if err := f.send(&Found{Stage: ByID, Queue: f.queues[i], Message: info}); err != nil {
@@ -311,7 +333,13 @@ func (f *find) byID(ctx context.Context) error {
 			}
 		}
 	}
-	return f.report(ByID)
+	return nil
+}
+
+// isID reports whether a message with one of the ids is found by it: the text is the id, or all conditions are met.
+func (f *find) isID(m *store.Info) bool {
+	return m.ID == strings.TrimSpace(f.Text) || f.filter.onlyWords() ||
+		f.filter.Matches(m) && (f.filter.Group == "" || m.Group == f.filter.Group)
 }
 
 // byName looks for names with all words, and for groups and reminder series of exactly the name.
@@ -341,6 +369,7 @@ func (f *find) sendNames(names []Name) error {
 	sent := map[string]int{}
 	for i := range names {
 		if sent[names[i].Kind]++; sent[names[i].Kind] > maxNames {
+			f.progress.NamesLeftOut++
 			continue
 		}
 		if err := f.send(&Found{Stage: ByName, Name: &names[i]}); err != nil {
@@ -374,7 +403,8 @@ func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
 	if !f.sees(reserved.Schedules) {
 		return nil, nil
 	}
-	for cursor := ""; len(names) < maxNames; {
+	cursor := ""
+	for read := 0; read < maxSchedules; read += store.MaxBatch {
 		page, err := f.Schedules(ctx, cursor, store.MaxBatch)
 		if err != nil {
 			return nil, err
@@ -385,10 +415,13 @@ func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
 			}
 		}
 		if cursor = page.Next; cursor == "" {
-			break
+			return names, nil
 		}
 	}
-	return names, nil
+	stats, err := f.Store.Stats(ctx, reserved.Schedules)
+	all := Counts{stats.Scheduled, stats.Ready, stats.Leased, stats.Dead}
+	f.progress.NamesLeftOut += max(1, int(all.Total())-maxSchedules)
+	return names, err
 }
 
 // workerNames returns the workers with a name or a host that has all words, of queues that the caller sees.

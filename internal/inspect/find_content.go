@@ -148,18 +148,35 @@ func (f *find) round(ctx context.Context, open []*head) (enough bool, err error)
 		if err != nil {
 			return false, err
 		}
-		next := h.page.Next
 		enough = int(f.progress.Matched.Total()) >= f.Limit
+		next, known := h.page.Next, true
 		if n < len(h.page.Messages) {
-			page, err := f.list(ctx, h, n, true) // for the cursor after them
-			if err != nil {
+			if next, known, err = f.after(ctx, h, n); err != nil {
 				return false, err
 			}
-			next = page.Next
 		}
-		h.Cursor, h.page, h.done = next, store.Page{}, next == ""
+		if h.page = (store.Page{}); known {
+			h.Cursor, h.done = next, next == ""
+		}
 	}
 	return enough || int(f.progress.Looked.Total()) >= f.Look, nil
+}
+
+// after returns the cursor after the first n messages of a page. It is not known if the last one of them has left the
+// list meanwhile. Others may have left it, so that the cursor after n messages would be too far.
+func (f *find) after(ctx context.Context, h *head, n int) (next string, known bool, err error) {
+	last := h.page.Messages[n-1].ID
+	for {
+		page, err := f.list(ctx, h, n, true)
+		if err != nil {
+			return "", false, err
+		}
+		at := slices.IndexFunc(page.Messages, func(m store.Info) bool { return m.ID == last })
+		if at < 0 || at == len(page.Messages)-1 {
+			return page.Next, at >= 0, nil
+		}
+		n = at + 1
+	}
 }
 
 // readPages reads a page of each list at the same time.

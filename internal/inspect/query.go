@@ -128,7 +128,8 @@ func (f *Filter) addHeader(name, value string) error {
 
 func (f *Filter) addAttempts(op string, n int) error {
 	if n < 1 || op == "<" && n < 2 || op == "!=" || op == "~" {
-		return store.Invalid("attempts counts failed attempts: give a comparison such as attempts>=1 or attempts<=3")
+		return store.Invalid("attempts counts failed attempts: give a comparison such as attempts>=1 or attempts<=3, " +
+			"or put it in quotes to find the text")
 	}
 	switch op {
 	case ">":

@@ -18,7 +18,8 @@ func Found[M, P any](f *later.Found, show func(*later.Info) M) wire.Found[M, P] 
 	default:
 		p := f.Progress
 		out.Progress = &wire.FindProgress{Conditions: p.Conditions, Queues: p.Queues, LeftOut: p.LeftOut,
-			Messages: wire.StateCounts(p.Messages), Looked: wire.StateCounts(p.Looked),
+			NamesLeftOut: p.NamesLeftOut,
+			Messages:     wire.StateCounts(p.Messages), Looked: wire.StateCounts(p.Looked),
 			Matched: wire.StateCounts(p.Matched), Done: p.Done, Next: p.Next}
 	}
 	return out

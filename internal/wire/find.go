@@ -19,14 +19,15 @@ type FoundName struct {
 
 // FindProgress is how far a search of all queues is.
 type FindProgress struct {
-	Conditions string      `json:"conditions" doc:"What messages must have, in words"`
-	Queues     int         `json:"queues" doc:"How many queues are searched"`
-	LeftOut    int         `json:"left_out,omitempty" doc:"How many of them cannot be read"`
-	Messages   StateCounts `json:"messages" doc:"Messages in these queues; zero before the stage content"`
-	Looked     StateCounts `json:"looked" doc:"Messages that this request has looked at"`
-	Matched    StateCounts `json:"matched" doc:"How many of them matched"`
-	Done       bool        `json:"done" doc:"All messages were looked at"`
-	Next       string      `json:"next,omitempty" doc:"The cursor of a request that goes on; the last line has it unless all is done"`
+	Conditions   string      `json:"conditions" doc:"What messages must have, in words"`
+	Queues       int         `json:"queues" doc:"How many queues are searched"`
+	LeftOut      int         `json:"left_out,omitempty" doc:"How many of them cannot be read"`
+	NamesLeftOut int         `json:"names_left_out,omitempty" doc:"How many names are not among the results: those after the first 50 of a kind, and all schedules after the first 1,000 by name, which are not looked at"`
+	Messages     StateCounts `json:"messages" doc:"Messages in these queues; zero before the stage content"`
+	Looked       StateCounts `json:"looked" doc:"Messages that this request has looked at"`
+	Matched      StateCounts `json:"matched" doc:"How many of them matched"`
+	Done         bool        `json:"done" doc:"All messages were looked at"`
+	Next         string      `json:"next,omitempty" doc:"The cursor of a request that goes on; the last line has it unless all is done"`
 }
 
 // StateCounts counts messages by state.

@@ -5,6 +5,7 @@ import { parse } from './json.js';
 import { hidesPayloads } from './who.js';
 
 const preview = 160; // bytes of a payload that a result shows
+const step = 100; // messages that a request shows; the list has more
 const pause = 150; // milliseconds without a key until a text is looked for
 
 // lines calls each with the JSON lines of a reply as they come.
@@ -29,15 +30,18 @@ function sum(before, more) {
 // Search is the results of one text: messages with the id, names, messages that match, and how far it is.
 class Search {
   constructor(text, show) {
-    Object.assign(this, { text, show, ids: [], names: [], messages: [], looked: none(), matched: none(), stage: '',
-      running: false, done: false, next: undefined, error: undefined, abort: new AbortController() });
+    Object.assign(this, { text, show, ids: [], names: [], messages: [], most: 0, looked: none(), matched: none(),
+      namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined, before: undefined,
+      abort: new AbortController() });
   }
 
-  // run looks for the text, or goes on.
+  // run looks for the text, or goes on. After an error, it repeats the request that failed.
   async run() {
-    Object.assign(this, { running: true, error: undefined });
-    if (!this.next) Object.assign(this, { ids: [], names: [], messages: [] });
-    const before = { looked: this.looked, matched: this.matched };
+    if (this.error) Object.assign(this, this.before);
+    const { ids, names, messages, most, looked, matched, namesLeftOut, next } = this;
+    const before = { ids, names, messages, most, looked, matched, namesLeftOut, next };
+    Object.assign(this, { before, ids: [...ids], names: [...names], messages: [...messages], most: most + step,
+      running: true, error: undefined });
     const { signal } = this.abort;
     let last = {};
     try {
@@ -65,6 +69,7 @@ class Search {
     if (!progress) return;
     this.stage = stage;
     this.progress = progress;
+    if (stage === 'name') this.namesLeftOut = progress.names_left_out ?? 0;
     if (stage === 'content') {
       this.looked = sum(before.looked, progress.looked);
       this.matched = sum(before.matched, progress.matched);

@@ -4,8 +4,17 @@ import { html, observable } from './html.js';
 const [use, tell] = observable();
 let current = read();
 
+// read returns the parameters. Times that are none, and a range of the chart without both ends, are not set.
 function read() {
-  return Object.fromEntries(new URLSearchParams(location.search));
+  const all = Object.fromEntries(new URLSearchParams(location.search));
+  for (const name of ['from', 'to', 'z0', 'z1']) {
+    if (Number.isNaN(Date.parse(all[name]))) delete all[name];
+  }
+  if (!(Date.parse(all.z0) < Date.parse(all.z1))) {
+    delete all.z0;
+    delete all.z1;
+  }
+  return all;
 }
 
 function changed() {

@@ -9,8 +9,6 @@ import { Failure, State } from '../ui.js';
 import { go, Link, url, useUrl } from '../url.js';
 import { hidesPayloads } from '../who.js';
 
-const shown = 100; // messages in the panel; the list has more
-
 // placeOf returns where a name is shown.
 function placeOf({ kind, name, queue }) {
   switch (kind) {
@@ -48,20 +46,24 @@ export function optionsOf(search) {
   const exactly = (n) => ['group', 'series'].includes(n.kind);
   const names = [...search.names.filter(exactly), ...search.names.filter((n) => !exactly(n))];
   return [...search.ids.map(message('Exact id')), ...names.map(name),
-    ...search.messages.slice(0, shown).map(message('Messages'))];
+    ...search.messages.slice(0, search.most).map(message('Messages'))];
 }
 
 // useChoice returns the option that Enter chooses, which stays the same while options come before it, and a handler of
-// keys. Enter waits while the options are not those of the text yet, and then chooses a message with exactly the id.
+// keys. Enter waits while the options are not those of the text yet, and then chooses a message with exactly the id,
+// unless forget was called.
 export function useChoice(options, text, fresh, choose) {
   const [chosen, setChosen] = useState({});
   const wanted = useRef(); // the text with which Enter was pressed
+  const forget = () => { wanted.current = undefined; };
   const setKey = (key) => setChosen({ text, key });
   const key = chosen.text === text ? chosen.key : undefined;
   const at = Math.max(0, options.findIndex((o) => o.key === key));
   useEffect(() => {
     if (!fresh || !options.length) return;
-    if (wanted.current === text && options[0].exact) choose(options[0]);
+    const waited = wanted.current === text;
+    forget(); // else it would be chosen whenever the text is looked for again
+    if (waited && options[0].exact) choose(options[0]);
     else if (key === undefined) setKey(options[0].key);
   });
   const onKeyDown = (event) => {
@@ -72,7 +74,7 @@ export function useChoice(options, text, fresh, choose) {
     else if (!step) return;
     event.preventDefault();
   };
-  return { at, onKeyDown };
+  return { at, onKeyDown, forget };
 }
 
 // Options is the list of a combobox, in groups.
@@ -99,7 +101,7 @@ const states = ['scheduled', 'ready', 'leased', 'dead'];
 // Looked counts the messages that were looked at and that matched, and offers to go on.
 export function Looked({ search }) {
   if (!search) return null;
-  const { text, progress: p, running, done, next, looked, matched, error } = search;
+  const { text, progress: p, running, done, next, looked, matched, error, namesLeftOut } = search;
   const total = (counts) => states.reduce((n, state) => n + counts[state], 0);
   const found = total(matched);
   const nothing = !running && !search.ids.length && !search.names.length && !found;
@@ -120,11 +122,13 @@ export function Looked({ search }) {
       </span>`)}</p>
       <p class="faint">Looked for ${visible(p.conditions)}${search.names.length || nothing ?
         ', and for names of queues, topics, schedules, workers, groups and series' : ''}.</p>
-      ${p.left_out > 0 && html`<p class="late">${plural(p.left_out, 'queue')} cannot be read.</p>`}`}
+      ${p.left_out > 0 && html`<p class="late">${plural(p.left_out, 'queue')} cannot be read.</p>`}
+      ${namesLeftOut > 0 && html`<p class="late">
+        ${plural(namesLeftOut, 'name')} left out: give more of the name.</p>`}`}
     ${running && search.stage !== 'content' && html`<p class="faint">Looking…</p>`}
     <p role="status" class="hidden">${!running && summary}</p>
-    ${next && !running && html`<button onClick=${() => search.run()}>
-      ${search.messages.length >= shown ? 'Look for more' : 'Look further'}</button>`}
+    ${next && !running && !error && html`<button onClick=${() => search.run()}>
+      ${search.messages.length >= search.most ? 'Look for more' : 'Look further'}</button>`}
   </div>`;
 }
 
@@ -176,20 +180,25 @@ export function FindBox() {
     document.getElementById('find').blur();
     option.run();
   };
-  const { at, onKeyDown } = useChoice(options, text, search?.text === text.trim(), choose);
-  const key = (event) => {
-    if (event.key === 'Escape') {
-      leave();
-      event.preventDefault();
-    } else onKeyDown(event);
+  const { at, onKeyDown, forget } = useChoice(options, text, search?.text === text.trim(), choose);
+  const escape = (event) => {
+    if (event.key !== 'Escape') return;
+    leave();
+    event.preventDefault();
+    event.stopPropagation(); // it closes nothing else
+  };
+  const left = ({ relatedTarget: to }) => to && !whole.current.contains(to) && leave();
+  const focused = () => {
+    forget();
+    setFocus(true);
   };
   const showHelp = help || !text.trim();
-  return html`<div class="find" ref=${whole} role="search" onKeyDown=${(event) => event.key === 'Escape' && leave()}>
+  return html`<div class="find" ref=${whole} role="search" onKeyDown=${escape} onfocusout=${left}>
     <input id="find" type="search" role="combobox" aria-label="Find anything" aria-autocomplete="list"
       aria-expanded=${options.length > 0 && isOpen} aria-controls=${options.length > 0 && isOpen ? 'found' : undefined}
       aria-activedescendant=${options.length > 0 && isOpen ? `found-${at}` : undefined}
       placeholder="/ find anything" autocomplete="off" spellcheck="false" maxlength="4096" value=${text}
-      onFocus=${() => setFocus(true)} onInput=${(event) => type(event.target.value)} onKeyDown=${key} />
+      onFocus=${focused} onInput=${(event) => type(event.target.value)} onKeyDown=${onKeyDown} />
     ${isOpen && html`<div class=${showHelp ? 'found helped' : 'found'}>
       <div class="results">
         <${Options} id="found" label="Found" options=${options} at=${at} choose=${choose} />
