@@ -18,7 +18,7 @@ func TestProblemsAreListedWithWhatHelps(t *testing.T) {
 	c.ok("pause", "orders")
 	got := c.ok("problems")
 	contains(t, got, "SEVERITY  PROBLEM ", "act       queue mail has no worker: 1 message is due, the first for 1 h  ",
-		"later work mail\n", "watch     queue orders is paused by ", "@", "later resume orders\n")
+		"later stats mail\n", "watch     queue orders is paused by ", "@", "later resume orders\n")
 	if got := c.ok("problems", "--severity", "watch", "--check"); strings.Contains(got, "mail") {
 		t.Errorf("got %s", got)
 	}
