@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/store"
@@ -153,6 +154,38 @@ func TestProblemsOfAPausedTopic(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantProblems(t, c, "watch paused: topic news is paused: 1 message is due")
 		wantNoError(t, stop())
+	})
+}
+
+// busyTopic is a store with a topic that is behind, although messages of it were forwarded in the last minute.
+type busyTopic struct{ store.Store }
+
+func (s busyTopic) Activity(ctx context.Context, queue string) (a store.Activity, err error) {
+	a, err = s.Store.Activity(ctx, queue)
+	if queue == "topic:news" {
+		a.Minute.Counts[event.Forwarded] = 1
+	}
+	return a, err
+}
+
+func TestProblemsOfATopicThatIsDistributedLate(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		wantNoError(t, c.Topic("news").Subscribe(t.Context(), "mail"))
+		_, err := c.Topic("news").Publish(t.Context(), nil)
+		wantNoError(t, err)
+		r := inspect.ProblemReader{Fleet: &fleet.Directory{Store: busyTopic{c.store}, Log: slog.Default()}}
+		for _, want := range []string{"", "workers distribute topic news late: 1 message is due, the first for 6 min"} {
+			time.Sleep(3 * time.Minute)
+			found, err := r.Find(t.Context(), nil)
+			wantNoError(t, err)
+			got := ""
+			for _, p := range found.Problems {
+				got += p.Text()
+			}
+			if got != want {
+				t.Errorf("got %q; want %q", got, want)
+			}
+		}
 	})
 }
 

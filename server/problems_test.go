@@ -148,6 +148,26 @@ func TestProblemsAreReadOnceForAllUntilSomethingChanges(t *testing.T) {
 	})
 }
 
+// Problems that are older than a minute, since reading them fails, say so.
+func TestOldProblemsAreMarked(t *testing.T) {
+	a := troubled(t)
+	if body := a.do(http.MethodGet, "/v1/problems", nil).body; strings.Contains(body, "stale") {
+		t.Error(body)
+	}
+	ps := &a.server.problems
+	ps.mu.Lock()
+	ps.readAt, ps.every = time.Now().Add(-2*time.Minute), time.Hour
+	ps.mu.Unlock()
+	stream := a.watch("/v1/overview/watch")
+	block := ""
+	for block == "" { // heartbeats
+		block = stream.block()
+	}
+	if !strings.Contains(block, `"stale":true`) {
+		t.Error(block)
+	}
+}
+
 func TestPauseThroughTheServerNamesTheSender(t *testing.T) {
 	a := newAPI(t)
 	ann := access.Identity{Name: "ann", Role: access.RoleOperate, Queues: []string{"mail"}}

@@ -68,3 +68,25 @@ func TestProblemsAreWatchedUntilCtrlC(t *testing.T) {
 		t.Errorf("exit %d", exit)
 	}
 }
+
+// A command that is listed does as it says with any names.
+func TestCommandsOfProblemsKeepNames(t *testing.T) {
+	c := newCLI(t)
+	c.ok("flow", "mail", "--order", "halt")
+	c.ok("send", "mail", "x", "--key", "--a  b", "--id", "1")
+	got, err := c.client().Queue("mail").Receive(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got[0].Bury(t.Context(), errors.New("x")); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.ok("problems"), "later keys --resume -- mail '--a  b'\n")
+	c.ok("keys", "--resume", "--", "mail", "--a  b")
+	if got := c.ok("problems"); strings.Contains(got, "halted") {
+		t.Errorf("got %s", got)
+	}
+	if got := shownCommand("later keys q 'a\u202eb'") + shownCommand("later keys q 'a\nb'"); got != "" {
+		t.Errorf("a changed command is shown: %s", got)
+	}
+}
