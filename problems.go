@@ -39,8 +39,11 @@ type Problem struct {
 	Shards   int
 	Message  string
 	// Worker is the name of the only worker that the problem is about, "" if there are several. Workers is their number.
+	// Paused has the names of the paused workers of WorkersPaused, unless they are more than 5. Workers that drain are
+	// not among them.
 	Worker  string
 	Workers int
+	Paused  []string
 	// By is who paused a queue: the sender of a request to a server, the user and machine of the command, or the machine
 	// and process of a program; "" if that is not known.
 	By string
@@ -81,7 +84,7 @@ func (p Problem) Action() ProblemAction { return inspect.Problem(p).Action() }
 // ProblemList is the result of Client.Problems.
 type ProblemList struct {
 	Problems []Problem // the most urgent first
-	LeftOut  int       // queues that were not looked at
+	LeftOut  int       // queues that were not looked at, or not at their dead messages, keys or subscriptions
 	Now      time.Time // the store's clock
 }
 
@@ -90,8 +93,8 @@ type ProblemList struct {
 // with problems. It looks at 1,000 queues at most, the first ones by name, and at 1,000 schedules.
 //
 // It makes a call for each queue, eight at a time, a few more for each queue that may have a problem, and some for
-// workers and schedules. It does not report a condition that is younger than 30 seconds. A queue that cannot be read is
-// a problem; Problems returns an error if the store does not answer.
+// workers and schedules. It does not report messages that have been due for less than 30 seconds. A queue that cannot be
+// read is a problem; Problems returns an error if the store does not answer.
 //
 // Programs that use Receive are not listed as workers. A queue from which one has received in the last minute has no
 // problem because of that.

@@ -34,8 +34,8 @@ const (
 
 func registerProblems(s *Server) {
 	route(s, access.Look, on("GET /v1/problems", "overview", "listProblems", "List what needs a person", s.fewReads,
-		says("Conditions of the store such as a queue without a worker, the most urgent first. A condition is listed once "+
-			"it is 30 s old. The list is up to 5 s old, or more if reading the store takes more than 0.25 s. At most 1,000 "+
+		says("Conditions of the store such as a queue without a worker, the most urgent first. A message that waits "+
+			"is listed once it has been due for 30 s. The list is up to 5 s old, or more if reading the store takes more than 0.25 s. At most 1,000 "+
 			"queues are looked at, the first ones by name. These problems are not those that describe failed requests.")),
 		s.listProblems)
 }
@@ -45,8 +45,9 @@ type ProblemList struct {
 	Items         []wire.StoreProblem `json:"items" doc:"The most urgent first"`
 	Count         int                 `json:"count" doc:"How many problems there are. The stream of overviews has 20 at most, and 5 of one kind"`
 	Act           int                 `json:"act" doc:"How many of them have the severity act"`
-	QueuesLeftOut int                 `json:"queues_left_out" doc:"How many queues were not looked at"`
+	QueuesLeftOut int                 `json:"queues_left_out" doc:"How many queues were not looked at, or only in part"`
 	Now           string              `json:"now" doc:"The store's clock when they were read"`
+	Stale         bool                `json:"stale,omitempty" doc:"Set if that is more than a minute ago, because later readings have failed or take long"`
 }
 
 type listProblemsInput struct {
@@ -75,10 +76,11 @@ func (s *Server) listProblems(ctx context.Context, in *listProblemsInput) (*outp
 func shownProblems(ctx context.Context, found *inspect.ProblemList, most int, want func(*inspect.Problem) bool) *ProblemList {
 	list := &ProblemList{Items: []wire.StoreProblem{}, QueuesLeftOut: found.LeftOut, Now: wire.FormatTime(found.Now)}
 	see, hidden, ofKind := visible(ctx), hides(ctx), map[inspect.ProblemKind]int{}
-	schedules := access.CheckSchedules(ctx, access.Look) == nil
+	schedules, everything := access.CheckSchedules(ctx, access.Look) == nil, access.Check(ctx, access.Look, "") == nil
 	for _, p := range found.Problems {
 		scheduled := p.Schedule != "" || p.Kind == inspect.ScheduleFailed
-		whole := p.Kind == inspect.StoreFull && access.Check(ctx, access.Look, "") != nil
+		ofStore := p.Kind == inspect.StoreFull || p.Kind == inspect.ScheduleFailed && p.Schedule == ""
+		whole := ofStore && !everything
 		unseen := whole || p.Queue != "" && !see(p.Queue) || p.Topic != "" && !see(reserved.Topic+p.Topic) || scheduled && !schedules
 		if unseen || want != nil && !want(&p) {
 			continue
@@ -103,6 +105,8 @@ type sharedProblems struct {
 	last    *inspect.ProblemList // nil before the first reading
 	err     error                // of the last reading
 	began   time.Time            // when the last reading began
+	readAt  time.Time            // when the one began that last has
+	took    time.Duration        // how long the last reading took
 	every   time.Duration        // from one reading to the next
 	changed time.Time            // when something was changed through this server
 	ready   chan struct{}        // closed at the end of the reading under way; nil if there is none
@@ -141,7 +145,7 @@ func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 	defer ps.mu.Unlock()
 	every := ps.every
 	if !ps.changed.Before(ps.began) {
-		every = min(every, minOverviewEvery)
+		every = min(every, ps.took+max(minOverviewEvery, 5*ps.took))
 	}
 	if ps.ready != nil || time.Since(ps.began) < every || s.ending.Err() != nil {
 		return ps.ready
@@ -161,9 +165,10 @@ func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 		defer ps.mu.Unlock()
 		ps.ready, ps.err = nil, err
 		if err == nil {
-			ps.last = &found
+			ps.last, ps.readAt = &found, ps.began
 		}
-		ps.every = min(max(20*time.Since(ps.began), minProblemsEvery), maxProblemsEvery)
+		ps.took = time.Since(ps.began)
+		ps.every = min(max(20*ps.took, minProblemsEvery), maxProblemsEvery)
 	})
 	return ready
 }
@@ -173,6 +178,13 @@ func (ps *sharedProblems) result() (*inspect.ProblemList, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.last, ps.err
+}
+
+// isStale reports whether the last reading that succeeded is so old that others must have failed.
+func (ps *sharedProblems) isStale() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return time.Since(ps.readAt) > maxProblemsEvery+problemsTimeout
 }
 
 // stale has the next reading come soon, after a change through this server.
@@ -214,5 +226,7 @@ func (s *Server) overviewProblems(ctx context.Context) *ProblemList {
 	if found == nil {
 		return nil
 	}
-	return shownProblems(ctx, found, maxOverviewProblems, nil)
+	list := shownProblems(ctx, found, maxOverviewProblems, nil)
+	list.Stale = s.problems.isStale()
+	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
 )
 
 // problemsOf returns the problems that a caller sees, each as kind and subject.
@@ -102,7 +103,7 @@ func TestProblemsHaveAPlaceAndAnAction(t *testing.T) {
 	first := got["items"].([]any)[0].(map[string]any)
 	if first["text"] != "queue orders has no worker: 1 message is due, the first for 1 h" ||
 		fmt.Sprint(first["place"]) != "map[queue:orders state:ready]" ||
-		fmt.Sprint(first["action"]) != "map[command:[work orders] do:show shell:later work orders]" {
+		fmt.Sprint(first["action"]) != "map[command:[stats orders] do:show shell:later stats orders]" {
 		t.Errorf("%v", first)
 	}
 }
@@ -147,6 +148,26 @@ func TestProblemsAreReadOnceForAllUntilSomethingChanges(t *testing.T) {
 	})
 }
 
+// Problems that are older than a minute, since reading them fails, say so.
+func TestOldProblemsAreMarked(t *testing.T) {
+	a := troubled(t)
+	if body := a.do(http.MethodGet, "/v1/problems", nil).body; strings.Contains(body, "stale") {
+		t.Error(body)
+	}
+	ps := &a.server.problems
+	ps.mu.Lock()
+	ps.readAt, ps.every = time.Now().Add(-2*time.Minute), time.Hour
+	ps.mu.Unlock()
+	stream := a.watch("/v1/overview/watch")
+	block := ""
+	for block == "" { // heartbeats
+		block = stream.block()
+	}
+	if !strings.Contains(block, `"stale":true`) {
+		t.Error(block)
+	}
+}
+
 func TestPauseThroughTheServerNamesTheSender(t *testing.T) {
 	a := newAPI(t)
 	ann := access.Identity{Name: "ann", Role: access.RoleOperate, Queues: []string{"mail"}}
@@ -156,6 +177,25 @@ func TestPauseThroughTheServerNamesTheSender(t *testing.T) {
 	if first["kind"] != "paused" || first["by"] != "ann" || first["since"] == nil ||
 		first["action"].(map[string]any)["do"] != "resume" {
 		t.Errorf("%v", first)
+	}
+}
+
+// The error of a schedule that cannot be read has its name, which only a sender that sees all queues may know.
+func TestProblemsOfUnreadableSchedulesAreForThoseWhoSeeAll(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPut, "/v1/schedules/s1", `{"queue": "q", "every": "1h"}`).is(http.StatusOK)
+	_, err := a.client.Store().Send(t.Context(), "schedules:", []store.Outgoing{{
+		Message: store.Message{ID: "payroll-of-ann", Payload: []byte("nonsense"), Group: "schedules", MaxAttempts: 1},
+		Due:     store.Due{At: time.Now().Add(time.Hour)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := a.do(http.MethodGet, "/v1/problems", nil).body; !strings.Contains(body, "payroll") {
+		t.Error(body)
+	}
+	if body := a.as(operator("schedules:", "q")).do(http.MethodGet, "/v1/problems", nil).body; strings.Contains(body, "payroll") {
+		t.Error(body)
 	}
 }
 

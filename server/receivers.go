@@ -47,29 +47,31 @@ func (rs *receivers) begin(s *Server, queues []later.ReceiveQueue) (end func()) 
 		rs.queues = map[string]*receivedFrom{}
 		s.open.Go(func() { rs.list(s) })
 	}
+	var counted []*receivedFrom
 	for _, q := range queues {
 		of := rs.queues[q.Name]
-		switch {
-		case of != nil:
-			of.waiting++
-		case len(rs.queues) < maxReceivers:
-			rs.queues[q.Name] = &receivedFrom{waiting: 1}
+		if of == nil {
+			if len(rs.queues) >= maxReceivers {
+				continue
+			}
+			of = &receivedFrom{}
+			rs.queues[q.Name] = of
 			if rs.changed != nil {
 				rs.changed()
 			}
 		}
+		of.waiting++
+		counted = append(counted, of)
 	}
-	return func() { rs.end(queues) }
+	return func() { rs.end(counted) }
 }
 
-func (rs *receivers) end(queues []later.ReceiveQueue) {
+func (rs *receivers) end(counted []*receivedFrom) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	for _, q := range queues {
-		if of := rs.queues[q.Name]; of != nil {
-			of.waiting--
-			of.last = time.Now()
-		}
+	for _, of := range counted {
+		of.waiting--
+		of.last = time.Now()
 	}
 }
 

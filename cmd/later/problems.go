@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func (m *Main) problemsCommand() *cobra.Command {
 command that helps or shows more: queues without a worker, workers that are all busy or paused, paused queues and who
 paused them, limits that hold messages back, halted keys, growing dead messages with their most frequent error,
 messages that are given back, topics without a subscription, schedules that missed runs or failed, and shards or queues
-that cannot be read. docs/monitoring.md lists all kinds. A condition is a problem once it is 30 s old.
+that cannot be read. docs/monitoring.md lists all kinds. A message that waits is a problem once it has been due for 30 s.
 
   act    messages are stopped or lost until a person acts
   watch  it may pass by itself, or is meant so
@@ -98,7 +99,7 @@ func readProblems(ctx context.Context, c *later.Client, o problemsOptions) (late
 
 func (m *Main) printProblems(list later.ProblemList) error {
 	if list.LeftOut > 0 {
-		m.note("%d queues were not looked at, the last ones by name", list.LeftOut)
+		m.note("%d queues were not looked at, or only in part", list.LeftOut)
 	}
 	if m.json {
 		for _, p := range list.Problems {
@@ -118,9 +119,18 @@ func (m *Main) printProblems(list later.ProblemList) error {
 func problemsTable(all []later.Problem) *table {
 	t := newTable("SEVERITY", "PROBLEM", "TRY")
 	for _, p := range all {
-		t.add(p.Severity, preview(p.Text(), 300), preview(p.Action().Shell(), 200))
+		t.add(p.Severity, preview(p.Text(), 300), shownCommand(p.Action().Shell()))
 	}
 	return t
+}
+
+// shownCommand returns a command as it is, or "" if a name in it cannot be printed on a line: a person must not copy
+// another one.
+func shownCommand(line string) string {
+	if printable(line) != line || strings.ContainsAny(line, "\n\t") {
+		return ""
+	}
+	return line
 }
 
 // watchProblems prints the problems every interval until it is stopped. It retries if the store is unavailable.

@@ -18,7 +18,7 @@ func TestProblemsAreListedWithWhatHelps(t *testing.T) {
 	c.ok("pause", "orders")
 	got := c.ok("problems")
 	contains(t, got, "SEVERITY  PROBLEM ", "act       queue mail has no worker: 1 message is due, the first for 1 h  ",
-		"later work mail\n", "watch     queue orders is paused by ", "@", "later resume orders\n")
+		"later stats mail\n", "watch     queue orders is paused by ", "@", "later resume orders\n")
 	if got := c.ok("problems", "--severity", "watch", "--check"); strings.Contains(got, "mail") {
 		t.Errorf("got %s", got)
 	}
@@ -66,5 +66,27 @@ func TestProblemsAreWatchedUntilCtrlC(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	if exit := p.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)
+	}
+}
+
+// A command that is listed does as it says with any names.
+func TestCommandsOfProblemsKeepNames(t *testing.T) {
+	c := newCLI(t)
+	c.ok("flow", "mail", "--order", "halt")
+	c.ok("send", "mail", "x", "--key", "--a  b", "--id", "1")
+	got, err := c.client().Queue("mail").Receive(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got[0].Bury(t.Context(), errors.New("x")); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.ok("problems"), "later keys --resume -- mail '--a  b'\n")
+	c.ok("keys", "--resume", "--", "mail", "--a  b")
+	if got := c.ok("problems"); strings.Contains(got, "halted") {
+		t.Errorf("got %s", got)
+	}
+	if got := shownCommand("later keys q 'a\u202eb'") + shownCommand("later keys q 'a\nb'"); got != "" {
+		t.Errorf("a changed command is shown: %s", got)
 	}
 }

@@ -17,7 +17,8 @@ type load struct {
 	busy     int64 // of the handlers
 	unknown  bool  // a running worker does not tell how many handlers it has
 	since    time.Time
-	worker   string // the name of one of the running workers, or of any if none runs
+	worker   string   // the name of one of the running workers, or of any if none runs
+	paused   []string // the names of the paused workers, the first maxPausedNames + 1
 }
 
 // full reports whether all handlers are busy.
@@ -26,6 +27,9 @@ func (l *load) full() bool { return l.running > 0 && !l.unknown && l.busy >= l.h
 // add adds a worker.
 func (l *load) add(w *fleet.Info) {
 	l.workers++
+	if w.State == fleet.Paused {
+		l.pausedToo(w.Name)
+	}
 	if w.State != fleet.Running {
 		if l.running == 0 {
 			l.worker = w.Name
@@ -45,7 +49,18 @@ func (l *load) add(w *fleet.Info) {
 	}
 }
 
-// addAll adds another load.
+// maxPausedNames is how many paused workers of a queue are named.
+const maxPausedNames = 5
+
+func (l *load) pausedToo(names ...string) {
+	for _, name := range names {
+		if len(l.paused) <= maxPausedNames && !slices.Contains(l.paused, name) {
+			l.paused = append(slices.Clone(l.paused), name)
+		}
+	}
+}
+
+// and adds another load.
 func (l load) and(o load) load {
 	if o.workers == 0 {
 		return l
@@ -58,6 +73,7 @@ func (l load) and(o load) load {
 	l.handlers += o.handlers
 	l.busy += o.busy
 	l.unknown = l.unknown || o.unknown
+	l.pausedToo(o.paused...)
 	if l.since.IsZero() || !o.since.IsZero() && o.since.Before(l.since) {
 		l.since = o.since
 	}

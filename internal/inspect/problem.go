@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -64,6 +65,7 @@ type Problem struct {
 	Message  string
 	Worker   string
 	Workers  int
+	Paused   []string
 	By       string
 	Count    int64
 	Used     int64
@@ -180,6 +182,9 @@ func (p Problem) Text() string {
 			return fmt.Sprintf("queue %s, which is subscribed to topic %s, cannot be written: %s", p.Queue, p.Topic,
 				verb(p.Count, "waits for it", "wait for it"))
 		}
+		if p.Severity == Watch {
+			return fmt.Sprintf("workers distribute topic %s late: %s", p.Topic, p.waits())
+		}
 		return fmt.Sprintf("topic %s is not distributed, since no worker of a subscribed queue does it: %s", p.Topic,
 			p.waits())
 	}
@@ -203,6 +208,9 @@ func (p *Problem) otherText() string {
 		return p.deadText()
 	case QueuePaused:
 		text := fmt.Sprintf("queue %s is paused", p.Queue)
+		if p.Topic != "" {
+			text = fmt.Sprintf("topic %s is paused", p.Topic)
+		}
 		if p.Now.Sub(p.Since) >= time.Minute {
 			text = p.forAge(text)
 		}
@@ -214,7 +222,11 @@ func (p *Problem) otherText() string {
 		}
 		return text + ": " + verb(p.Count, "is due", "are due")
 	case ShardsStuck:
-		return p.forAge(fmt.Sprintf("queue %s changes to %s", p.Queue, plural(int64(p.Shards), "shard")))
+		text := p.forAge(fmt.Sprintf("queue %s changes to %s", p.Queue, plural(int64(p.Shards), "shard")))
+		if p.Count > 0 {
+			text += ", and starts no message until those that are due have moved: " + verb(p.Count, "is due", "are due")
+		}
+		return text
 	}
 	return string(p.Kind)
 }
@@ -331,6 +343,10 @@ func (p Problem) Place() Place {
 		return Place{View: "schedules"}
 	case ScheduleLate, ScheduleMissed:
 		return Place{View: "schedules", Schedule: p.Schedule}
+	case QueuePaused:
+		if p.Topic != "" {
+			return Place{View: "topics", Topic: p.Topic}
+		}
 	case StoreFull:
 		return Place{}
 	case Unreadable, ShardDown, ShardsStuck:
@@ -348,44 +364,60 @@ type Action struct {
 
 // Action returns what helps with the problem.
 func (p Problem) Action() Action {
-	show := func(command ...string) Action { return Action{"show", command} }
+	show := func(words []string, names ...string) Action { return Action{"show", command(words, names...)} }
 	switch p.Kind {
 	case StoreFull:
-		return show("ping")
+		return show([]string{"ping"})
 	case Unreadable:
-		return show("doctor")
+		return show([]string{"doctor"})
 	case ShardDown, ShardsStuck:
-		return show("shards", p.Queue)
-	case NoLiveWorker:
-		return show("work", p.Queue)
+		return show([]string{"shards"}, p.Queue)
 	case WorkersPaused:
-		return Action{"resume_workers", []string{"workers", "resume", cmp.Or(p.Worker, "--all")}}
+		if len(p.Paused) == 0 { // they drain, or are many
+			return show([]string{"workers"})
+		}
+		return Action{"resume_workers", command([]string{"workers", "resume"}, p.Paused...)}
 	case KeyHalted:
-		return Action{"resume_key", []string{"keys", p.Queue, p.Key, "--resume"}}
+		return Action{"resume_key", command([]string{"keys", "--resume"}, p.Queue, p.Key)}
 	case QueueLimited:
-		return Action{"flow", []string{"flow", p.Queue}}
+		return Action{"flow", command([]string{"flow"}, p.Queue)}
 	case KeyLimited:
-		return Action{"keys", []string{"keys", p.Queue, p.Key}}
+		return Action{"keys", command([]string{"keys"}, p.Queue, p.Key)}
 	case TopicUnsubscribed, TopicDrops, TopicWaits:
-		return show("topic", "list", p.Topic)
+		return show([]string{"topic", "list"}, p.Topic)
 	case ScheduleFailed:
 		if p.Message != "" {
-			return show("dead", "replay", p.Queue, p.Message)
+			return show([]string{"dead", "replay"}, p.Queue, p.Message)
 		}
-		return show("schedule", "list")
+		return show([]string{"schedule", "list"})
 	case ScheduleLate, ScheduleMissed:
-		return show("schedule", "get", p.Schedule)
+		return show([]string{"schedule", "get"}, p.Schedule)
 	case DeadLetters:
-		return show("dead", "errors", p.Queue)
+		return show([]string{"dead", "errors"}, p.Queue)
 	case QueuePaused:
-		return Action{"resume", []string{"resume", p.Queue}}
-	case WorkersBusy, GivesBack:
-		if p.Worker != "" {
-			return show("workers", p.Worker)
+		if p.Topic != "" {
+			return show([]string{"topic", "list"}, p.Topic)
 		}
-		return show("workers")
+		return Action{"resume", command([]string{"resume"}, p.Queue)}
+	case WorkersBusy, GivesBack:
+		if p.Worker != "" && !slices.Contains(workerCommands, p.Worker) {
+			return show([]string{"workers"}, p.Worker)
+		}
+		return show([]string{"workers"})
 	}
-	return show("stats", p.Queue)
+	return show([]string{"stats"}, p.Queue)
+}
+
+// workerCommands are the commands of later workers, which the name of a worker is not taken for.
+var workerCommands = []string{"drain", "restart", "pause", "resume", "help"}
+
+// command returns the arguments of a command: its words and flags, and the names that it is given, behind -- if one of
+// them would be read as a flag.
+func command(words []string, names ...string) []string {
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		words = append(words, "--")
+	}
+	return append(words, names...)
 }
 
 // Shell returns the command of an action as a line for a shell.
@@ -397,10 +429,10 @@ func (a Action) Shell() string {
 	return strings.Join(words, " ")
 }
 
-// quoted returns a word as shells read it. A name that begins with a dash stays an argument behind --.
+// quoted returns a word as shells read it. Some replace a word that begins with = by the path of a program.
 func quoted(word string) string {
 	plain := strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@,+=") == ""
-	if plain && word != "" {
+	if plain && word != "" && word[0] != '=' {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

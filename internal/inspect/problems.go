@@ -47,8 +47,8 @@ const (
 	maxRecentDead  = 100  // recent deaths that are read of a queue
 	maxKeysRead    = 100  // keys that are read of a queue
 
-	// A queue that does not answer within slowQueue is not waited for. After slowQueues such queues, others get only
-	// fastQueue: their server is the same, or they answer at once.
+	// A queue that does not answer within slowQueue is not waited for. After slowQueues queues with an error that took
+	// fastQueue or longer, others get only fastQueue: their server is the same, or they answer at once.
 	slowQueue  = 2 * time.Second
 	slowQueues = problemReaders
 	fastQueue  = 100 * time.Millisecond
@@ -70,12 +70,14 @@ type ProblemReader struct {
 
 	deaths   map[string]deaths
 	oneShard map[string]time.Time // when a queue was found to have one shard
+	last     []Problem            // of the last reading
+	next     string               // the first queue that the last reading left out, where the next one begins
 }
 
 // ProblemList is the result of a reading.
 type ProblemList struct {
 	Problems []Problem
-	LeftOut  int // queues that were not looked at
+	LeftOut  int // queues that were not looked at, or not at their dead messages, keys or subscriptions
 	Now      time.Time
 }
 
@@ -95,6 +97,7 @@ type problemReading struct {
 	deaths   map[string]deaths
 	oneShard map[string]time.Time
 	dead     map[string]bool // queues with dead messages
+	behind   map[string]bool // queues beyond a bound; true if nothing is known of the part that was not looked at
 }
 
 // Find returns the problems of all queues that see reports true for, the most urgent first. A nil see reports true. It
@@ -115,9 +118,12 @@ func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) 
 		return ProblemList{}, err
 	}
 	r := &problemReading{ProblemReader: pr, store: pr.Fleet.Store, now: clock.Now, begun: time.Now(),
-		loads: newLoads(workers), deaths: map[string]deaths{}, oneShard: map[string]time.Time{}, dead: map[string]bool{}}
+		loads: newLoads(workers), deaths: map[string]deaths{}, oneShard: map[string]time.Time{}, dead: map[string]bool{},
+		behind: map[string]bool{}}
 	found := ProblemList{LeftOut: max(0, len(names)-problemQueues), Now: clock.Now}
 	names = names[:len(names)-found.LeftOut]
+	first, _ := slices.BinarySearch(names, pr.next)
+	names = slices.Concat(names[first:], names[:first])
 	if err := r.readQueues(ctx, names); err != nil {
 		return ProblemList{}, err
 	}
@@ -132,9 +138,17 @@ func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) 
 			return ProblemList{}, err
 		}
 	}
-	pr.deaths, pr.oneShard = r.deaths, r.oneShard
+	pr.deaths, pr.oneShard, pr.last, pr.next = r.deaths, r.oneShard, r.found, ""
+	if i := slices.IndexFunc(names, func(name string) bool { _, left := r.behind[name]; return left }); i >= 0 {
+		pr.next = names[i]
+	}
+	for _, unknown := range r.behind {
+		if unknown {
+			found.LeftOut++
+		}
+	}
 	slices.SortFunc(r.found, func(a, b Problem) int { return a.compare(&b) })
-	found.Problems = r.found
+	found.Problems = slices.Clone(r.found)
 	return found, nil
 }
 
@@ -214,6 +228,24 @@ func (r *problemReading) add(p Problem) {
 	r.found = append(r.found, p)
 }
 
+// leave notes that a bound leaves out a part of a queue, and whether nothing is known of that part.
+func (r *problemReading) leave(queue string, unknown bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind[queue] = r.behind[queue] || unknown
+}
+
+// again adds the problems of the last reading that want reports true for, and returns how many there are.
+func (r *problemReading) again(want func(*Problem) bool) (n int) {
+	for _, p := range r.ProblemReader.last {
+		if want(&p) {
+			r.add(p)
+			n++
+		}
+	}
+	return n
+}
+
 // readQueue looks at one queue.
 func (r *problemReading) readQueue(ctx context.Context, name string) error {
 	limit := slowQueue
@@ -223,6 +255,7 @@ func (r *problemReading) readQueue(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		store.Errorf(store.ErrUnavailable, "no answer within %v", limit))
 	defer cancel()
+	begun := time.Now()
 	q, err := r.read(ctx, name)
 	if err == nil && q.Exists && !q.down {
 		err = r.look(ctx, q)
@@ -230,7 +263,7 @@ func (r *problemReading) readQueue(ctx context.Context, name string) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err != nil || q.down {
+	if (err != nil || q.down) && time.Since(begun) >= fastQueue {
 		r.slow.Add(1)
 	}
 	return err

@@ -12,7 +12,11 @@ import (
 
 // lookAtTopic adds the problems of a topic, given its queue.
 func (r *problemReading) lookAtTopic(ctx context.Context, q *problemQueue) error {
-	if q.Scheduled+q.Ready+q.Dead == 0 || r.topicLooks.Add(1) > problemTopics {
+	if q.Scheduled+q.Ready+q.Dead == 0 {
+		return nil
+	}
+	if r.topicLooks.Add(1) > problemTopics {
+		r.leave(q.name, r.again(func(p *Problem) bool { return p.Topic == q.topic }) == 0)
 		return nil
 	}
 	state, err := topic.New(r.store, q.topic).Load(ctx)
@@ -26,7 +30,7 @@ func (r *problemReading) lookAtTopic(ctx context.Context, q *problemQueue) error
 		r.unsubscribed(q, state.Config.DropUnsubscribed)
 		return nil
 	}
-	return r.lookAtDistribution(ctx, q)
+	return r.lookAtDistribution(ctx, q, state.Subscriptions)
 }
 
 // unsubscribed adds that a topic with messages has no subscription.
@@ -61,9 +65,26 @@ func (r *problemReading) lookAtDropped(ctx context.Context, q *problemQueue) err
 }
 
 // lookAtDistribution adds that messages of a topic wait to be distributed, or for a queue that cannot be written.
-func (r *problemReading) lookAtDistribution(ctx context.Context, q *problemQueue) error {
-	if q.overdue() > 0 {
-		r.add(Problem{Kind: TopicWaits, Severity: Act, Topic: q.topic, Count: q.Ready, Since: q.NextDue})
+func (r *problemReading) lookAtDistribution(ctx context.Context, q *problemQueue, to []topic.Subscription) error {
+	if q.Paused {
+		r.add(Problem{Kind: QueuePaused, Severity: Watch, Topic: q.topic, Count: q.Ready})
+		return nil
+	}
+	if late := q.overdue(); late > 0 {
+		p := Problem{Kind: TopicWaits, Severity: Act, Topic: q.topic, Count: q.Ready, Since: q.NextDue}
+		does := slices.ContainsFunc(to, func(s topic.Subscription) bool { return r.loads.of(s.Queue).running > 0 })
+		if !does {
+			var err error
+			if does, err = r.receives(ctx, q); err != nil {
+				return err
+			}
+		}
+		if does {
+			p.Severity = Watch
+		}
+		if !does || late >= actAfter {
+			r.add(p)
+		}
 		return nil
 	}
 	if q.Scheduled == 0 {

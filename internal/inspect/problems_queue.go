@@ -66,12 +66,15 @@ func (r *problemReading) lookAtWaiting(ctx context.Context, q *problemQueue) err
 			p.Kind, p.Severity = NoLiveWorker, Act
 			break
 		}
-		if late < actAfter {
-			return nil
+		if halted, err := r.allHalted(ctx, q); late < actAfter || halted || err != nil {
+			return err
 		}
 		p.Kind, p.Severity = Overdue, Watch
 	case q.load.running == 0:
 		p.Kind, p.Severity = WorkersPaused, Act
+		if len(q.load.paused) <= maxPausedNames {
+			p.Paused = q.load.paused
+		}
 		if p.Workers > 1 {
 			p.Worker = ""
 		}
@@ -87,6 +90,17 @@ func (r *problemReading) lookAtWaiting(ctx context.Context, q *problemQueue) err
 
 // lookAtLimits adds the limit that holds messages back, or that all handlers are busy, or else that messages are late.
 func (r *problemReading) lookAtLimits(ctx context.Context, q *problemQueue, p Problem) error {
+	if q.shards.Stopped {
+		if since := q.shards.Since; !q.shards.Moving || r.now.Sub(since) < stuckAfter { // else it is there
+			p = Problem{Kind: ShardsStuck, Severity: Watch, Queue: q.name, Shards: q.shards.Number, Since: since}
+			p.Count = q.Ready
+			r.add(p)
+		}
+		return nil
+	}
+	if halted, err := r.allHalted(ctx, q); halted || err != nil {
+		return err
+	}
 	limited := p
 	limited.Kind, limited.Worker, limited.Workers = QueueLimited, "", 0
 	if limited.limitedBy(&q.Flow) {
@@ -135,8 +149,13 @@ func (p *Problem) limitedBy(flow *store.FlowState) bool {
 
 // lookAtKeys adds the key that has waited longest for one of its limits, and reports whether there is one.
 func (r *problemReading) lookAtKeys(ctx context.Context, q *problemQueue) (bool, error) {
-	if q.Flow.Keys.Full+q.Flow.Keys.Resting == 0 || r.keyLooks.Add(1) > problemKeys {
+	if q.Flow.Keys.Full+q.Flow.Keys.Resting == 0 {
 		return false, nil
+	}
+	if r.keyLooks.Add(1) > problemKeys {
+		same := r.again(func(p *Problem) bool { return p.Kind == KeyLimited && p.Queue == q.name })
+		r.leave(q.name, same == 0)
+		return same > 0, nil
 	}
 	keys, err := r.store.Keys(ctx, q.name, store.KeysRequest{Limit: maxKeysRead})
 	if err != nil {
@@ -181,6 +200,22 @@ func (r *problemReading) lookAtHalted(ctx context.Context, q *problemQueue) erro
 	return nil
 }
 
+// allHalted reports whether all ready messages are of halted keys, so that none may start.
+func (r *problemReading) allHalted(ctx context.Context, q *problemQueue) (bool, error) {
+	if q.Flow.Keys.Halted == 0 || q.Flow.Keys.Full == 0 || q.Flow.Keys.Full+q.Flow.Keys.Resting < q.Flow.Keys.Waiting {
+		return false, nil
+	}
+	keys, err := r.store.Keys(ctx, q.name, store.KeysRequest{Limit: maxKeysRead})
+	behind := int64(0)
+	for i := range keys {
+		if keys[i].Waiting > 0 && !keys[i].Halted {
+			return false, err
+		}
+		behind += keys[i].Waiting
+	}
+	return err == nil && (behind >= q.Ready || len(keys) >= maxKeysRead), err
+}
+
 // receives reports whether a program that is not listed as a worker receives from the queue: it has claimed a message
 // in the last minute, or holds one. Workers that died hold messages until a claim ends their leases.
 func (r *problemReading) receives(ctx context.Context, q *problemQueue) (bool, error) {
@@ -204,6 +239,7 @@ func (r *problemReading) receives(ctx context.Context, q *problemQueue) (bool, e
 type deaths struct {
 	dead, dropped int64
 	at            time.Time // when they were read, on this program's clock
+	unknown       bool      // they were not read, since other queues come first
 	recent        int64
 	first         time.Time
 	pattern       string // of most of the errors
@@ -215,7 +251,11 @@ func (r *problemReading) lookAtDead(ctx context.Context, q *problemQueue) error 
 		return nil
 	}
 	d, err := r.deathsOf(ctx, q)
-	if err != nil || d.recent == 0 && q.Dead < manyDead {
+	many := int64(manyDead)
+	if d.unknown {
+		many = actDeaths
+	}
+	if err != nil || d.recent == 0 && q.Dead < many {
 		return err
 	}
 	p := Problem{Kind: DeadLetters, Severity: Watch, Queue: q.name, Count: q.Dead, Used: d.recent, Since: d.first,
@@ -228,21 +268,30 @@ func (r *problemReading) lookAtDead(ctx context.Context, q *problemQueue) error 
 }
 
 // deathsOf returns the recent deaths of a queue, or, if there are none, the error of most of its first dead messages.
+// Beyond problemDeads queues, it returns those of the reading before.
 func (r *problemReading) deathsOf(ctx context.Context, q *problemQueue) (d deaths, err error) {
 	d, known := r.ProblemReader.deaths[q.name]
 	if !known || d.dead != q.Dead || d.dropped != q.Dropped || r.begun.Sub(d.at) >= deathsFor {
 		if r.deadLooks.Add(1) > problemDeads {
-			return deaths{}, nil // the next reading knows others
+			if r.leave(q.name, !known); !known {
+				return deaths{unknown: true}, nil
+			}
+			r.remember(q.name, d)
+			return d, nil
 		}
 		d = deaths{dead: q.Dead, dropped: q.Dropped, at: r.begun}
 		if err := d.read(ctx, r.store, q.name, r.now.Add(-recentDeath)); err != nil {
 			return d, err
 		}
 	}
-	r.mu.Lock()
-	r.deaths[q.name] = d
-	r.mu.Unlock()
+	r.remember(q.name, d)
 	return d, nil
+}
+
+func (r *problemReading) remember(queue string, d deaths) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaths[queue] = d
 }
 
 func (d *deaths) read(ctx context.Context, s store.Store, queue string, since time.Time) error {

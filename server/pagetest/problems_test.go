@@ -20,7 +20,7 @@ func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
 	}
 	b := s.open("/")
 	b.see(".problems li.act", "queue mail has no worker: 3 messages are due, the first for 12 min")
-	b.see(".problems button", "Copy the command later work mail")
+	b.see(".problems button", "Copy the command later stats mail")
 	b.see("[role=status]", "1 problem, 1 to act on")
 	b.checkAccess()
 	b.click(".problems a", "has no worker")
@@ -56,13 +56,16 @@ func TestPausedQueueIsResumedFromTheProblems(t *testing.T) {
 	}
 	b := s.open("/")
 	b.see(".problems li.watch", "queue mail is paused")
-	b.click(".problems button", "Resume mail")
+	b.click(".problems button", "Resume… mail")
+	b.see("dialog", "Resume mail?")
+	if !s.stats("mail").Paused {
+		t.Error("it is resumed before the person says so")
+	}
+	b.click("dialog button", "Resume")
 	b.see(".notice", "mail is resumed")
 	b.gone(".problems", "is paused")
-	b.click(".notice button", "Undo")
-	b.see(".problems", "queue mail is paused")
-	if !s.stats("mail").Paused {
-		t.Error("it is not paused")
+	if s.stats("mail").Paused {
+		t.Error("it is paused")
 	}
 }
 

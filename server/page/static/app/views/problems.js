@@ -1,10 +1,10 @@
 // What needs a person, above every view: the most urgent problems of the store, each a link to its place, with what
 // helps. They come with the overview.
 import { path, post } from '../api.js';
-import { plural, visible } from '../format.js';
+import { local, plural, visible } from '../format.js';
 import { html, useState } from '../html.js';
 import { useKeys } from '../keys.js';
-import { live, useLive } from '../live.js';
+import { live, now, useLive } from '../live.js';
 import { attempt, Confirm, copy, notify, open } from '../ui.js';
 import { Link } from '../url.js';
 import { may } from '../who.js';
@@ -20,10 +20,12 @@ export function Problems() {
   const toggle = list?.items.length > 1 && html`<button class="quiet" aria-expanded=${String(all)}
     onClick=${() => setAll(!all)}>
     ${all ? 'Show fewer' : `${rest} more`}<span class="hidden"> problems</span></button>`;
+  const asOf = list?.stale && html`<span class="faint" title="Later readings have failed or take long">
+    as of ${local(Date.parse(list.now), now(), false)}</span>`;
   return html`<section class=${all ? 'problems all' : 'problems'} aria-label="Problems">
     <div class="hidden" role="status">${list && summary(list)}</div>
-    ${list?.count === 0 && html`<p class="faint">No problems</p>`}
-    <ul>${shown.map((p, i) => html`<${Problem} key=${keyOf(p)} p=${p} beside=${i === 0 && toggle} />`)}
+    ${list?.count === 0 && html`<p class="faint">No problems ${asOf}</p>`}
+    <ul>${shown.map((p, i) => html`<${Problem} key=${keyOf(p)} p=${p} beside=${i === 0 && [asOf, toggle]} />`)}
       ${all && rest > 0 && html`<li class="faint">and ${plural(rest, 'other problem')}:
         <code>later problems</code> lists all</li>`}</ul>
   </section>`;
@@ -50,23 +52,28 @@ function Problem({ p, beside }) {
   </li>`;
 }
 
-const queueOf = (p) => live.overview.queues.find((q) => q.queue === p.queue);
+const queueOf = (p) => live.overview?.queues.find((q) => q.queue === p.queue);
 
 // helps has what the page can do about a problem, by the name that the server gives it. A function returns nothing if
 // the page cannot do it now.
 const helps = {
   resume: (p) => ({
-    label: 'Resume', of: p.queue,
-    act: () => attempt('', async () => {
-      await post(path('queues', p.queue, 'resume'));
-      notify(`${p.queue} is resumed`, {
-        undo: () => attempt(`${p.queue} is paused`, () => post(path('queues', p.queue, 'pause'))),
-      });
+    label: 'Resume…', of: p.queue,
+    act: () => open(Confirm, {
+      title: `Resume ${visible(p.queue)}?`, action: 'Resume', text: 'Its workers receive its messages that are due.',
+      submit: async () => {
+        await post(path('queues', p.queue, 'resume'));
+        notify(`${p.queue} is resumed`);
+      },
     }),
   }),
   resume_workers: (p) => p.worker && ({
     label: 'Resume', of: p.worker,
-    act: () => attempt(`${p.worker} is resumed`, () => post(path('workers', p.worker, 'resume'))),
+    act: () => attempt(`${visible(p.worker)} is resumed`, async () => {
+      const { workers } = await post(path('workers', p.worker, 'resume'));
+      const refused = workers.find((w) => w.error);
+      if (refused) throw new Error(refused.error.detail ?? refused.error.title);
+    }),
   }),
   resume_key: (p) => ({
     label: 'Resume…', of: `key ${p.key}`,
