@@ -24,7 +24,7 @@ const (
 func (s *Store) moveSoon(r *route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.movers[r.queue] {
+	if s.ended || s.stepwise || s.movers[r.queue] {
 		return
 	}
 	s.movers[r.queue] = true

@@ -79,7 +79,7 @@ func (s *Store) Settle(
 				if f.Queue != queue || leaves && f.Message.ID != acked.ID {
 					return false
 				}
-				if leaves {
+				if shard != to {
 					leave = append(leave, f.Message.Key)
 				}
 				f.Queue = r.names[shard]

@@ -12,7 +12,7 @@ import (
 // without delay, because no call of the test is late.
 func Stepwise(s store.Store) {
 	of := storeOf(s)
-	of.ended, of.late = true, 0
+	of.stepwise, of.late = true, 0
 }
 
 // Hurry has a store of New end changes sooner, for tests whose calls are never late by more than late, and replace a

@@ -34,13 +34,14 @@ type Store struct {
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
 
-	ending  context.Context
-	end     context.CancelFunc
-	mu      sync.Mutex
-	ended   bool
-	movers  map[string]bool  // queues whose messages this process moves
-	windows map[string]moved // of the queues with later messages that it moves
-	loops   sync.WaitGroup
+	ending   context.Context
+	end      context.CancelFunc
+	mu       sync.Mutex
+	ended    bool
+	stepwise bool             // see Stepwise
+	movers   map[string]bool  // queues whose messages this process moves
+	windows  map[string]moved // of the queues with later messages that it moves
+	loops    sync.WaitGroup
 }
 
 var (

@@ -81,6 +81,23 @@ func TestMessagesStartWhileLaterOnesMove(t *testing.T) {
 	w.steps(s, 2)
 }
 
+// A follow-up with the id of a message that has moved starts in the new shard.
+func TestAFollowUpWithTheIDOfItsMessageStarts(t *testing.T) {
+	w, s, _, key := windowed(t)
+	first := w.claim(s)
+	if len(first) != 1 {
+		t.Fatalf("claimed %+v", first)
+	}
+	next := store.Outgoing{Message: store.Message{ID: first[0].ID, Key: key, MaxAttempts: 3}}
+	r, err := s.Settle(t.Context(), "q", []store.Settlement{{Receipt: first[0].Receipt, Action: store.Ack,
+		Then: []store.FollowUp{{Queue: "q", Message: next}}}})
+	w.ok(err)
+	w.ok(r[0].Err)
+	if got := w.claim(s); len(got) != 1 || got[0].ID != next.ID {
+		t.Errorf("claimed %+v, want the follow-up", got)
+	}
+}
+
 // A message that becomes due earlier moves first, so that it does not start in its former shard.
 func TestAMessageThatIsRescheduledMoves(t *testing.T) {
 	w, s, r, key := windowed(t)
