@@ -38,7 +38,8 @@ func (m *Main) problemsCommand() *cobra.Command {
 command that helps or shows more: queues without a worker, workers that are all busy or paused, paused queues and who
 paused them, limits that hold messages back, halted keys, growing dead messages with their most frequent error,
 messages that are given back, topics without a subscription, schedules that missed runs or failed, and shards or queues
-that cannot be read. docs/monitoring.md lists all kinds. A message that waits is a problem once it has been due for 30 s.
+that cannot be read. docs/monitoring.md lists all kinds. A message that waits is a problem once it has been due for
+30 s.
 
   act    messages are stopped or lost until a person acts
   watch  it may pass by itself, or is meant so
