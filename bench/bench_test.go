@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/redistest"
 )
 
 // tinyPlan runs every workload in seconds.
 func tinyPlan() plan {
 	p := fullPlan()
 	p.Workloads = workloadNames()
-	if instructionsMissing() != nil {
+	if redistest.CannotCount() != nil {
 		p.Workloads = slices.DeleteFunc(p.Workloads, func(name string) bool { return name == "instructions" })
 	}
 	p.Rounds, p.Senders, p.Send, p.SendLimit, p.Drain = 1, []int{1, 32, 0}, 200, time.Minute, 500

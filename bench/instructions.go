@@ -3,25 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/redistest"
 )
-
-// underValgrind are the arguments that start a Redis with all its instructions counted.
-var underValgrind = []string{"valgrind", "--tool=callgrind", "--callgrind-out-file=callgrind.out",
-	"--vgdb-prefix=vgdb"} // relative to the directory of the server
-
-// instructionsMissing returns why instructions cannot be counted here.
-var instructionsMissing = installed("valgrind", "apt-get install valgrind")
 
 // claimer is a queue with messages that are claimed and acked one by one, in calls of their own.
 type claimer interface {
@@ -32,7 +20,7 @@ type claimer interface {
 // receiver with a context that can be cancelled. The count includes reading the call and writing the reply. It hardly
 // depends on the machine and its load, unlike the time.
 func runInstructions(ctx context.Context, c *cell) error {
-	if err := instructionsMissing(); err != nil {
+	if err := redistest.CannotCount(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx) // calls with such a context take another path than ones without an end
@@ -52,8 +40,8 @@ func runInstructions(ctx context.Context, c *cell) error {
 		return err
 	}
 	count := func(value string, call func(int) error) error {
-		kIr, err := c.server.instructions(ctx, n, func() error { return repeat(n, call) })
-		v[value] = kIr
+		kIr, err := c.server.run.Instructions(ctx, func() error { return repeat(n, call) })
+		v[value] = kIr / float64(n)
 		return err
 	}
 	err := errors.Join(count(benchmark.NearKIr, send(after(30*time.Minute))),
@@ -120,50 +108,4 @@ func workOnce(ctx context.Context, q benchmark.Queue, n int) func(i int) error {
 			}
 		})
 	}
-}
-
-var totals = regexp.MustCompile(`(?m)^totals: (\d+)$`)
-
-// instructions returns how many thousand instructions each of n calls took.
-func (s *server) instructions(ctx context.Context, n int, calls func() error) (float64, error) {
-	if err := s.callgrind(ctx, "--zero"); err != nil {
-		return 0, err
-	}
-	before, err := s.dumps()
-	if err = errors.Join(err, calls()); err != nil {
-		return 0, err
-	}
-	if err := s.callgrind(ctx, "--dump"); err != nil {
-		return 0, err
-	}
-	after, err := s.dumps()
-	if err != nil {
-		return 0, err
-	}
-	if len(after) != len(before)+1 {
-		return 0, fmt.Errorf("callgrind wrote %d files, want 1", len(after)-len(before))
-	}
-	text, err := os.ReadFile(filepath.Join(s.dir, fmt.Sprint("callgrind.out.", len(after))))
-	found := totals.FindSubmatch(text)
-	if err != nil || found == nil {
-		return 0, fmt.Errorf("callgrind wrote no totals: %w", err)
-	}
-	sum, err := strconv.ParseFloat(string(found[1]), 64)
-	return sum / float64(n) / 1000, err
-}
-
-// dumps returns the files that callgrind has written.
-func (s *server) dumps() ([]string, error) {
-	return filepath.Glob(filepath.Join(s.dir, "callgrind.out.*"))
-}
-
-// callgrind gives callgrind a command.
-func (s *server) callgrind(ctx context.Context, command string) error {
-	cmd := exec.CommandContext(ctx, "callgrind_control", "--vgdb-prefix=vgdb", command, strconv.Itoa(s.pid))
-	cmd.Dir = s.dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("callgrind_control %s: %w: %s", command, err, out)
-	}
-	return nil
 }

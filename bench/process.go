@@ -25,8 +25,8 @@ import (
 type server struct {
 	addr  string
 	pid   int
-	dir   string           // that it runs in, if it is a Redis
-	redis *benchmark.Redis // nil if it is not a Redis
+	run   *redistest.Server // nil if it is not a Redis
+	redis *benchmark.Redis  // nil if it is not a Redis
 	rdb   *redis.Client
 	stop  func() error
 }
@@ -39,7 +39,7 @@ func startRedis(under []string, args ...string) (*server, error) {
 	}
 	rdb := redis.NewClient(r.Options())
 	watched := benchmark.WatchRedis(rdb)
-	return &server{addr: r.Addr(), pid: r.PID(), dir: r.Dir(), redis: watched, rdb: rdb, stop: func() error {
+	return &server{addr: r.Addr(), pid: r.PID(), run: r, redis: watched, rdb: rdb, stop: func() error {
 		err := watched.Close()
 		r.Remove()
 		return err

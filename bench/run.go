@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/redistest"
 )
 
 // plan is the workloads to measure and their sizes.
@@ -117,7 +118,7 @@ var workloads = []*workload{
 	{"parked", true, func(p *plan) []int { return p.Parked }, runParked, nil},
 	{"urgent", true, func(p *plan) []int { return p.Urgent }, runUrgent, nil},
 	{"crowd", true, func(p *plan) []int { return p.Crowd }, runCrowd, nil},
-	{"instructions", true, noCase, runInstructions, underValgrind},
+	{"instructions", true, noCase, runInstructions, redistest.Callgrind},
 }
 
 func workloadNames() (names []string) {

@@ -143,16 +143,18 @@ func drainAll(b *testing.B, s store.Store, queue string) (total int) {
 	}
 }
 
-// BenchmarkReshard measures how long a queue of LATER_RESHARD messages (5,000) due in a day takes to get three shards
-// in place of one, while one client sends and another one handles messages that are due at once. With keys, each message has one
-// of 1,000 keys with an order.
+// BenchmarkReshard measures how long a queue with LATER_RESHARD pending messages (5,000) takes to get three shards in
+// place of one, while one client sends messages and another one handles the ones that are due. The pending messages are
+// due in a day, and without a key (plain) or with one of 1,000 keys that have an order (keys), or with such a key and
+// due in half a minute (soon).
 func BenchmarkReshard(b *testing.B) {
 	pending, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_RESHARD"), "5000"))
-	b.Run("plain", func(b *testing.B) { benchmarkReshard(b, pending, 0) })
-	b.Run("keys", func(b *testing.B) { benchmarkReshard(b, pending, 1000) })
+	b.Run("plain", func(b *testing.B) { benchmarkReshard(b, pending, 0, 24*time.Hour) })
+	b.Run("keys", func(b *testing.B) { benchmarkReshard(b, pending, 1000, 24*time.Hour) })
+	b.Run("soon", func(b *testing.B) { benchmarkReshard(b, pending, 1000, 30*time.Second) })
 }
 
-func benchmarkReshard(b *testing.B, pending, keys int) {
+func benchmarkReshard(b *testing.B, pending, keys int, in time.Duration) {
 	rdb := redistest.StartCluster(b).Client(b)
 	s, producer := newSharded(b, rdb), newSharded(b, rdb)
 	made := 0
@@ -176,7 +178,7 @@ func benchmarkReshard(b *testing.B, pending, keys int) {
 			}
 		}
 		for range pending / 500 {
-			if _, err := s.Send(b.Context(), queue, batch(500, store.Due{Delay: 24 * time.Hour})); err != nil {
+			if _, err := s.Send(b.Context(), queue, batch(500, store.Due{Delay: in})); err != nil {
 				b.Fatal(err)
 			}
 		}

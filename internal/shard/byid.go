@@ -132,26 +132,11 @@ func byMovedID[T any](
 		func(items []int) error { return some(ctx, queue, items) },
 		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
 			if leased != nil && p.leaves() && r.limits().Fair {
-				ids := make([]string, len(items))
-				for k, i := range items {
-					ids[k] = id(i)
+				moved, err := s.departFirst(ctx, r, p, items, id, func(i int) { results[i] = *leased })
+				if len(moved) == 0 || err != nil {
+					return moved, err
 				}
-				stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids})
-				if err != nil {
-					return items, err
-				}
-				var left []int
-				for k, i := range items {
-					if stays.leased[ids[k]] {
-						results[i] = *leased
-					} else {
-						left = append(left, i)
-					}
-				}
-				if len(left) == 0 {
-					return nil, nil
-				}
-				return left, some(in(ctx, "moved", digest(left)), r.names[p.to], left)
+				return moved, some(in(ctx, "moved", digest(moved)), r.names[p.to], moved)
 			}
 			err := some(ctx, r.names[p.at], items)
 			if err != nil || !p.leaves() {
@@ -175,6 +160,29 @@ func byMovedID[T any](
 		return nil, err
 	}
 	return results, nil
+}
+
+// departFirst moves the messages of items from their former shard, and returns the items that are not leased there. It
+// calls isLeased for the others.
+func (s *Store) departFirst(
+	ctx context.Context, r *route, p place, items []int, id func(i int) string, isLeased func(i int),
+) (others []int, err error) {
+	ids := make([]string, len(items))
+	for k, i := range items {
+		ids[k] = id(i)
+	}
+	stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids})
+	if err != nil {
+		return items, err
+	}
+	for k, i := range items {
+		if stays.leased[ids[k]] {
+			isLeased(i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return others, nil
 }
 
 // isMoved reports whether a call was made for a wrong sub-queue.
@@ -211,14 +219,13 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	leased := store.ErrLeased
-	var result error = leased
+	var leased error = store.ErrLeased
 	return byMovedID(ctx, s, queue, len(ids), at(ids),
 		func(ctx context.Context, name string, items []int) ([]error, error) {
 			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
 		},
 		func(err error) bool { return errors.Is(err, store.ErrNotFound) },
-		func(err error) error { return err }, &result)
+		func(err error) error { return err }, &leased)
 }
 
 // Get implements store.Store.

@@ -60,7 +60,6 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d := r.directory
 	d.Phase, d.Former, d.Generation = preparing, r.Generation, newGeneration()
 	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
-	d.Until = 0
 	d.HasFlow = true
 	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
 		_, err = s.setDirectory(ctx, r, &d)

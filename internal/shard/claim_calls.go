@@ -80,7 +80,7 @@ func (cs *claimCalls) wait(asked bool) bool { return len(cs.open) > 0 || cs.late
 func (cs *claimCalls) result() (got claimResult, ok bool) {
 	var soon <-chan time.Time
 	if len(cs.open) > 0 {
-		timer := time.NewTimer(time.Until(cs.began.Add(patience)))
+		timer := time.NewTimer(time.Until(cs.began.Add(cs.s.patience)))
 		defer timer.Stop()
 		soon = timer.C
 	}
@@ -142,6 +142,7 @@ func (cs *claimCalls) end() {
 func (cs *claimCalls) giveBack(got claimResult) {
 	c := cs.s.consumer(cs.r.queue)
 	if got.err != nil {
+		c.warm(cs.r.names[got.shard])
 		cs.s.loseIfDown(cs.ctx, cs.r, got.shard, got.err)
 		return
 	}

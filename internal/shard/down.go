@@ -13,8 +13,8 @@ import (
 // other shards until it does. An engine may repeat a call for some seconds before it returns an error, so a shard that
 // lets a call wait is asked meanwhile, and left out until it answers.
 const (
-	patience = 250 * time.Millisecond // for a call, before its shard is asked
-	askAgain = time.Second            // between questions, and for each
+	usualPatience = 250 * time.Millisecond // for a call, before its shard is asked
+	askAgain      = time.Second            // between questions, and for each
 )
 
 // heat marks a shard as one that may have something, and that answers.
@@ -27,6 +27,13 @@ func (c *consumer) heat(name string) {
 		close(k.up)
 		k.up, k.down = nil, nil
 	}
+}
+
+// warm marks a shard as one that may have something.
+func (c *consumer) warm(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(name).hot = true
 }
 
 // isUp returns a channel that is closed when a shard answers again, nil if it does, and one that is closed when it is
@@ -126,5 +133,5 @@ func (s *Store) doubt(r *route, shard int) <-chan struct{} {
 
 // doubtSoon doubts a shard if a call takes long. The caller stops that when the call is over.
 func (s *Store) doubtSoon(r *route, shard int) (stop func() bool) {
-	return time.AfterFunc(patience, func() { s.doubt(r, shard) }).Stop
+	return time.AfterFunc(s.patience, func() { s.doubt(r, shard) }).Stop
 }

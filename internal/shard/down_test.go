@@ -91,7 +91,7 @@ func TestClaimsDoNotWaitForAShardThatGoesDown(t *testing.T) {
 		var got int
 		for range 3 {
 			claim, took := s.claim(t)
-			if got += len(claim.Messages); took > patience {
+			if got += len(claim.Messages); took > usualPatience {
 				t.Errorf("a claim took %v", took)
 			}
 		}
@@ -127,7 +127,7 @@ func TestALateClaimGivesItsMessagesBack(t *testing.T) {
 		for len(claim.Messages) == 0 { // the first one may be from the other shard by then
 			claim, took = s.claim(t)
 		}
-		if len(claim.Messages) != 1 || claim.Messages[0].ID == m.ID || took > patience {
+		if len(claim.Messages) != 1 || claim.Messages[0].ID == m.ID || took > usualPatience {
 			t.Errorf("claimed %+v after %v", claim, took)
 		}
 		close(proceed)
@@ -166,7 +166,7 @@ func TestAClaimThatMayBeRepeatedWaits(t *testing.T) {
 			}
 			done <- claim
 		}()
-		time.Sleep(2 * patience)
+		time.Sleep(2 * usualPatience)
 		if claim, took := s.claim(t); len(claim.Messages) != 2 || took != 0 {
 			t.Errorf("%d messages after %v", len(claim.Messages), took)
 		}
@@ -193,7 +193,7 @@ func TestSendsDoNotWaitForAShardThatGoesDown(t *testing.T) {
 			_, err := s.forwarder.Send(t.Context(), "q", []store.Outgoing{first})
 			done <- err
 		}()
-		time.Sleep(2 * patience)
+		time.Sleep(2 * usualPatience)
 		began := time.Now()
 		if got := s.send(t, m); got[0].First == nil || time.Since(began) != 0 {
 			t.Errorf("%+v after %v", got, time.Since(began))
@@ -234,7 +234,7 @@ func TestALateClaimKeepsNoBuffer(t *testing.T) {
 		defer s.forwarder.Close()
 		s.hooked.set(func(call, name string) error {
 			if call == "Claim" && name == s.r.names[1] {
-				time.Sleep(2 * patience)
+				time.Sleep(2 * usualPatience)
 			}
 			return nil
 		})
@@ -306,7 +306,7 @@ func TestALateClaimMeetsAChange(t *testing.T) {
 				<-proceed
 			}
 			if call == "Claim" && name == late {
-				time.Sleep(2 * patience)
+				time.Sleep(2 * usualPatience)
 			}
 			return nil
 		})
@@ -319,7 +319,7 @@ func TestALateClaimMeetsAChange(t *testing.T) {
 				t.Fatal("not late")
 			}
 		}
-		time.Sleep(3 * patience) // the late claim has leased its message, and its release is on its way
+		time.Sleep(3 * usualPatience) // the late claim has leased its message, and its release is on its way
 		if err := s.forwarder.SetShards(t.Context(), "q", 3); err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,7 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	over = true
 	var failed []error // of shards that do not answer, which do not hold up the others
 	sources, others := r.sources()
-	keys := staying{busy: map[string]bool{}}
+	keys := newStaying()
 	for _, i := range sources {
 		found, err := s.moveFrom(ctx, &r, i, &keys)
 		switch {
@@ -263,11 +263,13 @@ func (s *Store) expectNone(ctx context.Context, r *route) error {
 	return nil
 }
 
-// staying has the keys that a pass finds busy: they stay in their former shards.
+// staying has the ids that are leased and the keys that are busy in their former shards: they stay there.
 type staying struct {
-	busy map[string]bool
-	last int64 // the last place or fence that one of them has given
+	leased, busy map[string]bool
+	last         int64 // the last place or fence that one of the shards has given
 }
+
+func newStaying() staying { return staying{leased: map[string]bool{}, busy: map[string]bool{}} }
 
 // maxStaying is how many keys a call names that a shard still has to expect.
 const maxStaying = 10_000
@@ -283,85 +285,110 @@ type parts struct{ ids, once, keys []string }
 // to the new shard.
 func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *staying) (found int, err error) {
 	name := (*r).names[shard]
+	err = s.inOneRun(ctx, name, func() error {
+		keys := map[int][]string{}
+		for cursor := ""; ; {
+			if *r, err = s.beMover(ctx, *r); err != nil {
+				return err
+			}
+			began := time.Now()
+			page, err := s.engine.Scan(ctx, name, cursor)
+			if err != nil {
+				return err
+			}
+			n, err := s.movePage(ctx, *r, shard, &page, keys, keep)
+			if found += n; err != nil {
+				return err
+			}
+			if cursor = page.Next; cursor == "" {
+				break
+			}
+			if err := pause(ctx, time.Since(began)); err != nil { // in which the server executes other calls
+				return err
+			}
+		}
+		if (*r).limits().Fair {
+			if err := s.moveKeys(ctx, *r, shard, keys, keep); err != nil {
+				return err
+			}
+		}
+		// A parcel that another process took out during the scan was in no page, and the process may have stopped since.
+		p, err := s.engine.Outbox(ctx, name)
+		if p != nil && err == nil {
+			found++
+		}
+		return err
+	})
+	return found, err
+}
+
+// movePage moves what a page of a scan has that does not belong in a shard, but for keys, which it adds to keys. It
+// returns how much that is.
+func (s *Store) movePage(
+	ctx context.Context, r *route, shard int, page *store.Scanned, keys map[int][]string, keep *staying,
+) (found int, err error) {
+	if shard >= r.To {
+		found += page.Leases // their holders ask which messages were cancelled
+	}
+	to := map[int]*parts{}
+	for _, id := range page.IDs {
+		if p := s.belongs(r, shard, id, to); p != nil {
+			p.ids = append(p.ids, id)
+			found++
+		}
+	}
+	for _, o := range page.Once {
+		if p := s.belongs(r, shard, o.ID, to); p != nil {
+			p.once = append(p.once, o.Key)
+			found++
+		}
+	}
+	found += leavingKeys(r, shard, page.Keys, keys)
+	return found, s.moveParts(ctx, r, shard, to, keep)
+}
+
+// moveParts moves parts of a shard to others.
+func (s *Store) moveParts(ctx context.Context, r *route, shard int, to map[int]*parts, keep *staying) error {
+	for _, i := range slices.Sorted(maps.Keys(to)) {
+		stays, err := s.depart(ctx, r, shard, i, *to[i])
+		if err != nil {
+			return err
+		}
+		maps.Copy(keep.leased, stays.leased)
+		maps.Copy(keep.busy, stays.busy)
+	}
+	return nil
+}
+
+// inOneRun moves messages from a shard. It returns an ErrUnavailable if the server of the shard was started again or
+// replaced meanwhile: then a failover may have brought messages back that are not among the ones that were read. The
+// last Outbox has confirmed what was read.
+func (s *Store) inOneRun(ctx context.Context, name string, move func() error) error {
 	run, err := s.runOf(ctx, name)
 	if err == nil {
 		err = s.deliverFrom(ctx, name)
 	}
-	if err != nil {
-		return 0, err
-	}
-	keys := map[int][]string{}
-	for cursor := ""; ; {
-		if *r, err = s.beMover(ctx, *r); err != nil {
-			return found, err
-		}
-		began := time.Now()
-		page, err := s.engine.Scan(ctx, name, cursor)
-		if err != nil {
-			return found, err
-		}
-		if shard >= (*r).To {
-			found += page.Leases // their holders ask which messages were cancelled
-		}
-		to := map[int]*parts{}
-		for _, id := range page.IDs {
-			if p := s.belongs(*r, shard, id, to); p != nil {
-				p.ids = append(p.ids, id)
-				found++
-			}
-		}
-		for _, o := range page.Once {
-			if p := s.belongs(*r, shard, o.ID, to); p != nil {
-				p.once = append(p.once, o.Key)
-				found++
-			}
-		}
-		found += leavingKeys(*r, shard, page.Keys, keys)
-		for _, i := range slices.Sorted(maps.Keys(to)) {
-			stays, err := s.depart(ctx, *r, shard, i, *to[i])
-			if err != nil {
-				return found, err
-			}
-			maps.Copy(keep.busy, stays.busy)
-		}
-		if cursor = page.Next; cursor == "" {
-			break
-		}
-		if err := pause(ctx, time.Since(began)); err != nil { // in which the server executes other calls
-			return found, err
-		}
-	}
-	if (*r).limits().Fair {
-		if err := s.moveKeys(ctx, *r, shard, keys, keep); err != nil {
-			return found, err
-		}
-	}
-	// A parcel that another process took out during the scan was in no page, and the process may have stopped since.
-	p, err := s.engine.Outbox(ctx, name)
-	if p != nil && err == nil {
-		found++
-		err = s.deliver(ctx, p)
+	if err == nil {
+		err = move()
 	}
 	if err == nil {
-		err = s.checkRun(ctx, name, run)
+		err = s.deliverFrom(ctx, name)
 	}
-	return found, err
+	if err != nil {
+		return err
+	}
+	now, err := s.runOf(ctx, name)
+	if err == nil && now != run {
+		err = store.Errorf(store.ErrUnavailable, "the server of %q was started again or replaced: its messages are read "+
+			"again", name)
+	}
+	return err
 }
 
 // runOf returns the run of the server of a sub-queue; see store.Scanned.
 func (s *Store) runOf(ctx context.Context, name string) (string, error) {
 	page, err := s.engine.Scan(ctx, name, store.ScanKeys)
 	return page.Run, err
-}
-
-// checkRun returns an ErrUnavailable if a sub-queue has another run since runOf: then a failover may have brought
-// messages back that a scan has not found.
-func (s *Store) checkRun(ctx context.Context, name, run string) error {
-	now, err := s.runOf(ctx, name)
-	if err == nil && now != run {
-		err = store.Errorf(store.ErrUnavailable, "the server of %q has changed", name)
-	}
-	return err
 }
 
 // leavingKeys adds the keys that do not belong in a shard to the ones of the shards where they do. It returns their

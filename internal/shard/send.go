@@ -315,27 +315,12 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 			if !p.leaves() {
 				return items, to(ctx, r.names[p.at], items)
 			}
-			var ids []string
-			for _, i := range items {
-				ids = append(ids, msgs[i].ID)
+			duplicate := func(i int) { results[i] = store.SendResult{Duplicate: true} }
+			move, err := s.departFirst(ctx, r, p, items, func(i int) string { return msgs[i].ID }, duplicate)
+			if len(move) == 0 || err != nil {
+				return move, err
 			}
-			stays, err := s.depart(ctx, r, p.at, p.to, parts{ids: ids})
-			if err != nil {
-				return items, err
-			}
-			leased := stays.leased
-			var move, stay []int
-			for _, i := range items {
-				if leased[msgs[i].ID] {
-					results[i], stay = store.SendResult{Duplicate: true}, append(stay, i)
-				} else {
-					move = append(move, i)
-				}
-			}
-			if len(move) == 0 {
-				return nil, nil
-			}
-			return move, to(in(ctx, digest(stay)), r.names[p.to], move)
+			return move, to(in(ctx, digest(move)), r.names[p.to], move)
 		})
 	if err != nil {
 		return nil, err

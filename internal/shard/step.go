@@ -34,6 +34,9 @@ func Windows(s store.Store, n int, ahead time.Duration) {
 	of.window, of.ahead = n, ahead
 }
 
+// Patience has a store of New wait for a claim from a shard for so long before it asks others.
+func Patience(s store.Store, d time.Duration) { storeOf(s).patience = d }
+
 // Mover returns the name of the process that moves messages of a queue now, or "".
 func Mover(ctx context.Context, over store.Store, queue string) (name string, err error) {
 	r, err := storeOf(over).read(ctx, queue)

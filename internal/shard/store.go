@@ -22,14 +22,15 @@ type Engine interface {
 // Store is a store.Store over an engine, whose queues have shards. A call on a queue with a single shard goes to the
 // engine as it is.
 type Store struct {
-	engine Engine
-	log    *slog.Logger
-	name   string        // of this process among movers
-	late   time.Duration // see lateCalls
-	turn   time.Duration // see moverTime
-	anyID  bool          // see AnyID
-	window int           // see windowMessages
-	ahead  time.Duration // see windowAhead
+	engine   Engine
+	log      *slog.Logger
+	name     string        // of this process among movers
+	late     time.Duration // see lateCalls
+	turn     time.Duration // see moverTime
+	anyID    bool          // see AnyID
+	window   int           // see windowMessages
+	ahead    time.Duration // see windowAhead
+	patience time.Duration // see usualPatience
 
 	routes    sync.Map // queue → *route, of queues with shards
 	consumers sync.Map // queue → *consumer, of the same
@@ -38,9 +39,9 @@ type Store struct {
 	end      context.CancelFunc
 	mu       sync.Mutex
 	ended    bool
-	stepwise bool             // see Stepwise
-	movers   map[string]bool  // queues whose messages this process moves
-	windows  map[string]moved // of the queues with later messages that it moves
+	stepwise bool               // see Stepwise
+	movers   map[string]bool    // queues whose messages this process moves
+	windows  map[string]windows // of the queues with later messages that it moves
 	loops    sync.WaitGroup
 }
 
@@ -63,8 +64,8 @@ func New(s store.Store, log *slog.Logger) store.Store {
 		return s
 	}
 	over := &Store{engine: engine, log: log, name: store.NewID(), late: lateCalls, turn: moverTime,
-		window: windowMessages, ahead: windowAhead, movers: map[string]bool{},
-		windows: map[string]moved{}}
+		window: windowMessages, ahead: windowAhead, patience: usualPatience, movers: map[string]bool{},
+		windows: map[string]windows{}}
 	over.ending, over.end = context.WithCancel(context.Background())
 	if _, ok := s.(store.Forwarder); !ok {
 		return over

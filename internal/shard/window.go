@@ -19,8 +19,8 @@ const (
 	windowStep     = time.Second // by which a window becomes longer, at least
 )
 
-// moved is the knowledge of a mover about the windows that it has moved.
-type moved struct {
+// windows is the knowledge of a mover about the windows that it has moved.
+type windows struct {
 	generation string
 	until      int64         // end of the last window
 	left       map[int]parts // by shard: ids and keys that had to stay
@@ -37,23 +37,19 @@ func (s *Store) moveWindow(ctx context.Context, r *route) (*route, error) {
 	s.mu.Lock()
 	before := s.windows[r.queue]
 	s.mu.Unlock()
-	next := moved{generation: r.Generation, left: map[int]parts{}}
-	keys := staying{busy: map[string]bool{}}
+	if r.Claims == fromNone || before.generation != r.Generation || before.until != r.Until {
+		before = windows{} // another process has moved the last window, if any
+	}
+	next := windows{generation: r.Generation, left: map[int]parts{}}
+	keys := newStaying()
 	for _, i := range sources {
-		stays := newStay()
-		if r.Claims != fromNone && before.generation == r.Generation && before.until == r.Until {
-			r, err = s.moveLater(ctx, r, i, until, before.left[i], &stays)
-		} else {
-			r, err = s.moveDue(ctx, r, i, until, &stays)
-		}
-		if err == nil {
-			err = s.given(ctx, r, r.names[i], &keys.last)
-		}
-		if err != nil {
+		keep := newStaying()
+		if r, err = s.moveDue(ctx, r, i, until, before, &keep); err != nil {
 			return r, err
 		}
-		maps.Copy(keys.busy, stays.busy)
-		next.left[i] = parts{ids: slices.Collect(maps.Keys(stays.leased)), keys: slices.Collect(maps.Keys(stays.busy))}
+		maps.Copy(keys.busy, keep.busy)
+		keys.last = max(keys.last, keep.last)
+		next.left[i] = parts{ids: slices.Collect(maps.Keys(keep.leased)), keys: slices.Collect(maps.Keys(keep.busy))}
 	}
 	if err := s.openKeys(ctx, r, &keys); err != nil {
 		return r, err
@@ -113,79 +109,54 @@ func (s *Store) windowEnd(ctx context.Context, r *route, sources []int) (time.Ti
 }
 
 // moveDue moves the messages of a shard that do not belong there and are not leased, unless they are due at a time or
-// later, and the states of its keys. It adds to stays what stays.
+// later, and the states of its keys. It adds to keep what stays.
 //
-// The states come in an order in which no message is missed that changes its state meanwhile: leased messages may
-// change to any other one, a replay makes dead ones scheduled or ready, and time makes scheduled ones ready.
+// If this process has moved the window before, the messages that are due before its end, and the states of keys, are
+// gone, but for the ones that were left: messages that belong elsewhere are claimed there since then. Otherwise each
+// list may miss messages that change their state before the next one, so the states are in an order in which they do
+// not: leased messages may change to any other state, a replay makes dead ones scheduled or ready, and time makes
+// scheduled ones ready.
 func (s *Store) moveDue(
-	ctx context.Context, r *route, shard int, until time.Time, stays *stay,
+	ctx context.Context, r *route, shard int, until time.Time, before windows, keep *staying,
 ) (*route, error) {
-	name := r.names[shard]
-	run, err := s.runOf(ctx, name)
-	if err == nil {
-		err = s.deliverFrom(ctx, name)
+	name, left := r.names[shard], before.left[shard]
+	from := time.UnixMilli(before.until)
+	lists := []store.ListRequest{
+		{State: store.StateScheduled, From: from, To: until}, {State: store.StateReady, From: from, To: until},
 	}
-	for _, state := range []store.State{store.StateLeased, store.StateDead, store.StateScheduled, store.StateReady} {
-		list := store.ListRequest{State: state}
-		if state == store.StateScheduled {
-			list.To = until
-		}
-		if err == nil {
-			r, err = s.moveListed(ctx, r, shard, list, stays)
+	if before.left == nil {
+		lists = []store.ListRequest{
+			{State: store.StateLeased}, {State: store.StateDead}, {State: store.StateScheduled, To: until},
+			{State: store.StateReady},
 		}
 	}
-	var keys []string
-	for cursor := store.ScanKeys; cursor != "" && err == nil; {
-		var page store.Scanned
-		page, err = s.engine.Scan(ctx, name, cursor)
-		keys, cursor = append(append(keys, page.Keys...), page.Holds...), page.Next
-	}
-	if err == nil {
-		err = s.moveSome(ctx, r, shard, parts{keys: keys}, stays)
-	}
-	if err == nil { // a parcel that another process took out meanwhile was in no list
-		err = s.deliverFrom(ctx, name)
-	}
-	if err == nil {
-		err = s.checkRun(ctx, name, run)
-	}
-	return r, err
-}
-
-// moveLater is moveDue after another window: the shard has no message that is due before its end, and no state of a
-// key, but the ones that were left. The messages that belong elsewhere are claimed there since then.
-func (s *Store) moveLater(
-	ctx context.Context, r *route, shard int, until time.Time, left parts, stays *stay,
-) (*route, error) {
-	name := r.names[shard]
-	run, err := s.runOf(ctx, name)
-	if err == nil {
-		err = s.deliverFrom(ctx, name)
-	}
-	if err == nil {
-		err = s.moveSome(ctx, r, shard, parts{ids: left.ids}, stays)
-	}
-	for _, state := range []store.State{store.StateScheduled, store.StateReady} { // ready if the mover is late
-		list := store.ListRequest{State: state, From: time.UnixMilli(r.Until), To: until}
-		if err == nil {
-			r, err = s.moveListed(ctx, r, shard, list, stays)
+	err := s.inOneRun(ctx, name, func() (err error) {
+		if err := s.moveIDs(ctx, r, shard, left.ids, keep); err != nil {
+			return err
 		}
-	}
-	if err == nil {
-		err = s.moveSome(ctx, r, shard, parts{keys: left.keys}, stays)
-	}
-	if err == nil { // as in moveDue
-		err = s.deliverFrom(ctx, name)
-	}
-	if err == nil {
-		err = s.checkRun(ctx, name, run)
-	}
+		for _, list := range lists {
+			if r, err = s.moveListed(ctx, r, shard, list, keep); err != nil {
+				return err
+			}
+		}
+		names := left.keys
+		for cursor := store.ScanKeys; before.left == nil && cursor != ""; {
+			page, err := s.engine.Scan(ctx, name, cursor)
+			if err != nil {
+				return err
+			}
+			names, cursor = append(append(names, page.Keys...), page.Holds...), page.Next
+		}
+		keys := map[int][]string{}
+		leavingKeys(r, shard, names, keys)
+		return s.moveKeys(ctx, r, shard, keys, keep)
+	})
 	return r, err
 }
 
 // moveListed moves the messages of a list that do not belong in a shard.
 func (s *Store) moveListed(
-	ctx context.Context, r *route, shard int, list store.ListRequest, stays *stay,
+	ctx context.Context, r *route, shard int, list store.ListRequest, keep *staying,
 ) (_ *route, err error) {
 	list.Limit, list.IDsOnly = store.MaxBatch, true
 	for {
@@ -201,40 +172,27 @@ func (s *Store) moveListed(
 		for i := range page.Messages {
 			ids[i] = page.Messages[i].ID
 		}
-		if err := s.moveSome(ctx, r, shard, parts{ids: ids}, stays); err != nil {
+		if err := s.moveIDs(ctx, r, shard, ids, keep); err != nil {
 			return r, err
 		}
 		if list.Cursor = page.Next; list.Cursor == "" {
 			return r, nil
 		}
 		if r.Claims != fromNone {
-			if err := pause(ctx, time.Since(began)); err != nil { // in which the server executes other calls
+			if err := pause(ctx, time.Since(began)); err != nil { // as in moveFrom
 				return r, err
 			}
 		}
 	}
 }
 
-// moveSome moves ids, or else keys, that do not belong in a shard.
-func (s *Store) moveSome(ctx context.Context, r *route, shard int, some parts, stays *stay) error {
+// moveIDs moves the ids that do not belong in a shard.
+func (s *Store) moveIDs(ctx context.Context, r *route, shard int, ids []string, keep *staying) error {
 	to := map[int]*parts{}
-	for _, id := range some.ids {
+	for _, id := range ids {
 		if p := s.belongs(r, shard, id, to); p != nil {
 			p.ids = append(p.ids, id)
 		}
 	}
-	for _, i := range slices.Sorted(maps.Keys(to)) {
-		some, err := s.depart(ctx, r, shard, i, *to[i])
-		if err != nil {
-			return err
-		}
-		maps.Copy(stays.leased, some.leased)
-		maps.Copy(stays.busy, some.busy)
-	}
-	keys := map[int][]string{}
-	if leavingKeys(r, shard, some.keys, keys) == 0 {
-		return nil
-	}
-	keep := staying{busy: stays.busy}
-	return s.moveKeys(ctx, r, shard, keys, &keep)
+	return s.moveParts(ctx, r, shard, to, keep)
 }

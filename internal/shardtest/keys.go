@@ -45,6 +45,9 @@ func RunKeys(t *testing.T, histories int, engine func(t *testing.T) Engine) {
 				for _, s := range []store.Store{h.Store, h.Peer} {
 					s := inner(s)
 					shard.Stepwise(s)
+					if seed%2 == 0 { // claims take longer on a server
+						shard.Patience(s, time.Millisecond)
+					}
 					shard.Windows(s, 1+rnd.IntN(3), time.Duration(rnd.IntN(1000))*time.Millisecond)
 					k.stores = append(k.stores, s)
 				}

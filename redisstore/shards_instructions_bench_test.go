@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -17,41 +14,23 @@ import (
 	"github.com/laterq/later/store"
 )
 
-var totalOfCallgrind = regexp.MustCompile(`(?m)^totals: (\d+)$`)
-
 // BenchmarkShardInstructions counts the instructions that a message costs Redis, by the number of shards of its queue.
 // All shards are on one server under valgrind, so that the caches and cores that several servers share do not count.
 // Each shard has 1,000 ready messages; then 12,000 are sent 500 at a time, all are claimed 500 at a time, and acked,
 // LATER_ROUNDS times (1).
 func BenchmarkShardInstructions(b *testing.B) {
-	if _, err := exec.LookPath("callgrind_control"); err != nil {
-		b.Skip("valgrind is missing: install it, for example with make extras")
+	if err := redistest.CannotCount(); err != nil {
+		b.Skip(err)
 	}
 	rounds, _ := strconv.Atoi(cmp.Or(os.Getenv("LATER_ROUNDS"), "1"))
-	server := redistest.Start(b, redistest.Under("valgrind", "--tool=callgrind", "--callgrind-out-file=callgrind.out",
-		"--vgdb-prefix=vgdb"))
+	server := redistest.Start(b, redistest.Under(redistest.Callgrind...))
 	engine := newStore(b, server.Client(b))
-	control := func(command string) {
-		cmd := exec.CommandContext(b.Context(), "callgrind_control", "--vgdb-prefix=vgdb", command,
-			strconv.Itoa(server.PID()))
-		cmd.Dir = server.Dir()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			b.Fatalf("%v: %s", err, out)
+	count := func(calls func() error) float64 {
+		kIr, err := server.Instructions(b.Context(), calls)
+		if err != nil {
+			b.Fatal(err)
 		}
-	}
-	dumps := 0
-	count := func(calls func()) float64 {
-		control("--zero")
-		calls()
-		control("--dump")
-		dumps++
-		text, err := os.ReadFile(filepath.Join(server.Dir(), fmt.Sprint("callgrind.out.", dumps)))
-		found := totalOfCallgrind.FindSubmatch(text)
-		if err != nil || found == nil {
-			b.Fatalf("callgrind wrote no totals: %v", err)
-		}
-		total, _ := strconv.ParseFloat(string(found[1]), 64)
-		return total / 1000
+		return kIr
 	}
 	for _, n := range []int{1, 3, 12} {
 		b.Run(fmt.Sprintf("shards=%d", n), func(b *testing.B) {
@@ -59,23 +38,29 @@ func BenchmarkShardInstructions(b *testing.B) {
 			b.Cleanup(func() { shard.Stop(s) })
 			queue := fmt.Sprint("instructions", n, time.Now().UnixNano())
 			changeByStep(b, s, queue, n)
-			send := func(batches int) {
+			send := func(batches int) error {
 				for range batches {
 					if _, err := s.Send(b.Context(), queue, batchOf(500, store.Due{})); err != nil {
-						b.Fatal(err)
+						return err
 					}
 					time.Sleep(time.Millisecond) // generated ids of a millisecond have one slot
 				}
+				return nil
 			}
 			var sends, drains float64
 			sent := 0
 			for b.Loop() {
 				for range rounds {
-					send(2 * n)
-					sends += count(func() { send(24) })
+					if err := send(2 * n); err != nil {
+						b.Fatal(err)
+					}
+					sends += count(func() error { return send(24) })
 					sent += 24 * 500
 					all := 0
-					drained := count(func() { all = drainAll(b, s, queue) })
+					drained := count(func() error {
+						all = drainAll(b, s, queue)
+						return nil
+					})
 					drains += drained * 24 * 500 / float64(all)
 				}
 			}
