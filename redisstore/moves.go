@@ -189,7 +189,7 @@ func (s *Store) Empty(ctx context.Context, name string, number int64) error {
 	return err
 }
 
-// Expect implements store.SubQueues. The end of what is expected takes several calls if many keys have limits of their
+// Expect implements store.SubQueues. The end of all expectations takes several calls if many keys have limits of their
 // own, or are expected.
 func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
 	cursor := ""

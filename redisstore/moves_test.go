@@ -299,3 +299,26 @@ func TestScanReadsEveryMessageInBoundedSteps(t *testing.T) {
 		}
 	}
 }
+
+// A scan tells that the server was started again, since a failover may bring messages back that a mover has not read.
+func TestScanTellsTheRunOfTheServer(t *testing.T) {
+	server := redistest.Start(t)
+	s := newStore(t, server.Client(t))
+	run := func() string {
+		t.Helper()
+		part, err := s.Scan(t.Context(), "q", store.ScanKeys)
+		if err != nil || part.Run == "" {
+			t.Fatalf("run %q, %v", part.Run, err)
+		}
+		return part.Run
+	}
+	first := run()
+	if again := run(); again != first {
+		t.Errorf("run %q, then %q", first, again)
+	}
+	server.Kill()
+	server.Restart(t)
+	if again := run(); again == first {
+		t.Errorf("run %q also after a restart", again)
+	}
+}

@@ -8,8 +8,8 @@ import (
 	"github.com/laterq/later/internal/reserved"
 )
 
-// Sharder is implemented by a Store whose queues have shards: by that of a client, over an engine with SubQueues, and
-// by a remote store.
+// Sharder is implemented by a Store that gives queues shards: by the store of a client, over an engine with SubQueues,
+// and by a remote store.
 //
 // A queue with several shards keeps the contract of Store, but for this:
 //
@@ -28,10 +28,11 @@ import (
 //   - A call with items of several shards has the error of a shard that does not answer in the results of its items,
 //     unless none answers or a result cannot have an error.
 //
-// While the number of shards of a Fair queue changes, no message of it starts until all messages that have to move and
-// are due within a minute are in their new shards, but for leased ones, nor later than that minute until the next
-// messages have moved. A key with leased messages waits for them in its new shard. A Claim returns nothing meanwhile,
-// and a Wait lasts up to a tenth of a second longer.
+// While the number of shards of a Fair queue changes, no message of it starts until all messages that have to move, and
+// are dead, ready or due within a minute, are in their new shards, but for leased ones. When that minute is over, none
+// starts until the messages that are due in the next minute have moved; usually they have by then. A key with leased
+// messages waits for them in its new shard. A Claim returns nothing meanwhile, and a Wait lasts up to a tenth of a
+// second longer.
 type Sharder interface {
 	// SetShards changes the number of shards of a queue to n, 1 to MaxShards. With more than one it creates the queue if
 	// necessary. It returns when the change has begun: the processes that use the queue move its messages, which Shards
@@ -39,7 +40,7 @@ type Sharder interface {
 	//
 	// It returns ErrInvalid for another n, for a queue with a Concurrency, or a Rate whose N or Burst is smaller than n,
 	// and for one with a message that does not fit its key; ErrConflict while the queue changes to another number; and
-	// ErrUnsupported in a store whose queues have one shard.
+	// ErrUnsupported in a store that cannot give queues shards.
 	SetShards(ctx context.Context, queue string, n int) error
 
 	// Shards returns the shards of a queue.
@@ -63,7 +64,7 @@ type Shards struct {
 	Each    []Shard
 }
 
-// Shard is a shard of a queue. While the number of shards becomes smaller, those that go are listed too.
+// Shard is a shard of a queue. While the number of shards becomes smaller, the shards that go are listed too.
 type Shard struct {
 	Server string // "" if the store has only one
 	Stats  Stats

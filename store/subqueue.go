@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// SubQueues is implemented by a Store whose queues can have shards.
+// SubQueues is implemented by a Store that can give queues shards.
 //
 // The shards of a queue are queues of the engine, the sub-queues. Every method of Store takes the name of one, and
 // keeps the contract for it. The methods here create and rename sub-queues and move messages between them. They know
@@ -107,7 +107,7 @@ type Departure struct {
 	To string
 	// IDs are ids of messages in any state but leased, and ids within their dedup windows, which move too.
 	IDs []string
-	// Once are keys of sends that the queue remembers. One whose message is leased stays.
+	// Once are keys of sends that the queue remembers. A key with a leased message stays.
 	Once []string
 	// Keys are keys of messages that depart without messages, with their state in a Fair queue: the override, and when
 	// the rate allows the next start. A key stays while messages take its slots, one holds it, or one is sorted.
@@ -143,7 +143,7 @@ type Parcel struct {
 type Scanned struct {
 	IDs  []string // of messages in any state, or within their dedup windows
 	Once []OnceID
-	// Leases is the number of leases, also of those that have expired or have only cancelled messages.
+	// Leases is the number of leases, including expired ones and ones with only cancelled messages.
 	Leases int
 	// Keys are keys of a Fair queue that have a state that departs, or messages that take slots. They come in parts
 	// behind all IDs, as do Holds, which are keys that a message holds.

@@ -75,7 +75,7 @@ func (p *producer) idOf(name, key string) string {
 	return name
 }
 
-// sharded returns a store whose changes of the numbers of shards end soon. Consumers record its failed claims.
+// sharded returns a store with changes of the numbers of shards that end soon. Consumers record its failed claims.
 func (r role) sharded(s store.Store, j *journal, log *slog.Logger) store.Store {
 	if engine, ok := s.(shard.Engine); ok && r.Kind != "producer" {
 		engine = claimWatch{engine, j}
@@ -219,7 +219,7 @@ func endResharding(ctx context.Context, r *run) error {
 func awaitShards(ctx context.Context, r *run) error {
 	for _, queue := range r.queues {
 		err := within(ctx, drainPatience, "the end of a change of shards", func(ctx context.Context) error {
-			// A process may have died after it wrote the directory, and nobody has noticed.
+			// A process may have died after it wrote the directory, and no other one has read that.
 			if _, err := shard.Names(ctx, r.client.Store(), queue); err != nil {
 				return err
 			}

@@ -55,7 +55,9 @@ func (s *Server) Instructions(ctx context.Context, calls func() error) (float64,
 }
 
 // dumps returns the files that callgrind has written.
-func (s *Server) dumps() ([]string, error) { return filepath.Glob(filepath.Join(s.Dir(), "callgrind.out.*")) }
+func (s *Server) dumps() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.Dir(), "callgrind.out.*"))
+}
 
 // callgrind gives callgrind a command.
 func (s *Server) callgrind(ctx context.Context, command string) error {

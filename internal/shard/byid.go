@@ -26,7 +26,7 @@ func groups(r *route, items []int, id func(i int) string) map[place][]int {
 	return by
 }
 
-// partly collects the items of a call whose shards do not answer, while others do.
+// partly collects the items of a call that failed because their shards do not answer, while others do.
 type partly struct {
 	n    int
 	fail func(i int, err error) // writes the result of an item; nil if a result cannot have an error
@@ -95,7 +95,7 @@ func (s *Store) items(
 	}))
 }
 
-// byID makes a call on ids, of which one that its shard does not have is not changed.
+// byID makes a call on ids. The call changes nothing for an id that the shard does not have.
 func byID[T any](
 	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,

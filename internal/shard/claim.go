@@ -58,9 +58,9 @@ func (c *consumer) of(name string) *knowledge {
 	return k
 }
 
-// next returns the shard to claim from, of those that were not tried: the one with the earliest message, as far as that
-// is known. It is marked as one that has nothing. If a Wait has told which shards have something, others are left out
-// unless they may have an earlier message.
+// next returns the shard to claim from, among the shards that were not tried: the one with the earliest message, as far
+// as that is known. It is marked as one that has nothing. If a Wait has told which shards have something, others are
+// left out unless they may have an earlier message.
 func (c *consumer) next(r *route, told bool, tried map[int]bool) (shard int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -71,8 +71,8 @@ func (cs *claimCalls) claim(shard int) {
 	}()
 }
 
-// wait reports whether a Claim that has no other shard to claim from waits for the result of a claim: of one from which
-// it may still be soon, or of any if no shard has answered.
+// wait reports whether a Claim without another shard to ask waits for a result: for a result that may still be soon, or,
+// if no shard has answered, for any.
 func (cs *claimCalls) wait(asked bool) bool { return len(cs.open) > 0 || cs.late > 0 && !asked }
 
 // result returns the result of a claim, or false if none arrives soon and other shards are to be asked. If the caller
@@ -138,7 +138,7 @@ func (cs *claimCalls) end() {
 	})
 }
 
-// giveBack releases the messages of a claim whose result came too late. It tries to until their lease has ended.
+// giveBack releases the messages of a late claim. It tries to until their lease has ended.
 func (cs *claimCalls) giveBack(got claimResult) {
 	c := cs.s.consumer(cs.r.queue)
 	if got.err != nil {

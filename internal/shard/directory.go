@@ -12,14 +12,14 @@ import (
 // directory says which sub-queues a queue has. It is the sign at the name of the queue.
 type directory struct {
 	Phase phase `json:"phase"`
-	// Generation is in the names of the sub-queues, and Former in those before the change: "" if the queue had one
+	// Generation is in the names of the sub-queues, and Former in their names before the change: "" if the queue had one
 	// shard and its own name.
 	Generation string `json:"generation"`
 	Former     string `json:"former,omitempty"`
 	// From and To are the numbers of shards before the change and after it. They are equal once it is over.
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Salts are those of the larger number of shards.
+	// Salts are the salts of the larger number of shards.
 	Salts []string `json:"salts"`
 	// Begun is when the change began, by the clock of the process that began it, and Emptied when all messages were where
 	// they belong, by the engine's; ms since 1970.
@@ -147,5 +147,5 @@ func (r *route) sources() (sources, others []int) {
 	return sources, others
 }
 
-// first is the sub-queue that has what a queue has once: its properties and its activity.
+// first is the sub-queue with the properties and the activity of the queue.
 func (r *route) first() string { return r.names[0] }

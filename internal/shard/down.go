@@ -10,8 +10,8 @@ import (
 )
 
 // A shard is down while its server does not answer. Claims, and sends of messages that any shard may take, go to the
-// other shards until it does. An engine may repeat a call for some seconds before it returns an error, so a shard that
-// lets a call wait is asked meanwhile, and left out until it answers.
+// other shards until it does. An engine may repeat a call for some seconds before it returns an error. So a shard that
+// lets a call wait is asked whether it answers, and left out until it does.
 const (
 	usualPatience = 250 * time.Millisecond // for a call, before its shard is asked
 	askAgain      = time.Second            // between questions, and for each

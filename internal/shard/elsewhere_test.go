@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// While a shard is known not to answer, messages whose ids may change are sent to others, and other calls fail.
+// While a shard is known not to answer, messages that may get another id are sent to others, and other calls fail.
 func TestSendsGoToShardsThatAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx := t.Context()

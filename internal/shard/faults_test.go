@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hooked is an engine of which tests replace what calls do first. A hook that returns an error refuses the call.
+// hooked is an engine with a hook that tests set, which calls run first. A hook that returns an error refuses the call.
 type hooked struct {
 	*memstore.Store
 	hooks *hooks
@@ -35,7 +35,7 @@ func (h hooked) hook(call, name string) error {
 	return before(call, name)
 }
 
-// set sets what is called before a call.
+// set sets the hook.
 func (h hooked) set(before func(call, name string) error) {
 	h.hooks.Lock()
 	defer h.hooks.Unlock()
@@ -204,7 +204,7 @@ func TestAFirstChangeKeepsThePauseOfAQueueThatAppears(t *testing.T) {
 	}
 }
 
-// inBubble runs a test in which sleeps take no time.
+// inBubble runs a test with simulated time: sleeps take no time.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }

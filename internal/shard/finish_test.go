@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// dying is an engine whose process dies after it has written that a change is over.
+// dying is the engine of a process that dies after it has written that a change is over.
 type dying struct{ shard.Engine }
 
 var errDied = errors.New("the process has died")

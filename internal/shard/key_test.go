@@ -11,8 +11,8 @@ import (
 // one at a time and in order, so B must not start one while A may still start or lease another. The protocol:
 //
 //   - A change begins with a new generation, which fences calls from before. From then on a send goes to B, and A gets
-//     no messages but those that come back from their leases. No message starts.
-//   - Movers make passes. A pass visits each message of A: those that are not leased depart through the outbox, with
+//     no messages but the ones that come back from their leases. No message starts.
+//   - Movers make passes. A pass visits each message of A: the ones that are not leased depart through the outbox, with
 //     their hold on the key if they have it. If one is leased, the key is busy, and the mover has B expect it: B starts
 //     no message of an expected key. B refuses that if a parcel has arrived that departed after the reply of A.
 //   - A pass in which the key was not busy also departs the key itself, with the state of its rate. When the key
@@ -22,7 +22,7 @@ import (
 //     A expects it too, and starts none of its messages, so that one that comes back without a hold overtakes no other.
 //     The model lets A start messages that come back: all of them have holds in it.
 //   - At the end of a complete pass, B expects only the keys that were busy in it. Then the directory lets messages
-//     start: in A those that come back, and in B those of keys that are not expected.
+//     start: in A the ones that come back, and in B the ones of keys that are not expected.
 //   - A pass that has found nothing in A is the last one. Before the directory says so, the mover closes B: a last
 //     parcel from A arrives there, so that B refuses late calls that expect keys, and then B expects no key any more.
 //   - All calls of a mover are confirmed before it goes on. Starts, acks and nacks are not.
@@ -30,13 +30,13 @@ import (
 // A mover may die or be frozen between any two steps, and each of its calls may arrive late. Late calls that certainly
 // do nothing are left out: a parcel arrives once, and the outbox is emptied of one number only.
 
-// keyParcel is what moves together.
+// keyParcel is a parcel.
 type keyParcel struct {
 	has, hold  ids
 	key, spent bool // the key itself, and the state of its rate
 }
 
-// keyShard is what a shard has stored about the key.
+// keyShard is the state of the key that a shard has stored.
 type keyShard struct {
 	has      ids  // messages that are not leased
 	leased   ids  // at most one
@@ -61,7 +61,7 @@ type keyMover struct {
 	waits  uint8 // the shard, plus 1, that has to confirm the last call before the mover goes on
 }
 
-// passStep is what a mover does next.
+// passStep is the next step of a mover.
 type passStep uint8
 
 const (
@@ -236,7 +236,7 @@ func (m *keyModel) steps(from *keyState, do func(name string, step func(s *keySt
 	}
 }
 
-// isConfirmed reports whether no failover loses what a shard knows.
+// isConfirmed reports whether the state of a shard survives a failover.
 func (m *keyModel) isConfirmed(s *keyState, at int) bool {
 	return m.loses == 0 || s.durable[at] == s.shards[at]
 }
@@ -248,7 +248,7 @@ func (m *keyModel) wrote(s *keyState, at int, mv *keyMover) {
 	}
 }
 
-// confirm has no failover lose what a shard knows.
+// confirm has the state of a shard survive failovers.
 func (m *keyModel) confirm(s *keyState, at int) {
 	a, b, sh := &s.shards[shardA], &s.shards[shardB], &s.shards[at]
 	s.durable[at] = *sh
@@ -379,7 +379,7 @@ func (m *keyModel) isBusy(s *keyState, mv *keyMover) {
 	}
 }
 
-// expect has B expect the key. A mover whose call is refused ends its pass.
+// expect has B expect the key. A mover ends its pass if the call is refused.
 func (m *keyModel) expect(s *keyState, number uint8, mv *keyMover) {
 	b := &s.shards[shardB]
 	refused := b.arrived > number && m.bug != takesOld

@@ -42,7 +42,7 @@ func (l *lateExpect) Expect(ctx context.Context, name string, e store.Expected) 
 	return l.Engine.Expect(ctx, name, e)
 }
 
-// late is a queue in which keys take turns, and which changes from one shard to two.
+// late is a Fair queue that changes from one shard to two.
 type late struct {
 	*testing.T
 	*lateExpect

@@ -30,7 +30,7 @@ func (s *Store) Stats(ctx context.Context, queue string) (stats store.Stats, err
 	return stats, err
 }
 
-// sum returns the stats of a queue, given those of its shards.
+// sum returns the stats of a queue, given the stats of its shards.
 func sum(r *route, each []store.Stats) store.Stats {
 	all := each[0]
 	all.Flow = r.flowState(each)

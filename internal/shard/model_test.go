@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// The model is of a queue whose messages move from shard A to shard B when its number of shards changes. Every step
+// The model is of a queue with messages that move from shard A to shard B when its number of shards changes. Every step
 // that a process can make is here, with the checks that the real scripts have to make, and every fault: replies that
 // are lost, calls that arrive late, a mover that stops anywhere, and, if the shards replicate asynchronously, failovers
 // that lose the last steps of a shard.
@@ -29,7 +29,7 @@ import (
 // ids is a set of up to three ids.
 type ids uint8
 
-// result is what a call did; 0 is none yet.
+// result is the result of a call; 0 is none yet.
 type result uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	notFound
 )
 
-// shardState is what a shard has stored.
+// shardState is the stored state of a shard.
 type shardState struct {
 	gen      uint8
 	has      ids
@@ -56,14 +56,14 @@ type client struct {
 	at     uint8 // shard that it asks
 	tried  bool
 	result result
-	effect result // what its call changed, whether or not it knows
+	effect result // the change that its call made, whether or not it knows
 }
 
 // state is a whole system. All of it can be compared, so that a history that leads to a known state is not followed.
 type state struct {
 	directory uint8 // the generation
 	shards    [2]shardState
-	durable   [2]shardState // what a failover leaves
+	durable   [2]shardState // the state after a failover
 	live      ids           // messages that exist
 	kept      ids           // messages that no failover may lose
 	clients   [2]client
@@ -78,7 +78,7 @@ const (
 	shardB = 1
 )
 
-// call is what a client asks for.
+// call is the call of a client.
 type call struct {
 	sends bool // or cancels
 	id    uint8
@@ -191,7 +191,7 @@ func (m *model) judge(s *state, i int, id ids, r result) {
 	}
 }
 
-// attempt is an attempt of a client, whose reply may be lost.
+// attempt is an attempt of a client. Its reply may be lost.
 func (m *model) attempt(s *state, i int, lost bool) {
 	c := &s.clients[i]
 	s.past |= pastCall(i, c.at, c.gen)

@@ -303,7 +303,7 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 			if cursor = page.Next; cursor == "" {
 				break
 			}
-			if err := pause(ctx, time.Since(began)); err != nil { // in which the server executes other calls
+			if err := pause(ctx, time.Since(began)); err != nil { // the server executes other calls
 				return err
 			}
 		}
@@ -322,8 +322,8 @@ func (s *Store) moveFrom(ctx context.Context, r **route, shard int, keep *stayin
 	return found, err
 }
 
-// movePage moves what a page of a scan has that does not belong in a shard, but for keys, which it adds to keys. It
-// returns how much that is.
+// movePage moves the ids and sends of a page that do not belong in a shard, and adds the keys that do not to keys. It
+// returns the number of ids, sends, keys and leases that have to leave.
 func (s *Store) movePage(
 	ctx context.Context, r *route, shard int, page *store.Scanned, keys map[int][]string, keep *staying,
 ) (found int, err error) {
@@ -361,8 +361,8 @@ func (s *Store) moveParts(ctx context.Context, r *route, shard int, to map[int]*
 }
 
 // inOneRun moves messages from a shard. It returns an ErrUnavailable if the server of the shard was started again or
-// replaced meanwhile: then a failover may have brought messages back that are not among the ones that were read. The
-// last Outbox has confirmed what was read.
+// replaced during the move: a failover may then have brought messages back that the move did not read. The last Outbox
+// confirms everything that the move read.
 func (s *Store) inOneRun(ctx context.Context, name string, move func() error) error {
 	run, err := s.runOf(ctx, name)
 	if err == nil {

@@ -14,9 +14,9 @@ import (
 
 // Send implements store.Store.
 //
-// While the number of shards changes, a message whose id leaves its shard is sent to the new one, once the old one
-// certainly does not have the id: it is moved first, unless it is leased. Then the old shard takes the send, but only
-// while it still has the id.
+// While the number of shards changes, a message with an id that leaves its shard is sent to the new one, once the old
+// one certainly does not have the id: it is moved first, unless it is leased. Then the old shard takes the send, but
+// only while it still has the id.
 func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	return s.sendBy(ctx, queue, msgs, s.engine.Send)
 }
@@ -192,7 +192,7 @@ func (s *Store) checkID(queue string, m *store.Outgoing) error {
 		"message with a key must begin with %q, or be left out", m.ID, m.Key, queue, m.Key+"/"))
 }
 
-// sendLeaving sends messages whose ids leave a shard.
+// sendLeaving sends messages with ids that leave a shard.
 func (s *Store) sendLeaving(
 	ctx context.Context, r *route, p place, items []int, msgs []store.Outgoing, results []store.SendResult,
 	send sender,
@@ -287,8 +287,8 @@ func (s *Store) sendStaying(
 	return known(p.at, atOld)
 }
 
-// expectSuccessors prepares a shard for successors of leased messages whose ids leave it, given their keys: a key that
-// has moved must not start in its former shard. It starts there no more, and a successor moves when its turn comes.
+// expectSuccessors prepares a former shard for successors of leased messages, given their keys: a key that has moved
+// must not start there. The successors move when the leased messages have been settled.
 func (s *Store) expectSuccessors(ctx context.Context, r *route, shard int, keys []string) error {
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
 	if len(keys) == 0 || !r.limits().Fair {

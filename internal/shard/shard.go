@@ -1,7 +1,7 @@
 // Package shard gives queues shards. A shard of a queue is a queue of the engine, a sub-queue, which may be on a server
 // of its own, and a Store over the engine has them look like one. The number of shards can change at any time:
 // change.go has the phases of a change, move.go the moves of messages and keys, flow.go the shares of the limits, and
-// directory.go what processes know.
+// directory.go the knowledge of processes.
 //
 // Start reading at Store. Of says in which shard a message is. model_test.go is a model of a change, key_test.go one of
 // a key that moves with its order, and explore_test.go visits their histories. Of Later, the package imports the

@@ -6,7 +6,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The wanted values are those of the tests of Guava's Hashing.consistentHash, which is the same function.
+// The wanted values are from the tests of Guava's Hashing.consistentHash, which is the same function.
 func TestOfIsTheJumpHash(t *testing.T) {
 	want := []int{0, 55, 62, 8, 45, 59, 86, 97, 82, 59, 73, 37, 17, 56, 86, 21, 90, 37, 38, 83}
 	for slot, shard := range want {

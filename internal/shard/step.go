@@ -15,7 +15,7 @@ func Stepwise(s store.Store) {
 	of.stepwise, of.late = true, 0
 }
 
-// Hurry has a store of New end changes sooner, for tests whose calls are never late by more than late, and replace a
+// Hurry has a store of New end changes sooner, for tests with calls that are late by at most late, and replace a
 // mover that has died after turn. All processes that use the queues must do so. The name is that of this process among
 // movers.
 func Hurry(s store.Store, name string, late, turn time.Duration) {

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Engine is a store whose queues can have shards.
+// Engine is a store that can give queues shards.
 type Engine interface {
 	store.Store
 	store.SubQueues
@@ -287,7 +287,7 @@ func one[T any](ctx context.Context, s *Store, queue string, call func(name stri
 }
 
 // all makes a call on every sub-queue, and hands over their results in order: first the shards from which messages
-// leave, so that no message is missed. A message that moves meanwhile may be found twice.
+// leave, so that no message is missed. A message that moves at that moment may be found twice.
 func all[T any](ctx context.Context, s *Store, r *route, call func(i int, name string) (T, error)) ([]T, error) {
 	results := make([]T, len(r.names))
 	errs := make([]error, len(r.names))

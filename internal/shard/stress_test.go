@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// process is what one process has of an engine that several use. Its calls fail at random, before they are executed or
+// process is one of several processes that use an engine. Its calls fail at random, before they are executed or
 // afterwards.
 type process struct {
 	*memstore.Store
@@ -101,7 +101,7 @@ func (p process) Empty(ctx context.Context, name string, number int64) error {
 	return mayFail(p, func() error { return p.Store.Empty(ctx, name, number) })
 }
 
-// fates is what became of each message of a stress.
+// fates has the fate of each message of a stress.
 type fates struct {
 	mu    sync.Mutex
 	sent  []string

@@ -109,7 +109,7 @@ func (s *Store) windowEnd(ctx context.Context, r *route, sources []int) (time.Ti
 }
 
 // moveDue moves the messages of a shard that do not belong there and are not leased, unless they are due at a time or
-// later, and the states of its keys. It adds to keep what stays.
+// later, and the states of its keys. It adds the ids and keys that stay to keep.
 //
 // If this process has moved the window before, the messages that are due before its end, and the states of keys, are
 // gone, but for the ones that were left: messages that belong elsewhere are claimed there since then. Otherwise each

@@ -105,7 +105,7 @@ func TestAMessageThatIsRescheduledMoves(t *testing.T) {
 	errs, err := s.Reschedule(t.Context(), "q", []string{last, key + "/none"}, store.Due{})
 	w.ok(err)
 	if w.ok(errs[0]); !errors.Is(errs[1], store.ErrNotFound) {
-		t.Errorf("rescheduled what does not exist: %v", errs[1])
+		t.Errorf("rescheduled an id that does not exist: %v", errs[1])
 	}
 	infos, err := w.engine.Get(t.Context(), r.names[1], []string{last})
 	w.ok(err)
@@ -211,7 +211,7 @@ func TestASuccessorWithAnotherKeyWaitsForThat(t *testing.T) {
 	}
 }
 
-// A failover between the lists of a window and its end brings a message back whose cancel was not confirmed. The window
+// A failover between the lists of a window and its end undoes a cancel that was not confirmed. The window
 // begins again.
 func TestAWindowBeginsAgainAfterAFailover(t *testing.T) {
 	w := newWorld(t)

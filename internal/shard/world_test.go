@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// spied is the engine of one process, in which a test acts before and after calls.
+// spied is the engine of one process. A test acts before and after its calls.
 type spied struct {
 	*memstore.Store
 	before, after func(call, name string) error

@@ -12,12 +12,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// faulty is an engine whose steps of changes fail, before they are executed or afterwards.
+// faulty is an engine that fails steps of changes, before they are executed or afterwards.
 type faulty struct {
 	shard.Engine
 	rnd   *rand.Rand
 	steps int // that are left until one fails; below zero none does
-	// between, if set, is what other processes do before a step.
+	// between, if set, acts as another process before a step.
 	between func()
 }
 
@@ -97,7 +97,7 @@ func (f *faulty) Empty(ctx context.Context, name string, number int64) error {
 	return f.step(func() error { return f.Engine.Empty(ctx, name, number) })
 }
 
-// gathering is a store whose claims find all messages in one shard, with the housekeeping of all shards done.
+// gathering is a store that gathers all messages in one shard for a claim, with the housekeeping of all shards done.
 type gathering struct{ prefixed }
 
 // forwardingGathering is one that is a store.Forwarder.

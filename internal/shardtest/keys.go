@@ -25,9 +25,9 @@ var keysFlows = []store.Flow{
 		Rate: store.Rate{N: 1, Per: time.Second, Burst: 3}}},
 }
 
-// RunKeys runs random histories of messages with keys over queues with limits, whose number of shards changes again and
-// again, in parts that may be interrupted at any call of the engine. The order and the limits of keys, and the limits
-// of the queue, hold at every moment, and no message is left.
+// RunKeys runs random histories of messages with keys over queues with limits, while the number of shards changes again
+// and again, in parts that may be interrupted at any call of the engine. The order and the limits of keys, and the
+// limits of the queue, hold at every moment, and no message is left.
 func RunKeys(t *testing.T, histories int, engine func(t *testing.T) Engine) {
 	for seed := range uint64(histories) {
 		for i, flow := range keysFlows {

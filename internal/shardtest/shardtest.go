@@ -21,7 +21,7 @@ import (
 
 // Engine is an engine under test.
 type Engine struct {
-	storetest.Harness // of which Store and Peer are a shard.Engine
+	storetest.Harness // Store and Peer are each a shard.Engine
 	// Sync sets the clock of a sub-queue to that of its queue. It is nil if an engine has one clock.
 	Sync func(t testing.TB, queue, name string)
 }
@@ -131,8 +131,8 @@ func Run(t *testing.T, n int, engine func(t *testing.T) Engine) {
 	})
 }
 
-// RunStateMachine runs the state machine over queues whose number of shards changes again and again, up to 5, in parts
-// that may be interrupted at any call of the engine.
+// RunStateMachine runs the state machine over queues while their number of shards changes again and again, up to 5, in
+// parts that may be interrupted at any call of the engine.
 func RunStateMachine(t *testing.T, engine func(t *testing.T) Engine) {
 	changes := 0
 	storetest.RunStateMachine(t, func(t *testing.T) storetest.Harness {

@@ -63,8 +63,8 @@ func (o *Order) HandOver(now int64, name string) (h Handover) {
 	return h
 }
 
-// Receive gives a key what another Order has handed over. The key is expected no longer. Of two states of its rate the
-// one that is further ahead stays.
+// Receive gives a key the state that another Order has handed over. The key is expected no longer. Of two states of its
+// rate the one that is further ahead stays.
 func (o *Order) Receive(now int64, name string, h Handover) {
 	if h.Override != nil {
 		o.SetOverride(now, name, *h.Override)
