@@ -86,7 +86,7 @@ func (p Problem) Action() ProblemAction { return inspect.Problem(p).Action() }
 // ProblemList is the result of Client.Problems.
 type ProblemList struct {
 	Problems []Problem // the most urgent first
-	LeftOut  int       // queues that were not read, or whose dead messages, keys or subscriptions were not
+	LeftOut  int       // queues that were not read in full, with their dead messages, keys or subscriptions
 	Now      time.Time // the store's clock
 }
 

@@ -32,8 +32,8 @@ func wantFound(t *testing.T, r *inspect.ProblemReader, kind ProblemKind, act, wa
 	}
 }
 
-// readAll reads until nothing is left out. Queues that are read at the same time may overtake each other, so that one of
-// them can be left out more than once.
+// readAll reads until nothing is left out. Queues that are read at the same time may overtake each other, so that one
+// of them can be left out more than once.
 func readAll(t *testing.T, r *inspect.ProblemReader) {
 	t.Helper()
 	for range 10 {

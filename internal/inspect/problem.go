@@ -14,7 +14,7 @@ import (
 // ProblemKind is the kind of a Problem, a stable word.
 type ProblemKind string
 
-// The kinds of problems; the ones that stop most messages come first. docs/monitoring.md has them with their thresholds.
+// The kinds of problems; the ones that stop most messages come first. docs/monitoring.md has their thresholds.
 const (
 	StoreFull         ProblemKind = "full"
 	Unreadable        ProblemKind = "unreadable"

@@ -41,9 +41,9 @@ const (
 const (
 	problemQueues  = 1000 // queues, the first ones by name
 	problemReaders = 8    // queues that are read at the same time
-	problemDeads   = 50   // queues whose deaths are read, unless they are known
-	problemKeys    = 50   // queues whose keys are read
-	problemTopics  = 200  // topics whose subscriptions are read
+	problemDeads   = 50   // readings of the deaths of a queue, unless they are known
+	problemKeys    = 50   // readings of the keys of a queue
+	problemTopics  = 200  // readings of the subscriptions of a topic
 	problemRuns    = 1000 // schedules
 	maxRecentDead  = 100  // recent deaths that are read of a queue
 	maxKeysRead    = 100  // keys that are read of a queue
@@ -79,7 +79,7 @@ type ProblemReader struct {
 // ProblemList is the result of a reading.
 type ProblemList struct {
 	Problems []Problem
-	LeftOut  int // queues that were not read, or whose dead messages, keys or subscriptions were not
+	LeftOut  int // queues that were not read in full
 	Now      time.Time
 }
 
@@ -102,8 +102,8 @@ type problemReading struct {
 	behind   map[string]bool // queues beyond a bound; true if nothing is known of the part that was not looked at
 }
 
-// Find returns the problems, the most urgent first. It makes one call for each queue, a few for each one that may have a
-// problem, and some for workers and schedules.
+// Find returns the problems, the most urgent first. It makes one call for each queue, a few for each one that may have
+// a problem, and some for workers and schedules.
 //
 // A queue that cannot be read, or does not answer while others do, is a problem, not an error.
 func (pr *ProblemReader) Find(ctx context.Context) (ProblemList, error) {

@@ -12,8 +12,8 @@ func Problem(p later.Problem) wire.StoreProblem {
 	shown := wire.StoreProblem{
 		Kind: string(p.Kind), Severity: string(p.Severity), Text: p.Text(), Queue: p.Queue, Topic: p.Topic,
 		Schedule: p.Schedule, Key: p.Key, Message: p.Message, Worker: p.Worker, Workers: p.Workers, Paused: p.Paused,
-		Shards: p.Shards, By: p.By, Count: p.Count, Used: p.Used, Limit: p.Limit, Rate: wire.NewRate(p.Rate), Since: wire.FormatTime(p.Since),
-		Error: p.Error, Now: wire.FormatTime(p.Now),
+		Shards: p.Shards, By: p.By, Count: p.Count, Used: p.Used, Limit: p.Limit,
+		Rate: wire.NewRate(p.Rate), Since: wire.FormatTime(p.Since), Error: p.Error, Now: wire.FormatTime(p.Now),
 		Place: wire.ProblemPlace{View: place.View, Queue: place.Queue, State: string(place.State), Group: place.Group,
 			Message: place.Message, Topic: place.Topic, Schedule: place.Schedule},
 		Action: wire.ProblemAction{Do: action.Do, Command: action.Command, Shell: action.Shell()},
