@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/internal/inspect"
@@ -12,7 +13,7 @@ import (
 type ProblemKind = inspect.ProblemKind
 
 // ProblemKinds returns all kinds of problems. Problems of the same severity are listed in this order of their kinds.
-func ProblemKinds() []ProblemKind { return append([]ProblemKind(nil), inspect.ProblemKinds...) }
+func ProblemKinds() []ProblemKind { return slices.Clone(inspect.ProblemKinds) }
 
 // ProblemSeverity says whether a Problem needs a person now.
 type ProblemSeverity = inspect.ProblemSeverity
@@ -28,9 +29,10 @@ const (
 type Problem struct {
 	Kind     ProblemKind
 	Severity ProblemSeverity
-	// Queue, Topic, Schedule, Key, Shard and Message are what the problem is about, as far as they fit: a problem of a
-	// key has a Queue, too, and a problem of a schedule the Queue of its runs. Shard is from 0, and counts only if Shards,
-	// the number of shards, is not 0.
+	// Queue, Topic, Schedule, Key, Shard and Message are the subject of the problem, as far as they fit: a problem of a
+	// key has a Queue, too, and a problem of a schedule the Queue of its runs. Shards is the number of shards of the
+	// queue, or the number to which it changes, and 0 if the problem has nothing to do with shards. Shard, from 0, is set
+	// for one that does not answer or has used up its share of a limit.
 	Queue    string
 	Topic    string
 	Schedule string
@@ -73,34 +75,34 @@ type ProblemPlace = inspect.Place
 // Place returns where the web page shows the subject of the problem.
 func (p Problem) Place() ProblemPlace { return inspect.Problem(p).Place() }
 
-// ProblemAction is what helps with a Problem. Do is resume, resume_workers, resume_key, flow or keys, for programs that
+// ProblemAction is the remedy of a Problem. Do is resume, resume_workers, resume_key, flow or keys, for programs that
 // offer that, or show, if the Place has more. Command is the arguments of the later command that does or shows it, and
 // Shell returns it as a line for a shell.
 type ProblemAction = inspect.Action
 
-// Action returns what helps with the problem.
+// Action returns the remedy of the problem.
 func (p Problem) Action() ProblemAction { return inspect.Problem(p).Action() }
 
 // ProblemList is the result of Client.Problems.
 type ProblemList struct {
 	Problems []Problem // the most urgent first
-	LeftOut  int       // queues that were not looked at, or not at their dead messages, keys or subscriptions
+	LeftOut  int       // queues that were not read in full, with their dead messages, keys or subscriptions
 	Now      time.Time // the store's clock
 }
 
-// Problems returns what needs a person, from the store's own data: queues without a worker, with busy workers, with
-// limits that hold messages back, that are paused, or with growing dead messages, and topics, schedules, keys and shards
-// with problems. It looks at 1,000 queues at most, the first ones by name, and at 1,000 schedules.
+// Problems returns the problems of the store, from its own data: queues without a worker, with busy workers, with
+// limits that hold messages back, that are paused, or with growing dead messages, and topics, schedules, keys and
+// shards with problems. It looks at 1,000 queues at most, the first ones by name, and at 1,000 schedules.
 //
 // It makes a call for each queue, eight at a time, a few more for each queue that may have a problem, and some for
-// workers and schedules. It does not report messages that have been due for less than 30 seconds. A queue that cannot be
-// read is a problem; Problems returns an error if the store does not answer.
+// workers and schedules. It does not report messages that have been due for less than 30 seconds. A queue that cannot
+// be read is a problem; Problems returns an error if the store does not answer.
 //
 // Programs that use Receive are not listed as workers. A queue from which one has received in the last minute has no
 // problem because of that.
 func (c *Client) Problems(ctx context.Context) (ProblemList, error) {
 	return called(c, func() (list ProblemList, err error) {
-		found, err := (&inspect.ProblemReader{Fleet: &c.fleet}).Find(ctx, nil)
+		found, err := (&inspect.ProblemReader{Fleet: &c.fleet}).Find(ctx)
 		list.LeftOut, list.Now = found.LeftOut, found.Now
 		for _, p := range found.Problems {
 			list.Problems = append(list.Problems, Problem(p))

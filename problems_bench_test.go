@@ -53,7 +53,7 @@ func BenchmarkProblems(b *testing.B) {
 	b.Run("again", func(b *testing.B) {
 		reader := inspect.ProblemReader{Fleet: &c.fleet}
 		for b.Loop() {
-			if _, err := reader.Find(b.Context(), nil); err != nil {
+			if _, err := reader.Find(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -166,11 +167,7 @@ func TestProblemsOfLimits(t *testing.T) {
 
 func TestProblemsOfAHaltedKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		q := c.Queue("mail")
-		wantNoError(t, q.SetFlow(t.Context(), Flow{Key: KeyFlow{Order: OrderHalt}}))
-		mustSend(t, q, "", Key("k"), WithID("k/1"))
-		mustSend(t, q, "", Key("k"), WithID("k/2"))
-		wantNoError(t, mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("no such user 4711")))
+		haltedKey(t, c)
 		time.Sleep(time.Second)
 		wantProblems(t, c, "act key_halted: key k of queue mail is halted by the dead message k/1",
 			"watch dead: 1 message of queue mail died in the last hour, most often: no such user #")
@@ -212,9 +209,10 @@ func TestProblemsOfMessagesThatAreGivenBack(t *testing.T) {
 		mustSend(t, c.Queue("mail"), "", Kind("mistyped"))
 		time.Sleep(20 * time.Second)
 		got := problems(t, c)
-		if len(got) != 1 || !strings.HasPrefix(got[0],
-			"act given_back: workers of queue mail give 1 message back, since they "+
-				"cannot handle it: ") || !strings.Contains(got[0], "mistyped") {
+		// In the second in which the message falls due and is given back again, it counts twice.
+		want := regexp.MustCompile("^act given_back: workers of queue mail give (1 message|2 messages) back, since they " +
+			"cannot handle (it|them): .*mistyped")
+		if len(got) != 1 || !want.MatchString(got[0]) {
 			t.Errorf("%q", got)
 		}
 		wantNoError(t, stop())

@@ -190,8 +190,8 @@ func TestScrapesAtTheSameTimeShareOneReading(t *testing.T) {
 		}
 		all.Wait()
 		if calls := s.calls.Load(); calls != 6 {
-			t.Errorf("50 scrapes made %d calls; want one for names, one for counts, two for workers, and two for problems until "+
-				"the time is over", calls)
+			t.Errorf("50 scrapes made %d calls; want one for names, one for counts, two for workers, and two for problems "+
+				"until the time is over", calls)
 		}
 		send(t, c.Queue("q"))
 		time.Sleep(cacheFor - time.Millisecond)

@@ -91,8 +91,8 @@ func readGivenBack(ctx context.Context, client *later.Client) map[string]int {
 	return back
 }
 
-// readProblems counts the problems of each kind and severity, also those that there are none of, or returns nil if they
-// cannot be read. It looks at queues that were just read.
+// readProblems counts the problems of each kind and severity, with zeros, in queues that were just read. It returns nil
+// if they cannot be read.
 func readProblems(ctx context.Context, reader *inspect.ProblemReader, queues []queueState) map[problem]int {
 	reader.Queues = []string{}
 	known := map[string]later.Stats{}
@@ -104,7 +104,7 @@ func readProblems(ctx context.Context, reader *inspect.ProblemReader, queues []q
 		stats, ok := known[queue]
 		return stats, ok
 	}
-	found, err := reader.Find(ctx, nil)
+	found, err := reader.Find(ctx)
 	if err != nil {
 		return nil
 	}

@@ -59,7 +59,7 @@ func (s *Server) Changed(ctx context.Context, what string, attrs ...slog.Attr) {
 		}
 	}
 	s.changes.add(c)
-	s.problems.stale()
+	s.problems.readSoon()
 }
 
 func (cs *changes) add(c *Change) {

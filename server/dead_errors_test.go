@@ -12,13 +12,7 @@ func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
 	a := newAPI(t)
 	for i, text := range []string{"order 1 is gone", "order 2 is gone", "timeout"} {
 		a.send("mail", fmt.Sprint(i))
-		got, err := a.client.Queue("mail").Receive(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := got[0].Bury(t.Context(), fmt.Errorf("%s", text)); err != nil {
-			t.Fatal(err)
-		}
+		a.bury("mail", text)
 	}
 	page := a.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).is(http.StatusOK)
 	groups := list(page, "items")

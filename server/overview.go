@@ -39,8 +39,9 @@ func registerOverview(s *Server) {
 			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
 			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with " +
 			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 " +
-			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It comes " +
-			"when the store cannot be read, and every 5 s until it can. All clients with the same parameters share one reading. " + about,
+			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It " +
+			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
+			"share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -44,6 +45,18 @@ func (a *api) sendDue(queue string, due ...time.Time) {
 		if _, err := a.client.Queue(queue).Send(a.t.Context(), nil, later.At(at)); err != nil {
 			a.t.Fatal(err)
 		}
+	}
+}
+
+// bury receives a message of a queue and buries it with an error.
+func (a *api) bury(queue, text string) {
+	a.t.Helper()
+	got, err := a.client.Queue(queue).Receive(a.t.Context(), 1)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if err := got[0].Bury(a.t.Context(), errors.New(text)); err != nil {
+		a.t.Fatal(err)
 	}
 }
 
@@ -419,7 +432,8 @@ func TestOverviewWatchersLearnOfProblems(t *testing.T) {
 		events := w.take()
 		const want = "event: problem\n" + `data: {"type":"` + problem.TypePrefix +
 			`unavailable","title":"Service Unavailable","status":503,`
-		if len(events) != 3 || !strings.HasPrefix(events[0], want) || events[2] != events[0] {
+		if len(events) != 3 || !strings.HasPrefix(events[0], want) || events[2] != events[0] ||
+			strings.Contains(events[0], overviewTimeout.String()) {
 			t.Errorf("%q", events)
 		}
 		s.failure.Store(nil)

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -97,11 +98,7 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if reading.Err() != nil {
-				err = fmt.Errorf("the store did not answer within %v: %w: %w", overviewTimeout, store.ErrUnavailable,
-					err)
-			}
-			o.set("problem", s.problemOf(ctx, err))
+			o.set("problem", s.problemOf(ctx, unanswered(reading, err, overviewTimeout)))
 		default:
 			o.setProblems(s.overviewProblems(r.context(ctx)))
 			o.set("overview", overview)
@@ -112,6 +109,14 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 			return
 		}
 	}
+}
+
+// unanswered returns the error of a reading. If the reading took all of its time, the store did not answer.
+func unanswered(reading context.Context, err error, timeout time.Duration) error {
+	if err != nil && errors.Is(reading.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the store did not answer within %v: %w: %w", timeout, store.ErrUnavailable, err)
+	}
+	return err
 }
 
 // overviewEvery returns how long to wait after a reading that took a time.

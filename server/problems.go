@@ -27,27 +27,28 @@ const (
 	maxOverviewKind     = 5
 	// knownFor is how old counts of an overview are at most when problems are found with them.
 	knownFor = 2 * time.Second
-	// firstProblems is how long the first overview waits for the first reading, so that the page does not have to move
-	// what it shows.
+	// firstProblems is how long an overview waits for the first reading, or for the first one after a long time, so that
+	// the page does not have to move what it shows.
 	firstProblems = 250 * time.Millisecond
 )
 
 func registerProblems(s *Server) {
 	route(s, access.Look, on("GET /v1/problems", "overview", "listProblems", "List what needs a person", s.fewReads,
 		says("Conditions of the store such as a queue without a worker, the most urgent first. A message that waits "+
-			"is listed once it has been due for 30 s. The list is up to 5 s old, or more if reading the store takes more than 0.25 s. At most 1,000 "+
-			"queues are looked at, the first ones by name. These problems are not those that describe failed requests.")),
+			"is listed once it has been due for 30 s. The list is up to 5 s old, or more if reading the store takes more "+
+			"than 0.25 s. At most 1,000 queues are looked at, the first ones by name. A failed request has a problem of "+
+			"another kind.")),
 		s.listProblems)
 }
 
-// ProblemList is what needs a person.
+// ProblemList has the problems of the store.
 type ProblemList struct {
 	Items         []wire.StoreProblem `json:"items" doc:"The most urgent first"`
 	Count         int                 `json:"count" doc:"How many problems there are. The stream of overviews has 20 at most, and 5 of one kind"`
 	Act           int                 `json:"act" doc:"How many of them have the severity act"`
 	QueuesLeftOut int                 `json:"queues_left_out" doc:"How many queues were not looked at, or only in part"`
 	Now           string              `json:"now" doc:"The store's clock when they were read"`
-	Stale         bool                `json:"stale,omitempty" doc:"Set if that is more than a minute ago, because later readings have failed or take long"`
+	Stale         bool                `json:"stale,omitempty" doc:"Only in the stream of overviews: set if that is more than 70 s ago, because later readings have failed"`
 }
 
 type listProblemsInput struct {
@@ -71,18 +72,32 @@ func (s *Server) listProblems(ctx context.Context, in *listProblemsInput) (*outp
 	return outputOf(list), nil
 }
 
-// shownProblems returns the problems that the sender of a request may see and that want reports true for. Unless most is
-// 0, it returns up to so many of them, and few of one kind.
-func shownProblems(ctx context.Context, found *inspect.ProblemList, most int, want func(*inspect.Problem) bool) *ProblemList {
-	list := &ProblemList{Items: []wire.StoreProblem{}, QueuesLeftOut: found.LeftOut, Now: wire.FormatTime(found.Now)}
-	see, hidden, ofKind := visible(ctx), hides(ctx), map[inspect.ProblemKind]int{}
+// visibleProblem returns a function that reports whether the sender of a request may see a problem.
+func visibleProblem(ctx context.Context) func(*inspect.Problem) bool {
+	see := visible(ctx)
 	schedules, everything := access.CheckSchedules(ctx, access.Look) == nil, access.Check(ctx, access.Look, "") == nil
+	return func(p *inspect.Problem) bool {
+		switch unreadable := p.Kind == inspect.ScheduleFailed && p.Schedule == ""; {
+		case (p.Kind == inspect.StoreFull || unreadable) && !everything:
+			return false
+		case (p.Schedule != "" || unreadable) && !schedules:
+			return false
+		case p.Topic != "" && !see(reserved.Topic+p.Topic):
+			return false
+		}
+		return p.Queue == "" || see(p.Queue)
+	}
+}
+
+// shownProblems returns the problems that the sender of a request may see and that want reports true for. It returns
+// at most the given number of them, and few of one kind, unless that number is 0.
+func shownProblems(
+	ctx context.Context, found *inspect.ProblemList, most int, want func(*inspect.Problem) bool,
+) *ProblemList {
+	list := &ProblemList{Items: []wire.StoreProblem{}, QueuesLeftOut: found.LeftOut, Now: wire.FormatTime(found.Now)}
+	sees, hidden, ofKind := visibleProblem(ctx), hides(ctx), map[inspect.ProblemKind]int{}
 	for _, p := range found.Problems {
-		scheduled := p.Schedule != "" || p.Kind == inspect.ScheduleFailed
-		ofStore := p.Kind == inspect.StoreFull || p.Kind == inspect.ScheduleFailed && p.Schedule == ""
-		whole := ofStore && !everything
-		unseen := whole || p.Queue != "" && !see(p.Queue) || p.Topic != "" && !see(reserved.Topic+p.Topic) || scheduled && !schedules
-		if unseen || want != nil && !want(&p) {
+		if !sees(&p) || want != nil && !want(&p) {
 			continue
 		}
 		list.Count++
@@ -105,7 +120,7 @@ type sharedProblems struct {
 	last    *inspect.ProblemList // nil before the first reading
 	err     error                // of the last reading
 	began   time.Time            // when the last reading began
-	readAt  time.Time            // when the one began that last has
+	readAt  time.Time            // when the reading of last began
 	took    time.Duration        // how long the last reading took
 	every   time.Duration        // from one reading to the next
 	changed time.Time            // when something was changed through this server
@@ -160,7 +175,8 @@ func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 		defer close(ready)
 		ctx, cancel := context.WithTimeout(s.ending, problemsTimeout)
 		defer cancel()
-		found, err := ps.reader.Find(ctx, nil)
+		found, err := ps.reader.Find(ctx)
+		err = unanswered(ctx, err, problemsTimeout)
 		ps.mu.Lock()
 		defer ps.mu.Unlock()
 		ps.ready, ps.err = nil, err
@@ -180,15 +196,15 @@ func (ps *sharedProblems) result() (*inspect.ProblemList, error) {
 	return ps.last, ps.err
 }
 
-// isStale reports whether the last reading that succeeded is so old that others must have failed.
+// isStale reports whether no reading has succeeded for longer than the longest time from one to the next.
 func (ps *sharedProblems) isStale() bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return time.Since(ps.readAt) > maxProblemsEvery+problemsTimeout
 }
 
-// stale has the next reading come soon, after a change through this server.
-func (ps *sharedProblems) stale() {
+// readSoon advances the next reading, after a change through this server.
+func (ps *sharedProblems) readSoon() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.changed = time.Now()
@@ -211,18 +227,16 @@ func (ps *sharedProblems) current(ctx context.Context, s *Server) (*inspect.Prob
 }
 
 // overviewProblems returns the problems that the sender of a request may see as of the last reading, or nil before the
-// first one. An overview does not wait for them.
+// first one. An overview waits for a reading only if there is none that is new enough, and not for long.
 func (s *Server) overviewProblems(ctx context.Context) *ProblemList {
-	ready := s.problems.begin(s)
-	found, _ := s.problems.result()
-	if found == nil && ready != nil {
+	if ready := s.problems.begin(s); ready != nil && s.problems.isStale() {
 		select {
 		case <-ready:
 		case <-ctx.Done():
 		case <-time.After(firstProblems):
 		}
-		found, _ = s.problems.result()
 	}
+	found, _ := s.problems.result()
 	if found == nil {
 		return nil
 	}

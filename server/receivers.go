@@ -21,8 +21,8 @@ const (
 )
 
 // receivers lists a server among the workers of its store while clients receive through it without the name of a
-// worker. So whoever asks why a message waits learns that somebody receives from its queue. Clients with a name are
-// listed by Client.ReceiveFor, each by itself.
+// worker. So explanations of messages that wait count it as a worker of their queue. Clients with a name are listed by
+// Client.ReceiveFor, each by itself.
 type receivers struct {
 	mu      sync.Mutex
 	queues  map[string]*receivedFrom // nil while the server is not listed

@@ -278,13 +278,7 @@ func TestDeadRetainLimitsDeadMessages(t *testing.T) {
 	q := c.client().Queue("q")
 	for _, id := range []string{"a", "b"} {
 		c.ok("send", "q", "x", "--id", id)
-		deliveries, err := q.Receive(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := deliveries[0].Bury(t.Context(), errors.New("bad address")); err != nil {
-			t.Fatal(err)
-		}
+		c.bury("q", "bad address")
 	}
 	c.ok("send", "q", "x", "--id", "c")
 	if _, err := q.Receive(t.Context(), 1); err != nil { // a claim, which drops a

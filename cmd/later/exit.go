@@ -45,8 +45,8 @@ func exitCodesText() string {
 	fmt.Fprintf(&b, "  %2d                   later problems --check found a problem that needs a person now\n",
 		exitProblems)
 	b.WriteString(" 130                   interrupted by Ctrl-C; 143 by SIGTERM. When later work or\n" +
-		"                       later forward has drained, or later stats --watch or later events is stopped,\n" +
-		"                     the exit code is 0\n\n")
+		"                       later forward has drained, or later stats --watch, later problems --watch or\n" +
+		"                       later events is stopped, the exit code is 0\n\n")
 	b.WriteString("With --json, each result is one JSON object per line on standard output, and an error is\n" +
 		`{"error":{"code":"not_found","message":"..."}} on standard error.`)
 	return b.String()

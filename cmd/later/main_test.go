@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -95,6 +96,18 @@ func (c *cli) client() *later.Client {
 	}
 	c.t.Cleanup(func() { client.Close() })
 	return client
+}
+
+// bury receives a message of a queue and buries it with an error.
+func (c *cli) bury(queue, text string) {
+	c.t.Helper()
+	got, err := c.client().Queue(queue).Receive(c.t.Context(), 1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := got[0].Bury(c.t.Context(), errors.New(text)); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // damage creates a queue that cannot be read.

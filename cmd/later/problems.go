@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +44,8 @@ that cannot be read. docs/monitoring.md lists all kinds. A message that waits is
   watch  it may pass by itself, or is meant so
 
 With --check the exit code is %d if a problem with the severity act was found, so that a cron job can tell a person. It
-is 0 if there was none, and that of the error if the store cannot be read. With --watch, problems repeats until Ctrl-C.`,
+is 0 if there was none, and that of the error if the store cannot be read. With --watch, problems repeats until
+Ctrl-C.`,
 			exitProblems),
 		`  later problems
   later problems --severity act --check || mail -s 'later has a problem' ops@example.com
@@ -136,59 +136,34 @@ func shownCommand(line string) string {
 
 // watchProblems prints the problems every interval until it is stopped. It retries if the store is unavailable.
 func (m *Main) watchProblems(ctx context.Context, c *later.Client, o problemsOptions) error {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	screen := isTerminal(m.Stdout) && !m.json
-	if screen {
-		io.WriteString(m.Stdout, otherScreen)
-		defer io.WriteString(m.Stdout, mainScreen)
-	}
-	tick := time.NewTicker(o.interval)
-	defer tick.Stop()
-	for {
+	return m.repeat(ctx, o.interval, func(ctx context.Context, screen bool) error {
 		list, err := readProblems(ctx, c, o)
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !errors.Is(err, later.ErrUnavailable):
+		case ctx.Err() != nil || err != nil && !errors.Is(err, later.ErrUnavailable):
 			return err
 		case screen:
-			err = m.problemsScreen(list.Problems, err, o.interval)
+			return m.problemsScreen(list.Problems, err, o.interval)
 		case err != nil:
 			m.report(err)
-			err = nil
-		case m.json:
-			err = m.printProblems(list)
-		default:
-			err = m.print("%s  %s\n%s\n", time.Now().Format(time.DateTime), countProblems(len(list.Problems)),
-				problemsTable(list.Problems))
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
 			return nil
+		case m.json:
+			return m.printProblems(list)
 		}
-	}
+		return m.print("%s  %s\n%s\n", time.Now().Format(time.DateTime), countProblems(len(list.Problems)),
+			problemsTable(list.Problems))
+	})
 }
 
 // problemsScreen overwrites the screen with the problems, or with why they cannot be read.
 func (m *Main) problemsScreen(all []later.Problem, err error, every time.Duration) error {
-	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop", time.Now().Format(time.TimeOnly), m.shownURL(),
-		durations.Format(every)), ""}
+	lines := problemsTable(all).lines()
 	switch {
 	case err != nil:
-		lines = append(lines, preview(err.Error(), 500))
+		lines = []string{preview(err.Error(), 500)}
 	case len(all) == 0:
-		lines = append(lines, "there are no problems")
-	default:
-		lines = append(lines, problemsTable(all).lines()...)
+		lines = []string{"there are no problems"}
 	}
-	columns, rows := terminalSize(m.Stdout)
-	_, err = io.WriteString(m.Stdout, frame(lines, columns, rows))
-	return err
+	return m.overwrite(lines, every)
 }
 
 // countProblems returns that there are so many problems.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,13 +40,7 @@ func TestProblemsAreListedWithWhatHelps(t *testing.T) {
 func TestProblemsNameTheErrorOfDeadMessages(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "mail", "x")
-	got, err := c.client().Queue("mail").Receive(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := got[0].Bury(t.Context(), errors.New("no user 4711\x1b[31m")); err != nil {
-		t.Fatal(err)
-	}
+	c.bury("mail", "no user 4711\x1b[31m")
 	text := c.ok("problems")
 	contains(t, text, "1 message of queue mail died in the last hour, most often: no user #", "later dead errors mail")
 	if strings.Contains(text, "\x1b") {
@@ -74,13 +67,7 @@ func TestCommandsOfProblemsKeepNames(t *testing.T) {
 	c := newCLI(t)
 	c.ok("flow", "mail", "--order", "halt")
 	c.ok("send", "mail", "x", "--key", "--a  b", "--id", "1")
-	got, err := c.client().Queue("mail").Receive(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := got[0].Bury(t.Context(), errors.New("x")); err != nil {
-		t.Fatal(err)
-	}
+	c.bury("mail", "x")
 	contains(t, c.ok("problems"), "later keys --resume -- mail '--a  b'\n")
 	c.ok("keys", "--resume", "--", "mail", "--a  b")
 	if got := c.ok("problems"); strings.Contains(got, "halted") {

@@ -185,8 +185,8 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// watch prints the counts every interval until it is stopped. It retries if the store is unavailable.
-func (m *Main) watch(ctx context.Context, c *later.Client, names []string, interval time.Duration) error {
+// repeat calls look every interval until it is stopped, with whether it writes a screen.
+func (m *Main) repeat(ctx context.Context, interval time.Duration, look func(context.Context, bool) error) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	screen := isTerminal(m.Stdout) && !m.json
@@ -196,13 +196,24 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	before := map[string]later.Stats{}
-	for looks := 0; ; looks++ {
-		all, damaged, err := readStats(ctx, c, names)
-		if ctx.Err() != nil {
+	for {
+		if err := look(ctx, screen); ctx.Err() == nil && err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			return nil
 		}
-		if err != nil && !errors.Is(err, later.ErrUnavailable) {
+	}
+}
+
+// watch prints the counts every interval until it is stopped. It retries if the store is unavailable.
+func (m *Main) watch(ctx context.Context, c *later.Client, names []string, interval time.Duration) error {
+	before, looks := map[string]later.Stats{}, 0
+	return m.repeat(ctx, interval, func(ctx context.Context, screen bool) error {
+		all, damaged, err := readStats(ctx, c, names)
+		if ctx.Err() != nil || err != nil && !errors.Is(err, later.ErrUnavailable) {
 			return err
 		}
 		for i := range all {
@@ -227,15 +238,9 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 				m.report(problem)
 			}
 		}
-		if err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		looks++
+		return err
+	})
 }
 
 // printBlock prints the counts below the previous ones.
@@ -250,10 +255,9 @@ func (m *Main) printBlock(all []queueStats, looks int) error {
 	return m.print("%s%s\n%s", separator, time.Now().Format(time.DateTime), statsTable(all))
 }
 
-// printScreen overwrites the screen in one write, without clearing it first.
+// printScreen overwrites the screen with the counts.
 func (m *Main) printScreen(all []queueStats, problems []error, interval time.Duration) error {
-	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop",
-		time.Now().Format(time.TimeOnly), m.shownURL(), durations.Format(interval)), ""}
+	var lines []string
 	problems = slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	switch {
 	case len(all) > 0:
@@ -264,8 +268,15 @@ func (m *Main) printScreen(all []queueStats, problems []error, interval time.Dur
 	for _, problem := range problems {
 		lines = append(lines, preview(problem.Error(), 500))
 	}
+	return m.overwrite(lines, interval)
+}
+
+// overwrite replaces the screen by a heading and lines in one write, without clearing it first.
+func (m *Main) overwrite(lines []string, interval time.Duration) error {
+	heading := fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop", time.Now().Format(time.TimeOnly), m.shownURL(),
+		durations.Format(interval))
 	columns, rows := terminalSize(m.Stdout)
-	_, err := io.WriteString(m.Stdout, frame(lines, columns, rows))
+	_, err := io.WriteString(m.Stdout, frame(append([]string{heading, ""}, lines...), columns, rows))
 	return err
 }
 

@@ -92,8 +92,12 @@ func (m *Main) controlWorkers(
 			return err
 		}
 	}
-	if len(told) == 0 {
+	switch {
+	case len(live) == 0:
 		m.noWorkers()
+		return nil
+	case len(told) == 0:
+		m.note("only clients that receive over HTTP without the name of a worker are live: they take no commands")
 		return nil
 	}
 	if len(names) == 0 && !o.all {

@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/server"
 )
 
 // awaitWorkers waits until there are n live workers, and returns their JSON.
@@ -310,6 +314,34 @@ func TestWorkerOverHTTPHasRestartedWhenItStartedAgain(t *testing.T) {
 		if got := k.obeyed(before, test.now); got != test.want {
 			t.Errorf("%+v has restarted: %v", test.now, got)
 		}
+	}
+}
+
+// Clients that receive over HTTP without a name are listed, without handlers, and take no commands.
+func TestClientsWithoutANameTakeNoCommands(t *testing.T) {
+	c := newCLI(t)
+	api, err := server.New(c.client(), server.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Close)
+	c.ok("send", "mail", "x")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive", strings.NewReader(`{}`))
+	r.Header.Set("Content-Type", "application/json")
+	reply := httptest.NewRecorder()
+	if api.ServeHTTP(reply, r); reply.Code != http.StatusOK {
+		t.Fatalf("%d %s", reply.Code, reply.Body)
+	}
+	name := c.awaitWorkers(1)[0]["name"].(string)
+	if got := strings.Fields(c.ok("workers")); !slices.Contains(got, "-") || !slices.Contains(got, "mail") {
+		t.Errorf("got %q", got)
+	}
+	if got := c.ok("workers", name); strings.Contains(got, "handlers") {
+		t.Errorf("got %s", got)
+	}
+	contains(t, c.run("workers", "pause", "--all").stderr, "they take no commands")
+	if r := c.run("workers", "pause", name); r.exit == 0 || !strings.Contains(r.stderr, "give the field worker") {
+		t.Errorf("got %+v", r)
 	}
 }
 

@@ -69,10 +69,10 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	}
 	e := &Explanation{Queue: queue, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
 		LeaseDeadline: info.LeaseDeadline, DeadReason: info.DeadReason, DiedAt: info.DiedAt, Now: stats.Now}
-	var of load
-	for i := range workers {
-		e.addWorker(&workers[i], &of)
-	}
+	loads := newLoads(workers)
+	of := loads.of(queue)
+	e.Workers, e.Running = of.workers, of.running
+	e.heldBy(workers, func(h *fleet.Held) bool { return h.ID == id })
 	e.Reason = e.why(info)
 	if e.Reason == GivenBack {
 		f := &info.Failures[0]
@@ -91,12 +91,9 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	}
 	switch {
 	case e.Reason == Limited && e.Key != nil && e.Key.Leased == 1:
-		e.holderOfKey(workers)
+		e.heldBy(workers, func(h *fleet.Held) bool { return h.Key == e.Key.Key })
 	case e.Reason == Waiting && e.Key == nil && of.full():
-		e.Handlers, e.Busy, e.HeldSince = int(of.handlers), int(of.busy), of.since
-		if of.running == 1 {
-			e.Worker = of.worker
-		}
+		e.Handlers, e.Busy, e.HeldSince, e.Worker = int(of.handlers), int(of.busy), of.since, of.only(of.running)
 	}
 	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
 		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
@@ -150,32 +147,19 @@ func (e *Explanation) share(ctx context.Context, s store.Store, flow store.FlowS
 	if shards.Stopped || shards.Moving {
 		return nil
 	}
-	shard := shard.Of(store.Slot(e.ID), shards.Number)
-	if shard < len(shards.Each) && shards.Each[shard].Err == nil && shards.Each[shard].Stats.Flow.HoldsBack() {
-		e.Reason, e.Flow, e.Key = Limited, shards.Each[shard].Stats.Flow, nil
-		e.Shard, e.Shards = shard, shards.Number
+	i := shard.Of(store.Slot(e.ID), shards.Number)
+	if i < len(shards.Each) && shards.Each[i].Err == nil && shards.Each[i].Stats.Flow.HoldsBack() {
+		e.Reason, e.Flow, e.Key = Limited, shards.Each[i].Stats.Flow, nil
+		e.Shard, e.Shards = i, shards.Number
 	}
 	return nil
 }
 
-// addWorker counts a worker that may claim the message, and looks whether it holds it.
-func (e *Explanation) addWorker(w *fleet.Info, of *load) {
-	if mayClaim(w, e.Queue) {
-		of.add(w)
-		e.Workers, e.Running = of.workers, of.running
-	}
-	for _, h := range w.Held {
-		if h.Queue == e.Queue && h.ID == e.ID {
-			e.Worker, e.HeldSince = w.Name, h.Since
-		}
-	}
-}
-
-// holderOfKey looks which worker holds the message in flight of the key.
-func (e *Explanation) holderOfKey(workers []fleet.Info) {
+// heldBy sets the worker that holds a message of the queue that match reports true for, if one does.
+func (e *Explanation) heldBy(workers []fleet.Info, match func(*fleet.Held) bool) {
 	for i := range workers {
-		for _, h := range workers[i].Held {
-			if h.Queue == e.Queue && h.Key == e.Key.Key {
+		for j := range workers[i].Held {
+			if h := &workers[i].Held[j]; h.Queue == e.Queue && match(h) {
 				e.Worker, e.HeldSince = workers[i].Name, h.Since
 			}
 		}
@@ -332,7 +316,7 @@ func (e Explanation) Text(in *time.Location) string {
 	return "it is due, and no worker has claimed it yet"
 }
 
-// busyText returns that all handlers are busy, and what waits before the message.
+// busyText returns that all handlers are busy, and how many messages are before this one.
 func (e *Explanation) busyText() string {
 	age := ""
 	if !e.HeldSince.IsZero() {

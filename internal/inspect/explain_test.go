@@ -11,19 +11,20 @@ import (
 
 func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
 	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3}} {
-		e, of := Explanation{Queue: queue, ID: "a"}, new(load)
-		for _, w := range []fleet.Info{
+		e := Explanation{Queue: queue, ID: "a"}
+		workers := []fleet.Info{
 			{Name: "running", State: fleet.Running, Queues: []string{"q"}, QueueCount: 1,
 				Held: []fleet.Held{{Queue: "q", ID: "b"}, {Queue: "r", ID: "a"}}},
 			{State: fleet.Paused, Queues: []string{"p", "q"}, QueueCount: 2},
 			{State: fleet.Draining, Queues: []string{"q"}, QueueCount: 1},
 			{State: fleet.Running, Queues: []string{"p"}, QueueCount: 1000}, // more than it names
 			{State: fleet.Running, Queues: []string{"p"}, QueueCount: 1},
-		} {
-			e.addWorker(&w, of)
 		}
-		if e.Workers != want[0] || e.Running != want[1] || e.Worker != "" {
-			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, e.Workers, e.Running, e.Worker, want)
+		loads := newLoads(workers)
+		of := loads.of(queue)
+		e.heldBy(workers, func(h *fleet.Held) bool { return h.ID == e.ID })
+		if of.workers != want[0] || of.running != want[1] || e.Worker != "" {
+			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, of.workers, of.running, e.Worker, want)
 		}
 	}
 }
@@ -43,7 +44,7 @@ func TestExplanationNamesTheWorkerOfTheKey(t *testing.T) {
 		{[]fleet.Held{{Queue: "q", ID: "b", Key: "k", Since: now.Add(-3 * time.Second)}},
 			"its key k has 1 of 1 messages in flight, for 3 s at worker w1, and 2 of its messages wait"},
 	} {
-		e.holderOfKey([]fleet.Info{{Name: "w1", Held: test.held}})
+		e.heldBy([]fleet.Info{{Name: "w1", Held: test.held}}, func(h *fleet.Held) bool { return h.Key == key.Key })
 		if got := e.Text(time.UTC); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}

@@ -9,16 +9,24 @@ import (
 	"github.com/laterq/later/internal/reserved"
 )
 
-// load is how busy the workers are that may claim messages of a queue.
+// load counts the workers that may claim messages of a queue, and their handlers.
 type load struct {
 	workers  int
-	running  int   // of them, neither paused nor draining
-	handlers int64 // of those
-	busy     int64 // of the handlers
+	running  int   // workers that are neither paused nor draining
+	handlers int64 // of the running workers
+	busy     int64 // handlers that run
 	unknown  bool  // a running worker does not tell how many handlers it has
 	since    time.Time
 	worker   string   // the name of one of the running workers, or of any if none runs
 	paused   []string // the names of the paused workers, the first maxPausedNames + 1
+}
+
+// only returns the name of the worker if there is only one.
+func (l *load) only(workers int) string {
+	if workers == 1 {
+		return l.worker
+	}
+	return ""
 }
 
 // full reports whether all handlers are busy.
@@ -105,17 +113,10 @@ func newLoads(workers []fleet.Info) loads {
 	return l
 }
 
-// of returns the load of a queue. Workers distribute topics without naming them.
+// of returns the load of a queue. Workers distribute topics and run schedules without naming them.
 func (l *loads) of(queue string) load {
-	if strings.HasPrefix(queue, reserved.Topic) {
+	if queue == reserved.Schedules || strings.HasPrefix(queue, reserved.Topic) {
 		return l.all
 	}
 	return l.byQueue[queue].and(l.every)
-}
-
-// mayClaim reports whether a worker may claim messages of a queue. Workers distribute topics and run schedules without
-// naming them, and name only some of very many queues.
-func mayClaim(w *fleet.Info, queue string) bool {
-	return slices.Contains(w.Queues, queue) || len(w.Queues) < w.QueueCount || queue == reserved.Schedules ||
-		strings.HasPrefix(queue, reserved.Topic)
 }

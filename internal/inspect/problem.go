@@ -14,7 +14,7 @@ import (
 // ProblemKind is the kind of a Problem, a stable word.
 type ProblemKind string
 
-// The kinds of problems, those that stop most messages first; docs/monitoring.md has them with their thresholds.
+// The kinds of problems; the ones that stop most messages come first. docs/monitoring.md has their thresholds.
 const (
 	StoreFull         ProblemKind = "full"
 	Unreadable        ProblemKind = "unreadable"
@@ -38,10 +38,12 @@ const (
 	ShardsStuck       ProblemKind = "shards_stuck"
 )
 
-// ProblemKinds has all kinds, in the order in which a list has problems of the same severity.
-var ProblemKinds = []ProblemKind{StoreFull, Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack,
-	WorkersBusy, QueueLimited, KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed,
-	ScheduleMissed, DeadLetters, QueuePaused, ShardsStuck}
+// ProblemKinds has all kinds. Lists have problems of the same severity in this order.
+var ProblemKinds = []ProblemKind{
+	StoreFull, Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack, WorkersBusy, QueueLimited,
+	KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed, ScheduleMissed,
+	DeadLetters, QueuePaused, ShardsStuck,
+}
 
 // ProblemSeverity says whether a problem needs a person now.
 type ProblemSeverity string
@@ -238,7 +240,7 @@ func itThem(n int64) string {
 	return "them"
 }
 
-// atLeast returns how many there are of a noun, of which only the first are counted.
+// atLeast returns the number of a noun, of which only the first maxRecentDead were counted.
 func (p *Problem) atLeast(noun string) string {
 	if p.Used >= maxRecentDead {
 		return fmt.Sprintf("%d or more %ss", p.Used, noun)
@@ -355,14 +357,14 @@ func (p Problem) Place() Place {
 	return Place{Queue: p.Queue, State: store.StateReady}
 }
 
-// Action is what helps with a problem: a word for programs that can do it, and the arguments of the command later.
+// Action is the remedy of a problem: a word for programs that can do it, and the arguments of the command later.
 type Action struct {
 	// Do is resume, resume_workers, resume_key, flow, keys or show. Show means that the Place has more.
 	Do      string
 	Command []string
 }
 
-// Action returns what helps with the problem.
+// Action returns the remedy of the problem.
 func (p Problem) Action() Action {
 	show := func(words []string, names ...string) Action { return Action{"show", command(words, names...)} }
 	switch p.Kind {

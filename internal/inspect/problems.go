@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -40,9 +41,9 @@ const (
 const (
 	problemQueues  = 1000 // queues, the first ones by name
 	problemReaders = 8    // queues that are read at the same time
-	problemDeads   = 50   // queues whose deaths are read, unless they are known
-	problemKeys    = 50   // queues whose keys are read
-	problemTopics  = 200  // topics whose subscriptions are read
+	problemDeads   = 50   // readings of the deaths of a queue, unless they are known
+	problemKeys    = 50   // readings of the keys of a queue
+	problemTopics  = 200  // readings of the subscriptions of a topic
 	problemRuns    = 1000 // schedules
 	maxRecentDead  = 100  // recent deaths that are read of a queue
 	maxKeysRead    = 100  // keys that are read of a queue
@@ -71,13 +72,14 @@ type ProblemReader struct {
 	deaths   map[string]deaths
 	oneShard map[string]time.Time // when a queue was found to have one shard
 	last     []Problem            // of the last reading
-	next     string               // the first queue that the last reading left out, where the next one begins
+	readings int
+	whole    map[string]int // by queue, the number of the last reading that read it in full
 }
 
 // ProblemList is the result of a reading.
 type ProblemList struct {
 	Problems []Problem
-	LeftOut  int // queues that were not looked at, or not at their dead messages, keys or subscriptions
+	LeftOut  int // queues that were not read in full
 	Now      time.Time
 }
 
@@ -100,12 +102,12 @@ type problemReading struct {
 	behind   map[string]bool // queues beyond a bound; true if nothing is known of the part that was not looked at
 }
 
-// Find returns the problems of all queues that see reports true for, the most urgent first. A nil see reports true. It
-// makes one call for each queue, a few for each one that may have a problem, and some for workers and schedules.
+// Find returns the problems, the most urgent first. It makes one call for each queue, a few for each one that may have
+// a problem, and some for workers and schedules.
 //
 // A queue that cannot be read, or does not answer while others do, is a problem, not an error.
-func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) (ProblemList, error) {
-	names, scheduled, err := pr.queues(ctx, see)
+func (pr *ProblemReader) Find(ctx context.Context) (ProblemList, error) {
+	names, scheduled, err := pr.queues(ctx)
 	if err != nil {
 		return ProblemList{}, err
 	}
@@ -122,43 +124,51 @@ func (pr *ProblemReader) Find(ctx context.Context, see func(queue string) bool) 
 		behind: map[string]bool{}}
 	found := ProblemList{LeftOut: max(0, len(names)-problemQueues), Now: clock.Now}
 	names = names[:len(names)-found.LeftOut]
-	first, _ := slices.BinarySearch(names, pr.next)
-	names = slices.Concat(names[first:], names[:first])
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(pr.whole[a], pr.whole[b]) })
 	if err := r.readQueues(ctx, names); err != nil {
 		return ProblemList{}, err
 	}
-	r.givenBack(workers, see)
+	r.givenBack(workers)
 	if p, ok := store.As[store.Pinger](r.store); ok {
 		if err := p.Ping(ctx); errors.Is(err, store.ErrFull) {
 			r.add(Problem{Kind: StoreFull, Severity: Act, Error: err.Error()})
 		}
 	}
 	if scheduled {
-		if err := r.schedules(ctx, see); err != nil {
+		if err := r.schedules(ctx); err != nil {
 			return ProblemList{}, err
 		}
 	}
-	pr.deaths, pr.oneShard, pr.last, pr.next = r.deaths, r.oneShard, r.found, ""
-	if i := slices.IndexFunc(names, func(name string) bool { _, left := r.behind[name]; return left }); i >= 0 {
-		pr.next = names[i]
-	}
-	for _, unknown := range r.behind {
-		if unknown {
-			found.LeftOut++
-		}
-	}
+	pr.deaths, pr.oneShard, pr.last = r.deaths, r.oneShard, r.found
+	found.LeftOut += r.countWhole(names)
 	slices.SortFunc(r.found, func(a, b Problem) int { return a.compare(&b) })
 	found.Problems = slices.Clone(r.found)
 	return found, nil
 }
 
+// countWhole keeps the queues that were read in full, so that the next reading begins with the others. It returns the
+// number of queues with a part that is not known from an earlier reading either.
+func (r *problemReading) countWhole(names []string) (unknown int) {
+	before := r.whole
+	r.readings++
+	r.whole = make(map[string]int, len(names))
+	for _, name := range names {
+		isUnknown, left := r.behind[name]
+		if r.whole[name] = r.readings; left {
+			r.whole[name] = before[name]
+		}
+		if isUnknown {
+			unknown++
+		}
+	}
+	return unknown
+}
+
 // queues returns the names of the queues to look at, sorted, and whether there are schedules.
-func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool) (
-	all []string, scheduled bool, err error,
-) {
+func (pr *ProblemReader) queues(ctx context.Context) (all []string, scheduled bool, err error) {
 	if pr.Queues != nil {
 		clock, err := pr.Fleet.Store.Stats(ctx, reserved.Schedules)
-		all = slices.DeleteFunc(slices.Clone(pr.Queues), func(name string) bool { return !looksAt(name, see) })
+		all = slices.DeleteFunc(slices.Clone(pr.Queues), func(name string) bool { return !looksAt(name) })
 		return all, clock.Exists, err
 	}
 	for cursor, more := "", true; more; more = cursor != "" {
@@ -168,7 +178,7 @@ func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool
 		}
 		for _, name := range names {
 			scheduled = scheduled || name == reserved.Schedules
-			if looksAt(name, see) {
+			if looksAt(name) {
 				all = append(all, name)
 			}
 		}
@@ -178,9 +188,7 @@ func (pr *ProblemReader) queues(ctx context.Context, see func(queue string) bool
 }
 
 // looksAt reports whether a queue is looked at.
-func looksAt(queue string, see func(queue string) bool) bool {
-	return reserved.IsListed(queue) && !reserved.IsIdle(queue) && (see == nil || see(queue))
-}
+func looksAt(queue string) bool { return reserved.IsListed(queue) && !reserved.IsIdle(queue) }
 
 // readQueues looks at all queues. It returns an error if none answers.
 func (r *problemReading) readQueues(ctx context.Context, names []string) error {
@@ -332,14 +340,14 @@ func (r *problemReading) hasOneShard(name string, at time.Time) {
 }
 
 // givenBack adds the messages that workers give back, by queue.
-func (r *problemReading) givenBack(workers []fleet.Info, see func(queue string) bool) {
+func (r *problemReading) givenBack(workers []fleet.Info) {
 	byQueue := map[string]*Problem{}
 	for i := range workers {
 		w := &workers[i]
 		for _, g := range w.GivenBack {
 			p := byQueue[g.Queue]
 			switch {
-			case see != nil && !see(g.Queue) || g.Messages == 0:
+			case g.Messages == 0:
 				continue
 			case p == nil:
 				p = &Problem{Kind: GivesBack, Severity: Act, Queue: g.Queue, Worker: w.Name}

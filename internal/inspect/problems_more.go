@@ -105,7 +105,7 @@ func (r *problemReading) lookAtDistribution(ctx context.Context, q *problemQueue
 }
 
 // schedules adds the problems of schedules.
-func (r *problemReading) schedules(ctx context.Context, see func(queue string) bool) error {
+func (r *problemReading) schedules(ctx context.Context) error {
 	book := schedule.Book{Store: r.store}
 	last := map[string][]*schedule.Info{} // by queue, with a last run that may be dead
 	for cursor, seen := "", 0; seen < problemRuns; {
@@ -117,11 +117,9 @@ func (r *problemReading) schedules(ctx context.Context, see func(queue string) b
 			r.add(Problem{Kind: ScheduleFailed, Severity: Act, Error: unreadable.Error()})
 		}
 		for _, s := range page.Schedules {
-			if see == nil || see(s.Queue) {
-				r.lookAtSchedule(s)
-				if s.LastRun.ID != "" && r.dead[s.Queue] {
-					last[s.Queue] = append(last[s.Queue], s)
-				}
+			r.lookAtSchedule(s)
+			if s.LastRun.ID != "" && r.dead[s.Queue] {
+				last[s.Queue] = append(last[s.Queue], s)
 			}
 		}
 		seen += len(page.Schedules) + len(page.Unreadable)

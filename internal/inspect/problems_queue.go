@@ -55,7 +55,7 @@ func (r *problemReading) lookAtWaiting(ctx context.Context, q *problemQueue) err
 		return nil
 	}
 	p := Problem{Severity: severity(late), Queue: q.name, Count: q.Ready, Since: q.NextDue, Workers: q.load.workers,
-		Worker: q.load.worker}
+		Worker: q.load.only(q.load.workers)}
 	switch {
 	case q.load.workers == 0:
 		receives, err := r.receives(ctx, q)
@@ -75,14 +75,8 @@ func (r *problemReading) lookAtWaiting(ctx context.Context, q *problemQueue) err
 		if len(q.load.paused) <= maxPausedNames {
 			p.Paused = q.load.paused
 		}
-		if p.Workers > 1 {
-			p.Worker = ""
-		}
 	default:
 		return r.lookAtLimits(ctx, q, p)
-	}
-	if q.load.workers != 1 {
-		p.Worker = ""
 	}
 	r.add(p)
 	return nil
@@ -120,10 +114,8 @@ func (r *problemReading) lookAtLimits(ctx context.Context, q *problemQueue, p Pr
 	}
 	switch late := q.overdue(); {
 	case q.load.full():
-		p.Kind, p.Used, p.Since, p.Workers = WorkersBusy, q.load.handlers, q.load.since, q.load.running
-		if p.Workers > 1 {
-			p.Worker = ""
-		}
+		p.Kind, p.Used, p.Since = WorkersBusy, q.load.handlers, q.load.since
+		p.Workers, p.Worker = q.load.running, q.load.only(q.load.running)
 	case late < actAfter:
 		return nil
 	default:
@@ -268,7 +260,7 @@ func (r *problemReading) lookAtDead(ctx context.Context, q *problemQueue) error 
 }
 
 // deathsOf returns the recent deaths of a queue, or, if there are none, the error of most of its first dead messages.
-// Beyond problemDeads queues, it returns those of the reading before.
+// Beyond problemDeads queues, it returns the deaths of the reading before.
 func (r *problemReading) deathsOf(ctx context.Context, q *problemQueue) (d deaths, err error) {
 	d, known := r.ProblemReader.deaths[q.name]
 	if !known || d.dead != q.Dead || d.dropped != q.Dropped || r.begun.Sub(d.at) >= deathsFor {

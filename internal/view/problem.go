@@ -2,6 +2,7 @@ package view
 
 import (
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -10,14 +11,14 @@ func Problem(p later.Problem) wire.StoreProblem {
 	place, action := p.Place(), p.Action()
 	shown := wire.StoreProblem{
 		Kind: string(p.Kind), Severity: string(p.Severity), Text: p.Text(), Queue: p.Queue, Topic: p.Topic,
-		Schedule: p.Schedule, Key: p.Key, Message: p.Message, Worker: p.Worker, Workers: p.Workers, By: p.By,
-		Count: p.Count, Used: p.Used, Limit: p.Limit, Rate: wire.NewRate(p.Rate), Since: wire.FormatTime(p.Since),
-		Error: p.Error, Now: wire.FormatTime(p.Now),
+		Schedule: p.Schedule, Key: p.Key, Message: p.Message, Worker: p.Worker, Workers: p.Workers, Paused: p.Paused,
+		Shards: p.Shards, By: p.By, Count: p.Count, Used: p.Used, Limit: p.Limit,
+		Rate: wire.NewRate(p.Rate), Since: wire.FormatTime(p.Since), Error: p.Error, Now: wire.FormatTime(p.Now),
 		Place: wire.ProblemPlace{View: place.View, Queue: place.Queue, State: string(place.State), Group: place.Group,
 			Message: place.Message, Topic: place.Topic, Schedule: place.Schedule},
 		Action: wire.ProblemAction{Do: action.Do, Command: action.Command, Shell: action.Shell()},
 	}
-	if p.Shards > 0 {
+	if p.Shards > 0 && p.Kind != inspect.ShardsStuck {
 		shown.Shard = &p.Shard
 	}
 	return shown

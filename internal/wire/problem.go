@@ -10,10 +10,12 @@ type StoreProblem struct {
 	Topic    string        `json:"topic,omitempty"`
 	Schedule string        `json:"schedule,omitempty"`
 	Key      string        `json:"key,omitempty"`
-	Shard    *int          `json:"shard,omitempty" doc:"From 0"`
+	Shard    *int          `json:"shard,omitempty" doc:"From 0: the shard that does not answer or has used up its share of a limit"`
+	Shards   int           `json:"shards,omitempty" doc:"The number of shards of the queue, or the number to which it changes"`
 	Message  string        `json:"message,omitempty" doc:"The id of a dead message, or of one that holds its key"`
 	Worker   string        `json:"worker,omitempty" doc:"Of a single worker"`
 	Workers  int           `json:"workers,omitempty"`
+	Paused   []string      `json:"paused,omitempty" doc:"The names of the paused workers, if they are 5 at most"`
 	By       string        `json:"by,omitempty" doc:"Who paused the queue"`
 	Count    int64         `json:"count,omitempty" doc:"Messages that are due, given back or dead, halted keys, or runs"`
 	Used     int64         `json:"used,omitempty" doc:"Messages in flight, busy handlers, or deaths in the last hour, 100 for more"`
@@ -37,7 +39,7 @@ type ProblemPlace struct {
 	Schedule string `json:"schedule,omitempty"`
 }
 
-// ProblemAction is what helps with a problem.
+// ProblemAction is the remedy of a problem.
 type ProblemAction struct {
 	Do      string   `json:"do" enum:"resume,resume_workers,resume_key,flow,keys,show" doc:"show: the place has more"`
 	Command []string `json:"command" doc:"The arguments of the command later that does or shows it"`

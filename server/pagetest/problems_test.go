@@ -3,6 +3,7 @@ package pagetest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,17 +35,10 @@ func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
 	b.see("h1", "Workers")
 	b.see(".problems", "has no worker")
 
-	ctx, stop := context.WithCancel(t.Context())
-	w := later.NewWorker(s.client, later.WorkerConfig{Concurrency: 1})
-	w.Handle("mail", func(context.Context, *later.Message) error { return nil })
-	ended := make(chan error)
-	go func() { ended <- w.Run(ctx) }()
+	stop := s.work(later.WorkerConfig{}, "mail", func(context.Context, *later.Message) error { return nil })
 	b.gone(".problems a")
 	b.see(".problems", "No problems")
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 func TestPausedQueueIsResumedFromTheProblems(t *testing.T) {
@@ -80,14 +74,7 @@ func TestPersonFindsAKeyAtItsLimit(t *testing.T) {
 	for _, id := range []string{"customer-7/1", "customer-7/2", "customer-7/3"} {
 		s.send("mail", "hello", longAgo(), later.WithID(id), later.Key("customer-7"))
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	w := later.NewWorker(s.client, later.WorkerConfig{Concurrency: 4})
-	w.Handle("mail", func(ctx context.Context, _ *later.Message) error {
-		<-ctx.Done()
-		return nil
-	})
-	ended := make(chan error)
-	go func() { ended <- w.Run(ctx) }()
+	stop := s.work(later.WorkerConfig{Concurrency: 4}, "mail", untilStopped)
 	b := s.open("/")
 	b.see(".problems li.act",
 		"key customer-7 of queue mail has 1 of 1 messages in flight, its limit: 2 messages are due, the first for 12 min")
@@ -96,8 +83,79 @@ func TestPersonFindsAKeyAtItsLimit(t *testing.T) {
 	b.see("dialog", "1 of 1 in flight")
 	b.closeDialog()
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
+}
+
+func untilStopped(ctx context.Context, _ *later.Message) error {
+	<-ctx.Done()
+	return nil
+}
+
+// control sends a command to workers.
+func (s *site) control(do later.WorkerCommand, names ...string) {
+	s.Helper()
+	if _, err := s.client.ControlWorkers(s.Context(), do, names...); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Paused workers are resumed with one click. A worker that refuses says why, and workers that drain have no button,
+// only a command.
+func TestPausedWorkersAreResumedFromTheProblems(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	var refuses atomic.Bool
+	handle := func(context.Context, *later.Message) error { return nil }
+	stopBoss := s.work(later.WorkerConfig{Name: "boss", OnCommand: func(do later.WorkerCommand) error {
+		if do == later.CommandResume && refuses.Load() {
+			return errors.New("the printer is open")
+		}
+		return nil
+	}}, "mail", handle)
+	stopClerk := s.work(later.WorkerConfig{Name: "clerk"}, "mail", handle)
+	refuses.Store(true)
+	b := s.open("/?view=workers")
+	b.see("li h2", "clerk")
+	s.control(later.CommandPause, "boss", "clerk")
+	s.send("mail", "hello", longAgo())
+	b.see(".problems li.act", "all workers of queue mail are paused or draining: 1 message is due")
+	b.click(".problems button", "Resume boss, clerk")
+	b.see(".notice", "the printer is open")
+	refuses.Store(false)
+	b.click(".problems button", "Resume boss, clerk")
+	b.see(".notice", "Resumed boss, clerk")
+	b.see(".problems", "No problems")
+	stopBoss()
+	stopClerk()
+
+	stopLast := s.work(later.WorkerConfig{Name: "last", Concurrency: 1}, "mail", untilStopped)
+	s.send("mail", "first", longAgo())
+	s.send("mail", "second", longAgo())
+	b.see(".problems", "the handler of last is busy")
+	s.control(later.CommandDrain, "last")
+	b.see(".problems li.act", "all workers of queue mail are paused or draining")
+	b.see(".problems button", "Copy the command later workers")
+	b.gone(".problems button", "Resume")
+	stopLast()
+}
+
+// A list that is old says of when it is.
+func TestOldProblemsSayOfWhenTheyAre(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("mail", "hello", longAgo())
+	b := s.open("/")
+	b.see(".problems li.act", "queue mail has no worker")
+	b.gone(".problems", "as of")
+	// The server marks a list that is older than 70 s, and sends another one only when it differs.
+	b.await(`import(document.querySelector('link[href$="app/live.js"]').href).then(({ live }) => {
+		live.problems = { ...live.problems, stale: true, now: new Date(2030, 0, 2, 3, 4).toISOString() };
+		return true;
+	})`)
+	b.see(".problems li.act", "as of")
+	b.see(".problems li.act", "03:04")
+	b.checkAccess()
+	if h := evaluate[int](b, "document.querySelector('.problems').offsetHeight"); h != 33 {
+		t.Errorf("the strip is %d pixels high", h)
 	}
 }
 

@@ -1,6 +1,8 @@
 package pagetest
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -74,6 +76,22 @@ func (s *site) send(queue, payload string, options ...later.SendOption) (id stri
 		s.Fatal(err)
 	}
 	return id
+}
+
+// work runs a worker until stop is called, which returns when it has ended.
+func (s *site) work(cfg later.WorkerConfig, queue string, handler later.HandlerFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	w := later.NewWorker(s.client, cfg)
+	w.Handle(queue, handler)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return func() {
+		s.Helper()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			s.Error(err)
+		}
+	}
 }
 
 // schedule stores a schedule of the queue reports with a cron expression.

@@ -67,12 +67,14 @@ const helps = {
       },
     }),
   }),
-  resume_workers: (p) => p.worker && ({
-    label: 'Resume', of: p.worker,
-    act: () => attempt(`${visible(p.worker)} is resumed`, async () => {
-      const { workers } = await post(path('workers', p.worker, 'resume'));
-      const refused = workers.find((w) => w.error);
-      if (refused) throw new Error(refused.error.detail ?? refused.error.title);
+  resume_workers: ({ paused }) => paused && ({
+    label: 'Resume', of: paused.join(', '),
+    act: () => attempt(`Resumed ${visible(paused.join(', '))}`, async () => {
+      for (const worker of paused) {
+        const { workers } = await post(path('workers', worker, 'resume'));
+        const refused = workers.find((w) => w.error);
+        if (refused) throw new Error(refused.error.detail ?? refused.error.title);
+      }
     }),
   }),
   resume_key: (p) => ({
