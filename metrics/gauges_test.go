@@ -178,7 +178,7 @@ func TestScrapesAtTheSameTimeShareOneReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &countedStore{Store: memstore.New()}
 		s.block = func(context.Context, string) error {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second + time.Millisecond) // so that none ends when the time of a reading does
 			return nil
 		}
 		c := newClient(t, s)
@@ -197,7 +197,7 @@ func TestScrapesAtTheSameTimeShareOneReading(t *testing.T) {
 		time.Sleep(cacheFor - time.Millisecond)
 		scrape(t, handler).want(t, scraped{
 			`later_queue_messages{queue="q",state="ready"}`: 1,
-			`later_reading_seconds`:                         3,
+			`later_reading_seconds`:                         3.003,
 		})
 		time.Sleep(2 * time.Millisecond)
 		scrape(t, handler).want(t, scraped{`later_queue_messages{queue="q",state="ready"}`: 2})
