@@ -76,8 +76,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// BenchmarkDueQueues counts the messages of 1,000 queues on Redis that are due in a range, as the page does when a range
-// is selected. It reports the median and the 99th percentile of the time of a request over HTTP.
+// BenchmarkDueQueues counts the messages of 1,000 queues on Redis that are due in a range, as the page does for a range
+// that is selected. It reports the median and the 99th percentile of the time of a request over HTTP.
 //
 //	go test ./server -run '^$' -bench DueQueues -benchtime 200x
 //
@@ -166,7 +166,8 @@ func fillThousand(b *testing.B, c *later.Client, pending int) (queues []string) 
 	}
 	fillQueues(b, c, queues, pending)
 	for _, queue := range queues { // also to queues that had no batch
-		if _, err := c.Queue(queue).Send(b.Context(), nil, later.WithID("last-of-"+queue), later.In(time.Hour)); err != nil {
+		_, err := c.Queue(queue).Send(b.Context(), nil, later.WithID("last-of-"+queue), later.In(time.Hour))
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
