@@ -9,7 +9,6 @@ import (
 	"time"
 
 	_ "github.com/laterq/later/diskstore"
-	"github.com/laterq/later/internal/redistest"
 )
 
 func TestExplanationIsOneSentence(t *testing.T) {
@@ -75,51 +74,40 @@ func explained(t *testing.T, q *Queue, id string, want Why) Explanation {
 }
 
 func TestExplainFindsEachReason(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) string{
-		"memory":   func(*testing.T) string { return "mem://" },
-		"embedded": func(t *testing.T) string { return "file://" + t.TempDir() },
-		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, err := Open(t.Context(), open(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			q := c.Queue("q")
-			mustSend(t, q, "", WithID("scheduled"), In(time.Hour))
-			if e := explained(t, q, "scheduled", WhyScheduled); e.Due.Sub(e.Now) < 59*time.Minute || e.Paused {
-				t.Errorf("%+v", e)
-			}
-			mustSend(t, q, "", WithID("dead"))
-			if err := mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("x")); err != nil {
-				t.Fatal(err)
-			}
-			if e := explained(t, q, "dead", WhyDead); e.DeadReason != DeadBuried || e.DiedAt.IsZero() {
-				t.Errorf("%+v", e)
-			}
-			mustSend(t, q, "", WithID("held"))
-			held := mustReceive(t, q, 1)[0]
-			if e := explained(t, q, "held", WhyLeased); e.Worker != "" || !e.LeaseDeadline.After(e.Now) {
-				t.Errorf("%+v", e)
-			}
-			mustSend(t, q, "", WithID("held"), OnDuplicate(Follow()))
-			explained(t, q, "held", WhyFollows)
-			if err := held.Ack(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			explained(t, q, "held", WhyNoWorker)
-			if err := q.Pause(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			explained(t, q, "held", WhyPaused)
-			if e := explained(t, q, "scheduled", WhyScheduled); !e.Paused {
-				t.Errorf("%+v", e)
-			}
-			_, err = q.Explain(t.Context(), "none")
-			wantError(t, err, ErrNotFound)
-		})
-	}
+	onEachStore(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		mustSend(t, q, "", WithID("scheduled"), In(time.Hour))
+		if e := explained(t, q, "scheduled", WhyScheduled); e.Due.Sub(e.Now) < 59*time.Minute || e.Paused {
+			t.Errorf("%+v", e)
+		}
+		mustSend(t, q, "", WithID("dead"))
+		if err := mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("x")); err != nil {
+			t.Fatal(err)
+		}
+		if e := explained(t, q, "dead", WhyDead); e.DeadReason != DeadBuried || e.DiedAt.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		mustSend(t, q, "", WithID("held"))
+		held := mustReceive(t, q, 1)[0]
+		if e := explained(t, q, "held", WhyLeased); e.Worker != "" || !e.LeaseDeadline.After(e.Now) {
+			t.Errorf("%+v", e)
+		}
+		mustSend(t, q, "", WithID("held"), OnDuplicate(Follow()))
+		explained(t, q, "held", WhyFollows)
+		if err := held.Ack(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		explained(t, q, "held", WhyNoWorker)
+		if err := q.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		explained(t, q, "held", WhyPaused)
+		if e := explained(t, q, "scheduled", WhyScheduled); !e.Paused {
+			t.Errorf("%+v", e)
+		}
+		_, err := q.Explain(t.Context(), "none")
+		wantError(t, err, ErrNotFound)
+	})
 }
 
 func TestExplainNamesTheWorker(t *testing.T) {

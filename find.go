@@ -73,7 +73,7 @@ type StateCounts = inspect.Counts
 // FindProgress is how far a Find is.
 type FindProgress struct {
 	Stage FindStage // the stage that has ended, or FindByContent, which may go on
-	// Conditions says in words what messages must have.
+	// Conditions are the conditions of the text in words.
 	Conditions string
 	// Queues is the number of queues that are searched, and LeftOut the number of them that cannot be read.
 	Queues, LeftOut int

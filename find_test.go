@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -45,53 +45,42 @@ func findAll(t *testing.T, c *Client, o FindOptions) (f finding) {
 }
 
 func TestFindLooksForIDsThenNamesThenContent(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) string{
-		"memory":   func(*testing.T) string { return "mem://" },
-		"embedded": func(t *testing.T) string { return "file://" + t.TempDir() },
-		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, err := Open(t.Context(), open(t))
-			if err != nil {
-				t.Fatal(err)
+	onEachStore(t, func(t *testing.T, c *Client) {
+		fillToFind(t, c)
+		for _, want := range []struct{ text, id, name, content string }{
+			{"order 42", "", "group order-42 in mail", "mail/reminder orders/cancel-order-42 orders/x"},
+			{"order-42", "", "group order-42 in mail", "mail/reminder orders/cancel-order-42"},
+			{"ORDER 42", "", "", "mail/reminder orders/cancel-order-42 orders/x"},
+			{"cancel-order-42", "orders/cancel-order-42", "", ""},
+			{"cancel order 42", "orders/cancel-order-42", "", ""},
+			{"orders", "", "queue orders in orders; topic orders-made in topic:orders-made; " +
+				"schedule check-orders in mail", ""},
+			{"trip-7", "", "series trip-7 in mail", "mail/trip-7/-1h0m0s"},
+			{"id:order-42", "", "", "orders/cancel-order-42"},
+			{`"order 42"`, "", "", "orders/x"},
+			{"part 7", "sharded/part 7", "", ""},
+			{"parts-7", "", "group parts-7 in sharded", "sharded/part 7"},
+			{"order.total>=100", "", "", "orders/y"},
+			{"error:timeout", "", "", "orders/dead"},
+			{"attempts>=1 id:d", "", "", "orders/dead"},
+			{"group:order-42", "", "group order-42 in mail", "mail/reminder"},
+			{"group:order-42 nothing", "", "group order-42 in mail", ""},
+			{"ann's key", "", "", ""},
+			{"ann", "", "", "mail/keyed"},
+			{"news 1", "", "", "topic:orders-made/news"},
+			{"BJÖRN", "", "", "orders/y"},
+		} {
+			f := findAll(t, c, FindOptions{Text: want.text})
+			got := [3]string{strings.Join(f.id, " "), strings.Join(f.name, "; "), strings.Join(f.content, " ")}
+			if got != [3]string{want.id, want.name, want.content} {
+				t.Errorf("%s: %q, want %q", want.text, got, want)
 			}
-			defer c.Close()
-			fillToFind(t, c)
-			for _, want := range []struct{ text, id, name, content string }{
-				{"order 42", "", "group order-42 in mail", "mail/reminder orders/cancel-order-42 orders/x"},
-				{"order-42", "", "group order-42 in mail", "mail/reminder orders/cancel-order-42"},
-				{"ORDER 42", "", "", "mail/reminder orders/cancel-order-42 orders/x"},
-				{"cancel-order-42", "orders/cancel-order-42", "", ""},
-				{"cancel order 42", "orders/cancel-order-42", "", ""},
-				{"orders", "", "queue orders in orders; topic orders-made in topic:orders-made; " +
-					"schedule check-orders in mail", ""},
-				{"trip-7", "", "series trip-7 in mail", "mail/trip-7/-1h0m0s"},
-				{"id:order-42", "", "", "orders/cancel-order-42"},
-				{`"order 42"`, "", "", "orders/x"},
-				{"part 7", "sharded/part 7", "", ""},
-				{"parts-7", "", "group parts-7 in sharded", "sharded/part 7"},
-				{"order.total>=100", "", "", "orders/y"},
-				{"error:timeout", "", "", "orders/dead"},
-				{"attempts>=1 id:d", "", "", "orders/dead"},
-				{"group:order-42", "", "group order-42 in mail", "mail/reminder"},
-				{"group:order-42 nothing", "", "group order-42 in mail", ""},
-				{"ann's key", "", "", ""},
-				{"ann", "", "", "mail/keyed"},
-				{"news 1", "", "", "topic:orders-made/news"},
-				{"BJÖRN", "", "", "orders/y"},
-			} {
-				f := findAll(t, c, FindOptions{Text: want.text})
-				got := [3]string{strings.Join(f.id, " "), strings.Join(f.name, "; "), strings.Join(f.content, " ")}
-				if got != [3]string{want.id, want.name, want.content} {
-					t.Errorf("%s: %q, want %q", want.text, got, want)
-				}
-				if p := f.progress; !p.Done || p.Next != "" || p.Stage != FindByContent || f.reports < 4 ||
-					p.Conditions == "" || p.Messages.Total() == 0 {
-					t.Errorf("%s: %d reports, the last one %+v", want.text, f.reports, p)
-				}
+			if p := f.progress; !p.Done || p.Next != "" || p.Stage != FindByContent || f.reports < 4 ||
+				p.Conditions == "" || p.Messages.Total() == 0 {
+				t.Errorf("%s: %d reports, the last one %+v", want.text, f.reports, p)
 			}
-		})
-	}
+		}
+	})
 }
 
 func fillToFind(t *testing.T, c *Client) {
@@ -173,12 +162,20 @@ func TestFindShowsOnlyVisibleQueues(t *testing.T) {
 	visible := func(queue string) bool { return queue == "mail" }
 	for text, want := range map[string]string{
 		"order 42": "group order-42 in mail/mail/reminder", "orders": "/", "cancel-order-42": "/",
-		"check": "/", // schedules are seen by who sees their queue
+		"check": "/", // schedules: is not visible
 	} {
 		f := findAll(t, c, FindOptions{Text: text, Visible: visible})
 		if got := strings.Join(f.name, " ") + "/" + strings.Join(f.content, " "); got != want || len(f.id) > 0 ||
 			f.progress.Queues != 1 || f.progress.Messages.Total() != 3 {
 			t.Errorf("%s: %q %+v", text, got, f.progress)
+		}
+	}
+	for _, queue := range []string{"orders", "mail"} { // a schedule is visible with its queue
+		f := findAll(t, c, FindOptions{Text: "check", Visible: func(q string) bool {
+			return q == queue || q == reserved.Schedules
+		}})
+		if (len(f.name) > 0) != (queue == "mail") {
+			t.Errorf("of queue %s: %q", queue, f.name)
 		}
 	}
 	f := findAll(t, c, FindOptions{Text: "a", Queue: "orders", Limit: 1}) // its cursor must not open other queues
@@ -210,7 +207,34 @@ func TestFindFindsWorkers(t *testing.T) {
 		if strings.Join(f.name, " ") != "worker mailer-1 in " {
 			t.Errorf("%q", f.name)
 		}
+		for queue, want := range map[string]int{"mail": 1, "other": 0} {
+			f := findAll(t, c, FindOptions{Text: "MAILER", Visible: func(q string) bool { return q == queue }})
+			if len(f.name) != want {
+				t.Errorf("with only queue %s: %q", queue, f.name)
+			}
+		}
 	})
+}
+
+// tornStore is a store with a queue that lists no messages, because they are damaged.
+type tornStore struct{ store.Store }
+
+func (s tornStore) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	if queue == "bad" {
+		return store.Page{}, store.Errorf(store.ErrCorrupt, "a message cannot be read")
+	}
+	return s.Store.List(ctx, queue, req)
+}
+
+func TestFindLeavesOutDamagedQueues(t *testing.T) {
+	c := newClientOn(t, tornStore{memstore.New()})
+	for _, queue := range []string{"bad", "good"} {
+		mustSend(t, c.Queue(queue), "hit", WithID(queue), In(time.Hour))
+	}
+	f := findAll(t, c, FindOptions{Text: "hit"})
+	if p := f.progress; strings.Join(f.content, " ") != "good/good" || p.LeftOut != 1 || p.Queues != 2 || !p.Done {
+		t.Errorf("%q, %+v", f.content, p)
+	}
 }
 
 func TestFindRefusesBadOptions(t *testing.T) {

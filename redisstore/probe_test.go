@@ -24,8 +24,8 @@ func TestProbeTellsWhereGetAndListFind(t *testing.T) {
 func testProbe(t *testing.T, s *Store, rdb redis.UniversalClient) {
 	t.Helper()
 	ctx := t.Context()
-	queues := []string{"none", "plain", "far", "leased", "dead", "limited", "signed", "newer", "broken"}
-	want := []bool{true, false, true, true, true, true, true, true, true}
+	queues := []string{"none", "plain", "far", "leased", "dead", "limited", "signed", "newer", "broken", "torn"}
+	want := []bool{true, false, true, true, true, true, true, true, true, true}
 	send := func(queue string, due time.Duration) {
 		t.Helper()
 		m := store.Outgoing{Message: store.Message{ID: "id", Group: "group"}, Due: store.Due{Delay: due}}
@@ -39,7 +39,7 @@ func testProbe(t *testing.T, s *Store, rdb redis.UniversalClient) {
 	if err := s.SetFlow(ctx, "limited", store.Flow{Concurrency: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, queue := range []string{"plain", "leased", "dead", "limited", "newer"} {
+	for _, queue := range []string{"plain", "leased", "dead", "limited", "newer", "torn"} {
 		send(queue, 0)
 	}
 	send("far", 100*24*time.Hour)
@@ -59,8 +59,10 @@ func testProbe(t *testing.T, s *Store, rdb redis.UniversalClient) {
 		t.Fatal(err)
 	}
 	setFormat(t, rdb, "newer", 99)
-	if err := rdb.Set(ctx, s.keys.key("broken", "meta"), "x", 0).Err(); err != nil {
-		t.Fatal(err)
+	for _, key := range [][2]string{{"broken", "meta"}, {"torn", "messages"}, {"torn", "groups"}} {
+		if err := rdb.Set(ctx, s.keys.key(key[0], key[1]), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for what, probe := range map[string][2][]string{
 		"id": {{"unknown", "id"}}, "group": {nil, {"unknown", "group"}}, "both": {{"id"}, {"unknown"}}} {

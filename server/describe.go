@@ -108,7 +108,8 @@ var schemaNames = map[string]string{
 	"Info": "Message", "Outgoing": "OutgoingMessage", "Stats": "QueueStats", "ScheduleFields": "ScheduleSettings",
 	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage", "RuleSeries": "ScheduleSeries",
 	"PageStats": "QueuePage", "PageListedTopic": "TopicPage", "PageSeriesMessage": "SeriesPage", "PageRun": "RunPage",
-	"PageScheduledRun": "ScheduledRunPage", "FoundMessageProblem": "Found", "PageWorker": "WorkerPage", "PageOperation": "OperationPage",
+	"PageScheduledRun": "ScheduledRunPage", "FoundMessageProblem": "Found", "PageWorker": "WorkerPage",
+	"PageOperation": "OperationPage",
 }
 
 // schemaName returns the name of the schema of a type. A hint is given for types without one.

@@ -153,7 +153,7 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 	}}, nil
 }
 
-// finding is a search whose results are written as they come.
+// finding is a search that writes its results as they come.
 type finding struct {
 	*Server
 	sseWriter

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/laterq/later"
 )
 
 // BenchmarkFind searches 1,000 queues on Redis for a message with an id, and for a word that no message has. It reports
@@ -23,16 +21,7 @@ import (
 func BenchmarkFind(b *testing.B) {
 	pending := pendingOf(b)
 	c, h := newBenchServer(b)
-	queues := make([]string, 1000)
-	for i := range queues {
-		queues[i] = fmt.Sprintf("queue-%03d", i)
-	}
-	fillQueues(b, c, queues, pending)
-	for _, queue := range queues { // also of a queue that had no batch
-		if _, err := c.Queue(queue).Send(b.Context(), nil, later.WithID("last-of-"+queue), later.In(time.Hour)); err != nil {
-			b.Fatal(err)
-		}
-	}
+	queues := fillThousand(b, c, pending)
 	// find makes a search, and notes when the first line with each of some texts came.
 	find := func(query string, texts []string, took map[string][]time.Duration) {
 		begin := time.Now()

@@ -53,7 +53,8 @@ func (a *api) find(query string) (all string, last foundLine) {
 func (a *api) order42() {
 	a.do(http.MethodPost, "/v1/queues/orders/messages", `{"id": "cancel-order-42", "in": "1h", "payload": {"total": 12}}`).
 		is(http.StatusCreated)
-	a.do(http.MethodPost, mail, `{"id": "reminder", "in": "1h", "group": "order-42", "payload": "hello"}`).is(http.StatusCreated)
+	a.do(http.MethodPost, mail, `{"id": "reminder", "in": "1h", "group": "order-42", "payload": "hello"}`).
+		is(http.StatusCreated)
 	a.do(http.MethodPost, mail, `{"id": "bill", "in": "30m", "payload": "for order 42", "headers": {"kind": "bill"}}`).
 		is(http.StatusCreated)
 }
@@ -141,6 +142,11 @@ func TestFindShowsOnlyQueuesOfTheCaller(t *testing.T) {
 	}
 }
 
+// dryRun is a bulk change that counts the scheduled messages that a text finds.
+func dryRun(q string) string {
+	return fmt.Sprintf(`{"filter": {"q": %q, "state": "scheduled"}, "action": "run", "dry_run": true}`, q)
+}
+
 func TestFindHidesContent(t *testing.T) {
 	a := newAPI(t)
 	a.order42()
@@ -154,7 +160,7 @@ func TestFindHidesContent(t *testing.T) {
 		for method, request := range map[string][2]string{
 			"GET":  {"/v1/find?q=" + url.QueryEscape(q)},
 			"get":  {mail + "?q=" + url.QueryEscape(q)},
-			"POST": {"/v1/queues/mail/bulk", fmt.Sprintf(`{"filter": {"q": %q, "state": "scheduled"}, "action": "run", "dry_run": true}`, q)},
+			"POST": {"/v1/queues/mail/bulk", dryRun(q)},
 		} {
 			if got := hider.do(strings.ToUpper(method), request[0], request[1]); got.status != http.StatusForbidden {
 				t.Errorf("%s: %d %s", request, got.status, got.body)
@@ -166,8 +172,7 @@ func TestFindHidesContent(t *testing.T) {
 		if n := len(list(got, "items")); n != want {
 			t.Errorf("%s: %d messages", q, n)
 		}
-		op := hider.do(http.MethodPost, "/v1/queues/mail/bulk",
-			`{"filter": {"q": "`+q+`", "state": "scheduled"}, "action": "run", "dry_run": true}`).is(http.StatusAccepted)
+		op := hider.do(http.MethodPost, "/v1/queues/mail/bulk", dryRun(q)).is(http.StatusAccepted)
 		op = hider.do(http.MethodGet, "/v1/operations/"+op["id"].(string)+"?wait=1m", nil).is(http.StatusOK)
 		if op["matched"] != float64(want) {
 			t.Errorf("%s: %v", q, op)
@@ -198,8 +203,8 @@ func TestFindFindsIDsThatLookLikeConditions(t *testing.T) {
 func TestListsTakeTheTextOfASearch(t *testing.T) {
 	a := newAPI(t)
 	a.order42()
-	for query, want := range map[string]int{"q=order+42": 2, "q=order+42&id=bill": 1, "q=kind": 0, "q=header:kind%3Dbill": 1,
-		"q=group:order-42": 1, "q=hello&state=dead": 0} {
+	for query, want := range map[string]int{"q=order+42": 2, "q=order+42&id=bill": 1, "q=kind": 0,
+		"q=header:kind%3Dbill": 1, "q=group:order-42": 1, "q=hello&state=dead": 0} {
 		got := a.do(http.MethodGet, mail+"?"+query, nil).is(http.StatusOK)
 		if n := len(list(got, "items")); n != want {
 			t.Errorf("%s: %d messages", query, n)

@@ -77,7 +77,8 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	ask(http.MethodPatch, mail+"/none", `{"in": "2h"}`)
 	ask(http.MethodPost, mail+"/none/run", nil)
 	for _, path := range []string{"GET " + mail, "GET " + mail + "/none", "GET " + mail + "?state=dead", "GET " + mail + "/dead",
-		"GET " + mail + "?group=none", "GET /v1/find?q=none", "GET /v1/find?q=%22non%22", "PATCH " + mail + "/none", "POST " + mail + "/none/run",
+		"GET " + mail + "?group=none", "GET /v1/find?q=none", "GET /v1/find?q=%22non%22",
+		"PATCH " + mail + "/none", "POST " + mail + "/none/run",
 		"GET /v1/topics/none/history", "GET /v1/schedules", "GET /v1/schedules/none", "GET /v1/queues/mail/dead-errors",
 		"GET /v1/problems", "GET /v1/queues/mail/export", "GET /v1/operations/" + operation} {
 		if !shown[path] {
@@ -95,7 +96,8 @@ func TestNoConditionTellsWhatIsHidden(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail, `{"id": "none", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).is(http.StatusCreated)
 	a.do(http.MethodPut, "/v1/topics/t", `{"history_count": 10}`).is(http.StatusOK)
-	shown := []string{"state", "group", "due_after", "due_before", "id", "min_attempts", "max_attempts", "q"} // q: TestFindHidesContent
+	shown := []string{"state", "group", "due_after", "due_before", "id", "min_attempts", "max_attempts",
+		"q"} // see TestFindHidesContent
 	values := map[string]string{"json": "a = 1", "header": "k=v"}
 	hider := a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true})
 	other := a.as(access.Identity{Name: "o", Role: access.RoleOperate})

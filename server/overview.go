@@ -50,25 +50,17 @@ func registerOverview(s *Server) {
 
 // Overview shows the messages of several queues that are due, to come and dead.
 type Overview struct {
-	Time          string          `json:"time" doc:"The store's clock, from which the bands count"`
-	Counts        OverviewCounts  `json:"counts"`
-	NextDue       string          `json:"next_due,omitempty" doc:"When the next message falls due"`
-	OldestDue     string          `json:"oldest_due,omitempty" doc:"When the message fell due that has been ready for longest"`
-	Bands         []OverviewBand  `json:"bands" doc:"Scheduled and ready messages by due time, each in one band. Without from and to: overdue, the next minute, the rest of the hour, of the day and of 31 days, and later"`
-	Queues        []OverviewQueue `json:"queues" doc:"In order of name"`
-	QueueCount    int             `json:"queue_count" doc:"How many queues there are"`
-	QueuesLeftOut int             `json:"queues_left_out" doc:"How many of them are not in this overview"`
-	Workers       int             `json:"workers" doc:"Live workers"`
-	Runs          []OverviewRun   `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
-	Took          wire.Duration   `json:"took" doc:"How long it took to read this"`
-}
-
-// OverviewCounts are the messages of all queues of an overview by state.
-type OverviewCounts struct {
-	Scheduled int64 `json:"scheduled"`
-	Ready     int64 `json:"ready"`
-	Leased    int64 `json:"leased"`
-	Dead      int64 `json:"dead"`
+	Time          string           `json:"time" doc:"The store's clock, from which the bands count"`
+	Counts        wire.StateCounts `json:"counts"`
+	NextDue       string           `json:"next_due,omitempty" doc:"When the next message falls due"`
+	OldestDue     string           `json:"oldest_due,omitempty" doc:"When the message fell due that has been ready for longest"`
+	Bands         []OverviewBand   `json:"bands" doc:"Scheduled and ready messages by due time, each in one band. Without from and to: overdue, the next minute, the rest of the hour, of the day and of 31 days, and later"`
+	Queues        []OverviewQueue  `json:"queues" doc:"In order of name"`
+	QueueCount    int              `json:"queue_count" doc:"How many queues there are"`
+	QueuesLeftOut int              `json:"queues_left_out" doc:"How many of them are not in this overview"`
+	Workers       int              `json:"workers" doc:"Live workers"`
+	Runs          []OverviewRun    `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
+	Took          wire.Duration    `json:"took" doc:"How long it took to read this"`
 }
 
 // OverviewBand counts the messages that fall due in each part of a time.

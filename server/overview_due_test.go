@@ -14,6 +14,7 @@ import (
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
 )
 
 const duePath = "/v1/overview/queues"
@@ -87,6 +88,27 @@ func TestDueQueuesNeedARange(t *testing.T) {
 	}
 	a.do(http.MethodGet, duePath+"?to=2030-01-01T00:00:00Z&limit=201", nil).
 		fails(http.StatusBadRequest, "invalid", "query.limit")
+}
+
+// tornStore is a store with a queue that is damaged.
+type tornStore struct{ store.Store }
+
+func (s tornStore) Histogram(ctx context.Context, queue string, times []time.Time) ([]int64, error) {
+	if queue == "bad" {
+		return nil, store.Errorf(store.ErrCorrupt, "counts are negative")
+	}
+	return s.Store.Histogram(ctx, queue, times)
+}
+
+func TestDueQueuesLeaveOutDamagedQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newBubbleAPI(t, tornStore{memstore.New()})
+		a.sendDue("bad", time.Now())
+		a.sendDue("good", time.Now())
+		if got := a.due(t.Context(), "?to=2199-01-01T00:00:00Z"); got.LeftOut != 1 || got.Count != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 func TestDueQueuesReadABoundedNumberOfQueues(t *testing.T) {

@@ -123,7 +123,7 @@ func TestOverviewCountsEachMessageOnce(t *testing.T) {
 		if got := o.describe(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if o.Counts != (OverviewCounts{Scheduled: 9, Ready: 3}) || o.QueueCount != 2 || len(o.Queues) != 2 {
+		if o.Counts != (wire.StateCounts{Scheduled: 9, Ready: 3}) || o.QueueCount != 2 || len(o.Queues) != 2 {
 			t.Errorf("%+v", o)
 		}
 		for what, got := range map[string]string{

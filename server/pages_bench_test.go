@@ -36,19 +36,8 @@ func BenchmarkPages(b *testing.B) {
 	fillQueues(b, c, []string{"orders"}, pending)
 	next := ""
 	get := func(path string) {
-		reply, err := http.Get(h.URL + path)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer reply.Body.Close()
-		body, err := io.ReadAll(reply.Body)
-		if err != nil || reply.StatusCode != http.StatusOK {
-			b.Fatalf("%s: %d %s, %v", path, reply.StatusCode, body, err)
-		}
 		var page struct{ Next string }
-		if err := json.Unmarshal(body, &page); err != nil {
-			b.Fatal(err)
-		}
+		getJSON(b, h.URL+path, &page)
 		next = page.Next
 	}
 	const list = "/v1/queues/orders/messages?preview=300&limit=100"
@@ -84,6 +73,47 @@ func BenchmarkPages(b *testing.B) {
 			}
 			reportTimes(b, took, "")
 		})
+	}
+}
+
+// BenchmarkDueQueues counts the messages of 1,000 queues on Redis that are due in a range, as the page does for a range
+// that is selected. It reports the median and the 99th percentile of the time of a request over HTTP.
+//
+//	go test ./server -run '^$' -bench DueQueues -benchtime 200x
+//
+// LATER_PAGES_PENDING sets another number of messages than 20,000.
+func BenchmarkDueQueues(b *testing.B) {
+	pending := pendingOf(b)
+	c, h := newBenchServer(b)
+	fillThousand(b, c, pending)
+	to := time.Now().Add(15 * 24 * time.Hour).UTC().Format(time.RFC3339)
+	b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			begin := time.Now()
+			var due DueQueues
+			if getJSON(b, h.URL+duePath+"?to="+to, &due); due.Count == 0 || due.LeftOut > 0 {
+				b.Fatalf("%+v", due)
+			}
+			took = append(took, time.Since(begin))
+		}
+		reportTimes(b, took, "")
+	})
+}
+
+func getJSON(b *testing.B, url string, to any) {
+	b.Helper()
+	reply, err := http.Get(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		b.Fatalf("%s: %d %s, %v", url, reply.StatusCode, body, err)
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		b.Fatal(err)
 	}
 }
 
@@ -125,6 +155,23 @@ func newBenchServer(b *testing.B) (*later.Client, *httptest.Server) {
 		c.Close()
 	})
 	return c, h
+}
+
+// fillThousand sends messages that fall due within a month to 1,000 queues, and to each a message of its own, with the
+// id last-of- and the name of the queue. It returns the names.
+func fillThousand(b *testing.B, c *later.Client, pending int) (queues []string) {
+	b.Helper()
+	for i := range 1000 {
+		queues = append(queues, fmt.Sprintf("queue-%03d", i))
+	}
+	fillQueues(b, c, queues, pending)
+	for _, queue := range queues { // also to queues that had no batch
+		_, err := c.Queue(queue).Send(b.Context(), nil, later.WithID("last-of-"+queue), later.In(time.Hour))
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	return queues
 }
 
 // fillQueues sends messages that fall due within a month to queues in turn.

@@ -92,7 +92,7 @@ func (m *Main) find(ctx context.Context, c *later.Client, text string, o *findOp
 		}
 		if err != nil {
 			list.progress.clear()
-			if list.table != nil { // what was found before
+			if list.table != nil { // results before the error
 				return errors.Join(list.flushTable(), err)
 			}
 			return err

@@ -55,6 +55,8 @@ type Name struct{ Kind, Name, Queue string }
 // Counts counts messages by state.
 type Counts struct{ Scheduled, Ready, Leased, Dead int64 }
 
+func countsOf(s store.Stats) Counts { return Counts{s.Scheduled, s.Ready, s.Leased, s.Dead} }
+
 // Total returns the number of messages in all states.
 func (c Counts) Total() int64 { return c.Scheduled + c.Ready + c.Leased + c.Dead }
 
@@ -419,8 +421,7 @@ func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
 		}
 	}
 	stats, err := f.Store.Stats(ctx, reserved.Schedules)
-	all := Counts{stats.Scheduled, stats.Ready, stats.Leased, stats.Dead}
-	f.progress.NamesLeftOut += max(1, int(all.Total())-maxSchedules)
+	f.progress.NamesLeftOut += max(1, int(countsOf(stats).Total())-maxSchedules)
 	return names, err
 }
 

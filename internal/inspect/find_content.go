@@ -111,7 +111,7 @@ func (f *find) sources(ctx context.Context) (all []*head, err error) {
 	counts := make([]Counts, len(f.queues))
 	err = f.each(ctx, func(ctx context.Context, i int) error {
 		s, err := f.Store.Stats(ctx, f.queues[i])
-		counts[i] = Counts{s.Scheduled, s.Ready, s.Leased, s.Dead}
+		counts[i] = countsOf(s)
 		return err
 	})
 	for i := range counts {

@@ -3,7 +3,7 @@ package wire
 // Found is a line of a search of all queues: a message, a name, how far the search is, or why it ended early. M is the
 // JSON of a message.
 type Found[M, P any] struct {
-	Stage    string        `json:"stage,omitempty" enum:"id,name,content" doc:"How it was found: by its exact id, by its name, or by what is in the message"`
+	Stage    string        `json:"stage,omitempty" enum:"id,name,content" doc:"How it was found: by its exact id, by its name, or by the content of the message"`
 	Message  *M            `json:"message,omitempty"`
 	Name     *FoundName    `json:"name,omitempty"`
 	Progress *FindProgress `json:"progress,omitempty"`
@@ -19,7 +19,7 @@ type FoundName struct {
 
 // FindProgress is how far a search of all queues is.
 type FindProgress struct {
-	Conditions   string      `json:"conditions" doc:"What messages must have, in words"`
+	Conditions   string      `json:"conditions" doc:"The conditions of the text, in words"`
 	Queues       int         `json:"queues" doc:"How many queues are searched"`
 	LeftOut      int         `json:"left_out,omitempty" doc:"How many of them cannot be read"`
 	NamesLeftOut int         `json:"names_left_out,omitempty" doc:"How many names are not among the results: those after the first 50 of a kind, and all schedules after the first 1,000 by name, which are not looked at"`

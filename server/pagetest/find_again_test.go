@@ -17,14 +17,13 @@ func TestFindBoxIsUsedAgainAndClosesByItself(t *testing.T) {
 	s.send("orders", "17", later.WithID("attempts=0"), later.In(time.Hour))
 	b := s.open("/?from=2020-01-01T00:00:00Z&queue=orders")
 	b.see(".rows td.id", "cancel-order-42")
-	b.press("/")
-	b.write("cancel-order-42", "#find")
+	b.find("cancel-order-42")
 	b.press(kb.Enter) // before it is found
 	b.see(".panel h2", "cancel-order-42")
 	b.press(kb.Escape)
 	b.gone(".panel")
 	b.press("/")
-	b.see("#found [role=option]", "cancel-order-42") // Enter was for the time before
+	b.found("cancel-order-42") // Enter was for the time before
 	b.gone(".panel")
 	b.press(kb.Tab) // How to search
 	b.await("document.activeElement.closest('.find .results') !== null")
@@ -32,35 +31,27 @@ func TestFindBoxIsUsedAgainAndClosesByItself(t *testing.T) {
 	b.gone("#found")
 	b.awaitURL("from=2020") // the range is as it was
 	b.press("/")
-	b.see("#found [role=option]", "cancel-order-42")
+	b.found("cancel-order-42")
 	for range 12 {
 		b.press(kb.Tab)
 	}
 	b.gone("#found")
 	b.await("document.activeElement.closest('.find') === null")
 
-	b.press("/")
-	b.write("attempts=0", "#find")
-	b.see("#found [role=option]", "attempts=0")
+	b.find("attempts=0")
+	b.found("attempts=0")
 	b.see(".looked", "in quotes")
 }
 
 func TestFindShowsMoreThanOneHundredMessages(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
-	batch := make([]later.Outgoing, 250)
-	for i := range batch {
-		batch[i] = later.Outgoing{ID: fmt.Sprintf("m-%d", i), When: later.In(time.Duration(i+1) * time.Hour)}
-	}
-	if _, err := s.client.Queue("orders").SendBatch(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	s.fill("orders", 250)
 	for i := range 60 {
 		s.send(fmt.Sprintf("m-queue-%d", i), "", later.WithID("other"), later.In(time.Hour))
 	}
 	b := s.open("/")
-	b.press("/")
-	b.write("m-", "#find")
+	b.find("m-")
 	b.see(".looked", "100 messages found")
 	b.see(".looked", "10 names left out")
 	b.click(".looked button", "Look for more")
@@ -73,16 +64,9 @@ func TestFindShowsMoreThanOneHundredMessages(t *testing.T) {
 func TestFindRepeatsTheRequestThatFailed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
-	batch := make([]later.Outgoing, 150)
-	for i := range batch {
-		batch[i] = later.Outgoing{ID: fmt.Sprintf("m-%d", i), When: later.In(time.Duration(i+1) * time.Hour)}
-	}
-	if _, err := s.client.Queue("orders").SendBatch(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	s.fill("orders", 150)
 	b := s.open("/")
-	b.press("/")
-	b.write("m-", "#find")
+	b.find("m-")
 	b.see(".looked", "100 messages found, 100 of 150 messages")
 	evaluate[bool](b, `(() => {
 		const real = window.fetch;

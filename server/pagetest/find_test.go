@@ -22,6 +22,19 @@ func (s *site) order42() {
 	s.schedule("order-42-report", "0 9 * * *")
 }
 
+// find writes a text into the box that finds anything.
+func (b *tab) find(text string) {
+	b.t.Helper()
+	b.press("/")
+	b.write(text, "#find")
+}
+
+// found waits until a result has a text.
+func (b *tab) found(text string) {
+	b.t.Helper()
+	b.see("#found [role=option]", text)
+}
+
 func TestOrder42IsFoundAndOpened(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
@@ -31,10 +44,10 @@ func TestOrder42IsFoundAndOpened(t *testing.T) {
 	b.press("/")
 	b.await("document.activeElement.id === 'find'")
 	b.write("order 42", "#find")
-	b.see("#found [role=option]", "group order-42 in mail")
-	b.see("#found [role=option]", "schedule order-42-report")
-	b.see("#found [role=option]", "reminder-7")
-	b.see("#found [role=option]", "cancel-order-42")
+	b.found("group order-42 in mail")
+	b.found("schedule order-42-report")
+	b.found("reminder-7")
+	b.found("cancel-order-42")
 	b.see(".looked", "2 messages found, 3 of 3 messages in 2 queues looked at")
 	b.see(".looked", `"order" and "42" in id, group, key or payload`)
 	b.awaitURL("find=order+42")
@@ -50,19 +63,18 @@ func TestOrder42IsFoundAndOpened(t *testing.T) {
 	b.gone("#found")
 	b.awaitURL("message=cancel-order-42")
 	evaluate[bool](b, "history.back(), true")
-	b.see("#found [role=option]", "cancel-order-42") // the URL has the search
+	b.found("cancel-order-42") // the URL has the search
 	b.press(kb.Escape)
 	b.gone("#found")
 	b.await("!location.search.includes('find')")
 
 	b.visit("/?find=cancel-order-42")
-	b.see("#found [role=option]", "cancel-order-42")
+	b.found("cancel-order-42")
 	b.see("#found", "Exact id")
 	b.press(kb.Escape)
 	b.gone("#found")
-	b.press("/")
-	b.write("group:order-42", "#find")
-	b.see("#found [role=option]", "reminder-7")
+	b.find("group:order-42")
+	b.found("reminder-7")
 	b.click("#found [role=option]", "group order-42")
 	b.see(".rows td.id", "reminder-7")
 	b.await("document.querySelectorAll('.rows td.id').length === 1")
@@ -74,18 +86,15 @@ func TestFindOpensNamesAndLists(t *testing.T) {
 	s.order42()
 	b := s.open("/?view=workers")
 	b.see("h1", "Workers")
-	b.press("/")
-	b.write("order-42-report", "#find")
+	b.find("order-42-report")
 	b.click("#found [role=option]", "schedule order-42-report")
 	b.see(".panel h2", "order-42-report")
-	b.press("/")
-	b.write("order.total>=100", "#find")
-	b.see("#found [role=option]", "cancel-order-42")
+	b.find("order.total>=100")
+	b.found("cancel-order-42")
 	b.click(".looked a", "1 match")
 	b.see(".rows td.id", "cancel-order-42")
 	b.see(".listhead", "1 message found, ")
-	b.press("/")
-	b.write("attempts<1", "#find")
+	b.find("attempts<1")
 	b.see(".looked", "give a comparison such as attempts>=1")
 	b.allow("400") // the server refuses it
 	b.write("reminder-7", "#find")
@@ -112,13 +121,12 @@ func TestFindSaysWhereItLookedAndGoesOn(t *testing.T) {
 		}
 	}
 	b := s.open("/")
-	b.press("/")
-	b.write("-54999", "#find")
+	b.find("-54999")
 	b.see(".looked", "Nothing was found so far.")
 	b.see(".looked", "0 messages found, 50,000 of 55,000 messages in 1 queue looked at")
 	b.see(".looked", "and for names of queues")
 	b.click(".looked button", "Look further")
-	b.see("#found [role=option]", "m-54999")
+	b.found("m-54999")
 	b.see(".looked", "1 message found, 55,000 of 55,000 messages")
 	b.write("nothing like this", "#find")
 	b.see(".looked", "Nothing was found so far.")
@@ -142,7 +150,7 @@ func TestHelpHasExamplesOfTheMessagesOnScreen(t *testing.T) {
 	}
 	b.checkAccess()
 	b.click(".findhelp button", "order.number>=42")
-	b.see("#found [role=option]", "cancel-order-42")
+	b.found("cancel-order-42")
 	b.gone(".findhelp")
 	b.click(".results button", "How to search")
 	b.see(".findhelp", "All words and conditions must match.")

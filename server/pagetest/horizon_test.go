@@ -17,8 +17,8 @@ import (
 // plot is the chart of the horizon.
 const plot = ".horizon .plot"
 
-// newHorizon is a site with messages that are due in three bands, and a tab with its page: bars are the minute with five
-// messages, the part of the day with one, and the part of the month with one.
+// newHorizon returns a site with messages that are due in three bands, and a tab with its page. There are three bars: a
+// minute with five messages, and parts of the day and of the month with one message each.
 func newHorizon(t *testing.T) (*site, *tab) {
 	s := newSite(t, "", "", "")
 	half := time.Now().Add(30 * time.Minute).Truncate(time.Minute)

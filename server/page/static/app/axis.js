@@ -110,7 +110,7 @@ export function heightOf(count, most, scale) {
   return Math.max(0.02, scale === 'sqrt' ? Math.sqrt(count / most) : count / most);
 }
 
-// per says what a bar of a length counts, such as "per minute" or "per 30 min".
+// per returns the length of a bar as a unit, such as "per minute" or "per 30 min".
 export function per(ms) {
   const name = { 1000: 'second', [minute]: 'minute', [hour]: 'hour', [day]: 'day' }[ms];
   return `per ${name ?? duration(ms)}`;

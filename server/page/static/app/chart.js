@@ -61,7 +61,7 @@ function End({ of: { name, x, w, bars: [bar] } }) {
   </g>`;
 }
 
-// Head says what a band shows, its mean rate, in one unit for all bands, and its scale.
+// Head has the name of a band or its range, its mean rate in one unit for all bands, and its scale.
 function Head({ of: { name, x, w, most, bars, step, from, to }, time }) {
   const count = sum(bars, [0, bars.length - 1]);
   const narrow = w < 150;

@@ -21,7 +21,7 @@ function useWidth() {
   return [element, width];
 }
 
-// span says in words what a bar covers.
+// span returns the time of a bar in words.
 function span(bar) {
   const time = now();
   if (!bar.after) return `due before ${local(bar.to, time)}`;
@@ -184,7 +184,7 @@ function Ranges({ bars, at, zoomed }) {
   </div>`;
 }
 
-// Legend says what the colours and marks mean.
+// Legend explains the colours and marks.
 function Legend({ runs = [] }) {
   return html`<ul class="row legend">
     <li><i class="overdue"></i> overdue</li><li><i class="soon"></i> within a minute</li>

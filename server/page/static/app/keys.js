@@ -6,7 +6,7 @@ const bound = []; // latest last
 let prefix; // the first key of two, such as g
 let forget; // the timer that ends it
 
-// useKeys binds keys while a component is shown. Each has what it does and what that is called: {j: ['next', f]}.
+// useKeys binds keys while a component is shown. Each key has a description and a function: {j: ['next message', f]}.
 export function useKeys(keys) {
   const latest = useRef();
   latest.current = keys;
@@ -20,7 +20,7 @@ function typing({ target }) {
   return target.closest('input, textarea, select, [contenteditable]');
 }
 
-// activates reports whether a key presses what has the focus.
+// activates reports whether a key presses the focused element.
 function activates({ key, target }) {
   return key === 'Enter' && target.closest('a, button, summary');
 }

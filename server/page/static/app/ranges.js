@@ -1,4 +1,4 @@
-// Ranges of due times: which one is shown and selected, and those with a name.
+// Ranges of due times: the one that is shown and selected, and presets.
 import { wholeParts } from './axis.js';
 import { iso } from './format.js';
 import { now } from './live.js';
@@ -7,7 +7,7 @@ import { go } from './url.js';
 const hour = 3600e3;
 const month = 31 * 24 * hour;
 
-// The parameters of the URL: from and to select messages, and z0 and z1 are what the chart shows on a linear axis.
+// The parameters of the URL: from and to select messages, and z0 and z1 are the range of the chart on a linear axis.
 export const noRange = { from: undefined, to: undefined, z0: undefined, z1: undefined };
 
 // clearRange shows all due times.

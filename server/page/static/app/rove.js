@@ -1,6 +1,6 @@
 // One tab stop for each item of a list: the arrow keys move between the items, and among the controls of one.
 
-// rove handles a key in a list whose items have a first control with a tabIndex of 0, and others with one of -1.
+// rove handles a key in a list. The first control of each item has the tabIndex 0, and the others have -1.
 export function rove(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
   const item = event.target.closest('li');

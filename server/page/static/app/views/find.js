@@ -50,8 +50,8 @@ export function optionsOf(search) {
 }
 
 // useChoice returns the option that Enter chooses, which stays the same while options come before it, and a handler of
-// keys. Enter waits while the options are not those of the text yet, and then chooses a message with exactly the id,
-// unless forget was called.
+// keys. Enter waits until the options belong to the text, and then chooses a message with exactly the id, unless forget
+// was called.
 export function useChoice(options, text, fresh, choose) {
   const [chosen, setChosen] = useState({});
   const wanted = useRef(); // the text with which Enter was pressed

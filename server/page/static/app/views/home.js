@@ -1,4 +1,4 @@
-// The first view: the horizon, the queues, and the messages of what is selected in these.
+// The first view: the horizon, the queues, and the messages of the selected range and queue.
 import { short } from '../format.js';
 import { Horizon } from '../horizon.js';
 import { html, useLayoutEffect, useRef } from '../html.js';

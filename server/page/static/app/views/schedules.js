@@ -136,7 +136,7 @@ function Backfill({ name, done }) {
 const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'],
   ['rrule', 'RRULE', 'FREQ=MONTHLY;BYDAY=-1FR']];
 
-// fieldsOf returns what a server takes for a schedule, without what it adds.
+// fieldsOf returns the fields of a schedule that a PUT takes, without the ones that only the server sets.
 function fieldsOf(s) {
   const names = ['queue', 'set', 'payload', 'payload_text', 'payload_base64', 'headers', 'max_attempts', 'timeout',
     'expire_after', 'group', 'key', 'urgency', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished',

@@ -1,4 +1,4 @@
-// The shards of a queue, if it has several or their number changes: where they are, what they have and what moves.
+// The shards of a queue, if it has several or their number changes: their places, their messages and the moves.
 import { get, path } from '../api.js';
 import { number, plural, short } from '../format.js';
 import { html } from '../html.js';
