@@ -416,7 +416,9 @@ func TestWordsAreFoundInLinearTime(t *testing.T) {
 
 // FuzzFilter checks that a text is a filter, with which any message can be compared, or an error of the caller.
 func FuzzFilter(f *testing.F) {
-	for _, text := range []string{`a "b c" id:x`, "header:a=b attempts>=1 x.y ~ 3", `"\`, `header:"a b"=c`, "id:\"", "a = b = c"} {
+	for _, text := range []string{
+		`a "b c" id:x`, "header:a=b attempts>=1 x.y ~ 3", `"\`, `header:"a b"=c`, "id:\"", "a = b = c",
+	} {
 		f.Add(text, "order-42", []byte(`{"a":1}`))
 	}
 	f.Fuzz(func(t *testing.T, text, id string, payload []byte) {

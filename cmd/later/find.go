@@ -152,16 +152,16 @@ func (l *foundList) end() error {
 	if l.json {
 		return l.printJSON(view.Found[later.Info, wire.Note](&later.Found{Stage: p.Stage, Progress: p}, nil))
 	}
-	text := fmt.Sprintf("looked at %d of %s in %d queues, for %s", p.Looked.Total(), messages(p.Messages.Total()),
-		p.Queues, p.Conditions)
+	text := fmt.Sprintf("looked at %d of %s in %s, for %s", p.Looked.Total(), messages(p.Messages.Total()),
+		plural(p.Queues, "queue", "queues"), p.Conditions)
 	if l.found == 0 {
 		text = "nothing was found: " + text
 	}
 	if p.LeftOut > 0 {
-		text += fmt.Sprintf("; %d queues cannot be read, see later doctor", p.LeftOut)
+		text += fmt.Sprintf("; %s cannot be read, see later doctor", plural(p.LeftOut, "queue", "queues"))
 	}
 	if p.NamesLeftOut > 0 {
-		text += fmt.Sprintf("; %d names are not listed: give more of the name", p.NamesLeftOut)
+		text += fmt.Sprintf("; %s not listed: give more of the name", plural(p.NamesLeftOut, "name is", "names are"))
 	}
 	if p.Next != "" {
 		text += "; others may match: use a higher --limit or --look, or 0 for all"

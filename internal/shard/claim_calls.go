@@ -71,8 +71,8 @@ func (cs *claimCalls) claim(shard int) {
 	}()
 }
 
-// wait reports whether a Claim without another shard to ask waits for a result: for a result that may still be soon, or,
-// if no shard has answered, for any.
+// wait reports whether a Claim without another shard to ask waits for a result: for a result that may still be soon,
+// or, if no shard has answered, for any.
 func (cs *claimCalls) wait(asked bool) bool { return len(cs.open) > 0 || cs.late > 0 && !asked }
 
 // result returns the result of a claim, or false if none arrives soon and other shards are to be asked. If the caller
