@@ -60,6 +60,7 @@ func (s *Server) Changed(ctx context.Context, what string, attrs ...slog.Attr) {
 	}
 	s.changes.add(c)
 	s.problems.readSoon()
+	s.overviews.readSoon()
 }
 
 func (cs *changes) add(c *Change) {

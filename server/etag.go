@@ -149,7 +149,6 @@ func withoutClock(body any) any {
 		still.Time, still.Took = "", 0
 		still.Bands = each(b.Bands, func(band *OverviewBand) { band.From, band.To = "", "" })
 		still.Queues = each(b.Queues, func(q *OverviewQueue) {
-			q.Now = ""
 			q.setRates(1) // the seconds that have passed change all the time
 		})
 		return still

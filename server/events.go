@@ -1,7 +1,9 @@
 package server
 
 import (
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -24,6 +26,8 @@ const (
 	// heartbeatEvery is how often a stream of events shows that it is alive.
 	heartbeatEvery = 15 * time.Second
 	eventsType     = "text/event-stream"
+	// maxZipped is how many streams are compressed at a time. Each takes about 0.8 MB.
+	maxZipped = 64
 )
 
 func registerEvents(s *Server) {
@@ -191,7 +195,9 @@ func (s *Server) eventsOf(data reflect.Type) *huma.MediaType {
 type sseWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	text    []byte // not yet written
+	text    []byte       // not yet written
+	zip     *gzip.Writer // nil if the client is sent plain text
+	written int          // bytes
 }
 
 // newSSEWriter begins the reply to a request.
@@ -221,6 +227,41 @@ func (w *sseWriter) send(text []byte) bool {
 		return true
 	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
-	_, err := w.w.Write(text)
+	var err error
+	if w.zip != nil {
+		_, err = w.zip.Write(text)
+		err = errors.Join(err, w.zip.Flush())
+	} else {
+		_, err = w.writeCounted(text)
+	}
 	return err == nil && w.control.Flush() == nil
+}
+
+// countedWriter writes the compressed text of an sseWriter.
+type countedWriter struct{ *sseWriter }
+
+func (w countedWriter) Write(text []byte) (int, error) { return w.writeCounted(text) }
+
+func (w *sseWriter) writeCounted(text []byte) (int, error) {
+	n, err := w.w.Write(text)
+	w.written += n
+	return n, err
+}
+
+// zip compresses a stream that has not begun, if the client takes gzip and not too many others do, and returns a
+// function that ends the compression. Each event is sent at once. Events are compressed with the ones before them, of
+// which most repeat a lot.
+func (s *Server) zip(ctx huma.Context, w *sseWriter) (end func()) {
+	r, _ := humago.Unwrap(ctx)
+	w.w.Header().Add("Vary", "Accept-Encoding")
+	free := func() { s.zipped.Add(-1) }
+	if s.zipped.Add(1) > maxZipped || !takesGzip(r.Header["Accept-Encoding"]) {
+		return free
+	}
+	w.w.Header().Set("Content-Encoding", "gzip")
+	w.zip = gzip.NewWriter(countedWriter{w})
+	return func() {
+		_ = w.zip.Close() // the client may be gone
+		free()
+	}
 }

@@ -120,7 +120,7 @@ type Page[T any] struct {
 // PageQuery selects a page of a list.
 type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many items the page has at most"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before. Default: the first page"`
+	Cursor string `query:"cursor" maxLength:"16384" doc:"The next of the page before. Default: the first page"`
 }
 
 // pageOf returns a page of items as a function shows them.

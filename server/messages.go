@@ -22,6 +22,7 @@ import (
 )
 
 func registerMessages(s *Server) {
+	registerMerged(s)
 	const one = "/v1/queues/{queue}/messages/{id}"
 	const tag = "messages"
 	route(s, access.Look, on("GET /v1/queues/{queue}/messages", tag, "listMessages", "List messages",

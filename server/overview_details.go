@@ -23,7 +23,7 @@ const (
 type queueDetails struct {
 	stats   later.Stats // of that time
 	reading int         // the number of the reading
-	minute  HistoryEntry
+	minute  historyEntry
 	seconds float64     // the length of minute
 	counts  []int64     // of all buckets of all bands but later; none if all are 0
 	bounds  []time.Time // of these buckets
@@ -97,7 +97,7 @@ func (d *queueDetails) showRates(o *OverviewQueue) {
 }
 
 // count counts n events of a kind.
-func (h *HistoryEntry) count(kind store.EventKind, n int64) {
+func (h *historyEntry) count(kind store.EventKind, n int64) {
 	switch kind {
 	case later.EventSent:
 		h.Sent += n

@@ -102,7 +102,7 @@ func TestDetailsOfQuietQueuesAreReadBesidesBusyOnes(t *testing.T) {
 	for reading := range readings {
 		all := make([]*readQueue, queues)
 		for i := range all {
-			all[i] = &readQueue{shown: OverviewQueue{Stats: wire.Stats{Queue: fmt.Sprint(i)}}}
+			all[i] = &readQueue{shown: OverviewQueue{QueueStats: wire.QueueStats{Queue: fmt.Sprint(i)}}}
 			if i < queues*3/4 {
 				all[i].Scheduled = int64(reading)
 			}

@@ -215,7 +215,7 @@ func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueu
 	if q.Stats, q.err = queue.Stats(ctx); q.err != nil || !q.Exists {
 		return q
 	}
-	q.shown = OverviewQueue{Stats: wire.NewStats(name, q.Stats)}
+	q.shown = OverviewQueue{QueueStats: wire.NewStats(name, q.Stats).QueueStats}
 	r.sampled[name].show(&q.shown)
 	q.next = q.NextDue
 	if q.Ready > 0 {

@@ -35,7 +35,7 @@ type samples struct {
 // sample is the recent events of one queue. The zero sample has none.
 type sample struct {
 	last       int64 // the number of the last slot
-	slots      [historySlots]HistoryEntry
+	slots      [historySlots]historyEntry
 	latenesses []lateDelivery // a ring: the n-th is at n % maxLatenesses
 	delivered  int
 }
@@ -148,7 +148,7 @@ func (s *samples) of(queues []string, now time.Time) map[string]sample {
 // move makes a slot the last one.
 func (q *sample) move(slot int64) {
 	for n := min(slot-q.last, historySlots); n > 0; n-- {
-		q.slots[(slot-n+1)%historySlots] = HistoryEntry{}
+		q.slots[(slot-n+1)%historySlots] = historyEntry{}
 	}
 	q.last = max(q.last, slot)
 }
@@ -170,9 +170,14 @@ func (q *sample) add(e *wire.Event, slot int64) {
 
 // show sets the fields of a queue that come from the sample.
 func (q sample) show(o *OverviewQueue) {
-	o.History = []HistoryEntry{}
-	if q.slots != [historySlots]HistoryEntry{} {
-		o.History = slices.Concat(q.slots[(q.last+1)%historySlots:], q.slots[:(q.last+1)%historySlots])
+	if q.slots != [historySlots]historyEntry{} {
+		h := &History{}
+		for n := range int64(historySlots) {
+			slot := q.slots[(q.last+1+n)%historySlots]
+			h.Sent, h.Handled = append(h.Sent, slot.Sent), append(h.Handled, slot.Handled)
+			h.Failed = append(h.Failed, slot.Failed)
+		}
+		o.History = h
 	}
 	var late []wire.Duration
 	for _, l := range q.latenesses {

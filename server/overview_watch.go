@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -23,6 +24,13 @@ const (
 	readingsEvery    = 10
 	// overviewTimeout is how long a reading may take.
 	overviewTimeout = 10 * time.Second
+	// hurryEvery is how often an overview is read at once at most, after changes through this server.
+	hurryEvery = time.Second
+	// A stream of changes has changesRate bytes a second on average, after changesBurst bytes, so that a page that
+	// nobody looks at costs little. An event waits for maxChangesPause at most.
+	changesRate     = 800
+	changesBurst    = 16 << 10
+	maxChangesPause = 3 * time.Second
 	// problemEvery is how often a client is told again of a problem that goes on.
 	problemEvery = 5 * time.Second
 )
@@ -40,9 +48,12 @@ type sharedOverview struct {
 	clients int // guarded by overviews.mu
 	stop    func()
 
+	soon chan struct{} // has the next reading begin at once
+
 	mu      sync.Mutex
-	event   []byte // the latest event, or nil before the first one
-	problem bool   // it is a problem
+	text    overviewText
+	problem []byte // why the last reading failed, as an event; nil if it did not
+	told    int    // the number of the reading that clients are sent at once
 	streams crowd
 
 	problems     []byte // the latest event with the problems of the store, nil before the first one
@@ -62,7 +73,7 @@ func (os *overviews) join(ctx context.Context, s *Server, r *overviewRequest) (*
 			return nil, err
 		}
 		reading, cancel := context.WithCancel(r.context(s.ending))
-		o = &sharedOverview{key: key, stop: func() {
+		o = &sharedOverview{key: key, soon: make(chan struct{}, 1), stop: func() {
 			cancel()
 			give()
 		}}
@@ -86,10 +97,23 @@ func (os *overviews) leave(o *sharedOverview) {
 	}
 }
 
+// readSoon has all overviews read soon, after a change through this server.
+func (os *overviews) readSoon() {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	for _, o := range os.all {
+		select {
+		case o.soon <- struct{}{}:
+		default: // it will be read anyway
+		}
+	}
+}
+
 // run reads the overview until ctx ends.
 func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest) {
 	var kept keptDetails
-	for {
+	var hurried time.Time // when it was last read at once
+	for atOnce := false; ; {
 		begin := time.Now()
 		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
 		overview, err := s.readOverview(reading, r, &kept)
@@ -98,16 +122,27 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			o.set("problem", s.problemOf(ctx, unanswered(reading, err, overviewTimeout)))
+			o.fail(s.problemOf(ctx, unanswered(reading, err, overviewTimeout)))
 		default:
 			o.setProblems(s.overviewProblems(r.context(ctx)))
-			o.set("overview", overview)
+			o.set(overview, atOnce)
 		}
-		select {
-		case <-time.After(overviewEvery(time.Since(begin))):
-		case <-ctx.Done():
-			return
+		next := time.NewTimer(overviewEvery(time.Since(begin)))
+		maySoon := time.After(time.Until(hurried.Add(hurryEvery)))
+		atOnce = false
+		for wait, soon := true, (chan struct{})(nil); wait; {
+			select {
+			case <-maySoon:
+				soon = o.soon
+			case <-soon:
+				hurried, atOnce, wait = time.Now(), true, false
+			case <-next.C:
+				wait = false
+			case <-ctx.Done():
+				return
+			}
 		}
+		next.Stop()
 	}
 }
 
@@ -124,22 +159,31 @@ func overviewEvery(took time.Duration) time.Duration {
 	return min(max(readingsEvery*took, minOverviewEvery)-took, maxOverviewEvery)
 }
 
-// set makes an event the latest one, unless it is the same problem as before.
-func (o *sharedOverview) set(name string, data any) {
-	var text bytes.Buffer
-	_ = encodeJSON(&text, data) // numbers and texts can always be encoded
-	event := sseEvent(name, text.Bytes())
+// set adds a reading. Clients are sent it at once if it follows a change.
+func (o *sharedOverview) set(overview *Overview, atOnce bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if bytes.Equal(o.event, event) {
-		return
+	o.text.set(overview)
+	o.problem = nil
+	if atOnce {
+		o.told = o.text.reading
 	}
-	o.event, o.problem = event, name == "problem"
 	o.streams.beat()
 }
 
+// fail has clients told why the last reading failed, unless they were told the same before.
+func (o *sharedOverview) fail(why *problem.Problem) {
+	event := sseEvent("problem", textOf(why))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !bytes.Equal(o.problem, event) {
+		o.problem = event
+		o.streams.beat()
+	}
+}
+
 func sseEvent(name string, data []byte) []byte {
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n", name, data)
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, data)
 }
 
 // setProblems makes problems of the store the latest ones, unless they differ by the time of their reading only. The
@@ -148,37 +192,64 @@ func (o *sharedOverview) setProblems(list *ProblemList) {
 	if list == nil {
 		return
 	}
-	var text, same bytes.Buffer
-	_ = encodeJSON(&text, list)
 	timeless := *list
 	timeless.Now, timeless.Items = "", slices.Clone(list.Items)
 	for i := range timeless.Items {
 		timeless.Items[i].Now = ""
 	}
-	_ = encodeJSON(&same, timeless)
+	same := textOf(timeless)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !bytes.Equal(o.sameProblems, same.Bytes()) {
-		o.problems, o.sameProblems = sseEvent("problems", text.Bytes()), same.Bytes()
+	if !bytes.Equal(o.sameProblems, same) {
+		o.problems, o.sameProblems = sseEvent("problems", textOf(list)), same
 		o.changes++
 	}
 }
 
-// latest returns the latest event, and whether it is a problem. It has the client listen for the next one. The problems
-// of the store come first if they have changed more often than the client has seen.
-func (o *sharedOverview) latest(client *listener, seen *int) (event []byte, problem bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	client.listen()
-	if *seen == o.changes {
-		return o.event, o.problem
-	}
-	*seen = o.changes
-	return slices.Concat(o.problems, o.event), o.problem
+// overviewClient is a client that an overview is sent to.
+type overviewClient struct {
+	*sharedOverview
+	sseWriter
+	listener *listener
+	changes  bool // it is sent what has changed
+	pace     pace
+	seen     int // the number of the last reading that it was sent
+	problems int // how many changes of the problems it was sent
 }
 
-func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.StreamResponse, error) {
-	r, err := newOverviewRequest(ctx, in)
+// latest returns the latest event, and whether it is a problem. It has the client listen for the next one. The problems
+// of the store come first if they have changed more often than the client has seen.
+func (c *overviewClient) latest() (event []byte, isProblem bool) {
+	o := c.sharedOverview
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.listener.listen()
+	switch {
+	case o.problem != nil:
+		event, isProblem = o.problem, true
+	case o.text.reading > c.seen:
+		if !c.changes {
+			c.seen = 0
+		}
+		event = o.text.event(c.seen)
+		c.seen = o.text.reading
+	}
+	if c.problems != o.changes {
+		c.problems = o.changes
+		return slices.Concat(o.problems, event), isProblem
+	}
+	return event, isProblem
+}
+
+// urgent reports whether the client is to be sent a reading at once.
+func (c *overviewClient) urgent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told > c.seen || c.problem != nil
+}
+
+func (s *Server) watchOverview(ctx context.Context, in *watchInput) (*huma.StreamResponse, error) {
+	r, err := newOverviewRequest(ctx, &in.OverviewQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -194,37 +265,62 @@ func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.St
 	return &huma.StreamResponse{Body: func(hctx huma.Context) {
 		defer done()
 		defer s.overviews.leave(o)
-		w := newSSEWriter(hctx)
-		o.send(ctx, &w, s.heartbeat)
+		c := &overviewClient{sharedOverview: o, sseWriter: newSSEWriter(hctx), changes: in.Changes}
+		defer s.zip(hctx, &c.sseWriter)()
+		c.run(ctx, s.heartbeat)
 	}}, nil
 }
 
-// send writes events until the client is gone or too slow, or ctx ends.
-func (o *sharedOverview) send(ctx context.Context, w *sseWriter, heartbeat time.Duration) {
+// run writes events until the client is gone or too slow, or ctx ends.
+func (c *overviewClient) run(ctx context.Context, heartbeat time.Duration) {
 	alive := time.NewTicker(heartbeat)
 	defer alive.Stop()
 	again := time.NewTicker(problemEvery)
 	defer again.Stop()
-	client := o.streams.join()
-	defer client.leave()
-	beat, seen := []byte(":\n\n"), 0
-	for taken := w.send(beat); taken; {
-		event, problem := o.latest(client, &seen)
-		taken = w.send(event)
-		for wait := taken; wait; {
+	c.listener = c.streams.join()
+	defer c.listener.leave()
+	beat := []byte(":\n\n")
+	for taken := c.send(beat); taken; {
+		event, isProblem := c.latest()
+		before := c.written
+		taken = c.send(event)
+		var pause <-chan time.Time
+		if c.changes && !isProblem {
+			pause = time.After(c.pace.spend(c.written-before, time.Now()))
+		}
+		for news := false; taken && (!news || pause != nil); {
 			select {
-			case <-client.C:
-				wait = false
+			case <-c.listener.C:
+				news = true
+				if c.listener.listen(); c.urgent() {
+					pause = nil
+				}
+			case <-pause:
+				pause = nil
 			case <-again.C:
-				if problem {
-					taken = w.send(event)
+				if isProblem {
+					taken = c.send(event)
 				}
 			case <-alive.C:
-				taken = w.send(beat)
+				taken = c.send(beat)
 			case <-ctx.Done():
 				return
 			}
-			wait = wait && taken
 		}
 	}
+}
+
+// pace limits how many bytes a stream of changes has.
+type pace struct {
+	debt float64 // bytes that were sent beyond the rate
+	at   time.Time
+}
+
+// spend returns how long to wait after n bytes before the next event.
+func (p *pace) spend(n int, now time.Time) time.Duration {
+	if !p.at.IsZero() { // the first event has all queues
+		p.debt = max(0, p.debt-now.Sub(p.at).Seconds()*changesRate) + float64(n)
+	}
+	p.at = now
+	return min(time.Duration(max(0, p.debt-changesBurst)/changesRate*float64(time.Second)), maxChangesPause)
 }

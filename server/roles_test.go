@@ -58,6 +58,7 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/keys/{key}
 		GET /v1/queues/{queue}/horizon
 		GET /v1/queues/{queue}/messages
+		GET /v1/messages
 		GET /v1/queues/{queue}/shards
 		GET /v1/schedules
 		GET /v1/schedules-upcoming
@@ -266,6 +267,7 @@ var namedIn = map[string]struct {
 }{
 	"GET /v1/events query.queue":          {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/find query.queue":            {query: "q=x&queue=QUEUE", may: mayLook},
+	"GET /v1/messages query.queue":        {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/overview query.queue":        {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/overview/queues query.queue": {query: "queue=QUEUE&to=2030-01-01T00:00:00Z", may: mayLook},
 	"GET /v1/overview/watch query.queue":  {query: "queue=QUEUE", may: mayLook},

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -67,6 +68,8 @@ type Server struct {
 
 	// heartbeat is heartbeatEvery but in tests.
 	heartbeat time.Duration
+
+	zipped atomic.Int32 // streams
 
 	operations operations
 	overviews  overviews

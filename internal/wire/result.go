@@ -153,6 +153,12 @@ type Cancelled struct {
 
 // Stats are the counts of a queue.
 type Stats struct {
+	QueueStats
+	Now string `json:"now"`
+}
+
+// QueueStats is a Stats without the time at which it was read.
+type QueueStats struct {
 	Queue     string `json:"queue"`
 	Scheduled int64  `json:"scheduled"`
 	Ready     int64  `json:"ready"`
@@ -160,7 +166,6 @@ type Stats struct {
 	Dead      int64  `json:"dead"`
 	NextDue   string `json:"next_due,omitempty"`
 	Paused    bool   `json:"paused"`
-	Now       string `json:"now"`
 	Retention
 	Flow *FlowState `json:"flow,omitempty"`
 }
@@ -187,11 +192,11 @@ type Retained struct {
 
 // NewStats returns the JSON of the counts of a queue.
 func NewStats(queue string, s store.Stats) Stats {
-	return Stats{
+	return Stats{Now: FormatTime(s.Now), QueueStats: QueueStats{
 		Queue: queue, Scheduled: s.Scheduled, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
-		NextDue: FormatTime(s.NextDue), Paused: s.Paused, Now: FormatTime(s.Now),
+		NextDue: FormatTime(s.NextDue), Paused: s.Paused,
 		Retention: NewRetention(s), Flow: NewFlowState(s.Flow),
-	}
+	}}
 }
 
 // Explanation is the reason why a message has not been handled yet, as a word and as a sentence, with the facts behind

@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/recurrence"
@@ -20,6 +23,54 @@ type site struct {
 	testing.TB
 	client *later.Client
 	url    string // without a slash at its end
+	*traffic
+}
+
+// traffic counts the requests to the API of a site.
+type traffic struct {
+	requests, bytes atomic.Int64 // requests that are no streams, and the bytes of all replies
+	streams         atomic.Int64 // under way
+}
+
+// count counts the requests to a handler.
+func (c *traffic) count(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case !strings.HasPrefix(path, "/v1/"):
+		case path == "/v1/events", path == "/v1/overview/watch":
+			c.streams.Add(1)
+			defer c.streams.Add(-1)
+		default:
+			c.requests.Add(1)
+		}
+		h.ServeHTTP(&countedReply{w, c}, r)
+	})
+}
+
+// countedReply counts its bytes.
+type countedReply struct {
+	http.ResponseWriter
+	traffic *traffic
+}
+
+func (r *countedReply) Write(text []byte) (int, error) {
+	r.traffic.bytes.Add(int64(len(text)))
+	return r.ResponseWriter.Write(text)
+}
+
+func (r *countedReply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// awaitStreams waits until so many streams are under way.
+func (s *site) awaitStreams(n int64) {
+	s.Helper()
+	limit := time.After(eventTimeout)
+	for tick := time.NewTicker(10 * time.Millisecond); s.streams.Load() != n; {
+		select {
+		case <-tick.C:
+		case <-limit:
+			s.Fatalf("%d streams are under way, want %d", s.streams.Load(), n)
+		}
+	}
 }
 
 // newSite serves a store, in memory if its URL is "", under a path, and with the access control of a file unless that
@@ -53,7 +104,8 @@ func newSiteOf(t testing.TB, client *later.Client, path, config string) *site {
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
 	mux.Handle("/", page.Handler(api))
 	outer := http.NewServeMux()
-	outer.Handle(path+"/", http.StripPrefix(path, control.Handler(mux)))
+	counts := &traffic{}
+	outer.Handle(path+"/", http.StripPrefix(path, counts.count(control.Handler(mux))))
 	web := httptest.NewServer(outer)
 	t.Cleanup(func() {
 		api.Close()
@@ -62,11 +114,13 @@ func newSiteOf(t testing.TB, client *later.Client, path, config string) *site {
 			t.Error(err)
 		}
 	})
-	return &site{TB: t, client: client, url: web.URL + path}
+	return &site{TB: t, client: client, url: web.URL + path, traffic: counts}
 }
 
 // with returns the site for a part of its test.
-func (s *site) with(t testing.TB) *site { return &site{TB: t, client: s.client, url: s.url} }
+func (s *site) with(t testing.TB) *site {
+	return &site{TB: t, client: s.client, url: s.url, traffic: s.traffic}
+}
 
 // send sends a message.
 func (s *site) send(queue, payload string, options ...later.SendOption) (id string) {

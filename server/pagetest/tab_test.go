@@ -43,8 +43,19 @@ type tab struct {
 func (s *site) open(path string) *tab {
 	s.Helper()
 	needBrowser(s.TB)
+	return s.openIn(browser, path, chromedp.WithNewBrowserContext())
+}
+
+// beside opens another tab of the same person.
+func (b *tab) beside(path string) *tab {
+	b.t.Helper()
+	return b.site.openIn(b.ctx, path)
+}
+
+func (s *site) openIn(parent context.Context, path string, options ...chromedp.ContextOption) *tab {
+	s.Helper()
 	b := &tab{t: s.TB, site: s, noticed: make(chan struct{}, 1)}
-	ctx, _ := chromedp.NewContext(browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.notice))
+	ctx, _ := chromedp.NewContext(parent, append(options, chromedp.WithListener(b.notice))...)
 	b.ctx = ctx
 	s.Cleanup(func() {
 		if s.Failed() {
@@ -82,10 +93,16 @@ func (b *tab) call(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
+// blank is the path of an empty document.
+const blank = "about:blank"
+
 // visit loads the page at a path of the site.
 func (b *tab) visit(path string) {
 	b.t.Helper()
-	b.call(chromedp.Navigate(b.site.url + path))
+	if path != blank {
+		path = b.site.url + path
+	}
+	b.call(chromedp.Navigate(path))
 }
 
 // waiting is a promise of the first value of a function body that is true. It looks after each change of the document,

@@ -52,14 +52,17 @@ async function json(method, path, body, options) {
 // known has the latest replies to GETs by path. It is in memory, because payloads must not be written to a disk.
 const known = new Map();
 const mostKnown = 50;
+const headerBytes = 600; // of a request and its reply
 
-// get returns a value, which is the same object as before if it has not changed: do not change it.
-export async function get(path, options) {
+// get returns a value, which is the same object as before if it has not changed: do not change it. It calls size with
+// the bytes that were transferred, about.
+export async function get(path, { signal, size } = {}) {
   const before = known.get(path);
   const headers = before && { 'If-None-Match': before.tag };
-  const response = await request('GET', path, undefined, { ...options, headers });
-  const reply = response.status === 304 ? before :
-    { tag: response.headers.get('ETag'), value: parse(await response.text()) };
+  const response = await request('GET', path, undefined, { signal, headers });
+  const text = response.status === 304 ? '' : await response.text();
+  size?.(Number(response.headers.get('Content-Length') ?? text.length / 4) + headerBytes);
+  const reply = response.status === 304 ? before : { tag: response.headers.get('ETag'), value: parse(text) };
   known.delete(path); // so that the latest is the last
   if (reply.tag) known.set(path, reply);
   if (known.size > mostKnown) known.delete(known.keys().next().value);

@@ -1,8 +1,9 @@
-// What the server sends by itself: the overview of queues and horizon, at most twice a second, and its clock.
+// What the server sends by itself: the overview of queues and horizon, and its clock.
 import { get, path, query } from './api.js';
 import { observable, useEffect, useState } from './html.js';
+import { mayConnect, onSight, seen } from './tabs.js';
 
-// live is what is known now. Without a connection it is the last that was known.
+// live is the latest state. Without a connection it is the last state that was known.
 export const live = {
   overview: undefined, // of the queue and range that are watched
   received: 0, // when it came, on the clock of this machine
@@ -12,15 +13,18 @@ export const live = {
   offset: 0, // of the store's clock from this machine's
 };
 
-// Whoever wants less motion sees one picture a second.
+// People who want less motion see one picture a second.
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
+const pollEvery = 2000; // milliseconds, of a tab without a connection of its own
+const problemsEvery = 10_000;
 
 const [use, tell] = observable();
 let shown = 0; // when the last overview was shown
-let source;
-let watched;
+let source; // what is connected: it has close
+let watched; // the parameters of the overview as a query, undefined before the first watch
 let retry;
 let wait = 500;
+let followed = 0; // event streams of this tab, which take its connection
 
 // useLive returns live, and renders again when it changes.
 export function useLive() {
@@ -61,19 +65,38 @@ function disconnect() {
 
 function connect() {
   disconnect();
-  const events = new EventSource(path('overview', 'watch') + watched);
+  if (watched === undefined || !seen()) return;
+  if (mayConnect() && !followed) stream();
+  else poll();
+}
+
+// arrived shows an overview. Queues that have not changed are the same objects as before.
+function arrived(overview) {
+  live.received = Date.now();
+  if (overview !== live.overview) live.offset = Date.parse(overview.time) - live.received;
+  live.overview = overview;
+  live.problem = undefined;
+  live.connected = true;
+  wait = 500;
+  if (calm.matches && live.received - shown < 900) return;
+  shown = live.received;
+  tell();
+}
+
+// changed returns an overview with the changes of an event.
+export function changed(before, { gone = [], queues, ...rest }) {
+  const all = new Map(before.queues.map((q) => [q.queue, q]));
+  gone.forEach((name) => all.delete(name));
+  queues.forEach((q) => all.set(q.queue, q));
+  const sorted = [...all.values()].sort((a, b) => (a.queue < b.queue ? -1 : 1));
+  return { ...rest, runs: rest.runs ?? before.runs, queues: sorted };
+}
+
+function stream() {
+  const events = new EventSource(`${path('overview', 'watch')}${watched || '?'}&changes=true`);
   source = events;
-  events.addEventListener('overview', (event) => {
-    live.overview = JSON.parse(event.data);
-    live.received = Date.now();
-    live.offset = Date.parse(live.overview.time) - live.received;
-    live.problem = undefined;
-    live.connected = true;
-    wait = 500;
-    if (calm.matches && live.received - shown < 900) return;
-    shown = live.received;
-    tell();
-  });
+  events.addEventListener('overview', (event) => arrived(JSON.parse(event.data)));
+  events.addEventListener('changes', (event) => arrived(changed(live.overview, JSON.parse(event.data))));
   events.addEventListener('problems', (event) => { // an overview follows, which is shown with it
     live.problems = JSON.parse(event.data);
   });
@@ -82,67 +105,78 @@ function connect() {
     live.connected = true;
     tell();
   });
-  events.onerror = async () => {
-    if (source !== events) return;
-    disconnect();
-    live.connected = false;
-    live.problem ??= { detail: 'The server cannot be reached.' };
-    retry = setTimeout(connect, wait);
-    wait = Math.min(wait * 2, 8000);
+  events.onerror = () => source === events && failed();
+}
+
+// failed says that nothing arrives, and connects again after a while.
+async function failed(error) {
+  disconnect();
+  live.connected = false;
+  live.problem = error ?? live.problem ?? { detail: 'The server cannot be reached.' };
+  retry = setTimeout(connect, wait);
+  wait = Math.min(wait * 2, 8000);
+  tell();
+  if (error) return;
+  try {
+    await get(path('server')); // an EventSource does not say what was wrong
+  } catch (problem) {
+    live.problem = { code: problem.code, detail: problem.message };
+    if (problem.status === 401) disconnect();
     tell();
+  }
+}
+
+// poll asks for the overview again and again, since other tabs have the connections.
+function poll() {
+  const abort = new AbortController();
+  const { signal } = abort;
+  source = { close: () => abort.abort() };
+  let asked = 0; // when the problems were
+  const ask = async () => {
     try {
-      await get(path('server')); // an EventSource does not say what was wrong
+      if (Date.now() - asked > problemsEvery) {
+        asked = Date.now();
+        live.problems = await get(path('problems'), { signal });
+      }
+      arrived(await get(path('overview') + watched, { signal }));
     } catch (error) {
-      live.problem = { code: error.code, detail: error.message };
-      if (error.status === 401) disconnect();
-      tell();
+      if (!signal.aborted) failed({ code: error.code, detail: error.message });
+      return;
     }
+    if (!signal.aborted) retry = setTimeout(ask, pollEvery);
   };
+  ask();
 }
 
 // reconnect watches again what was watched before, such as after a login.
 export function reconnect() {
   wait = 500;
-  if (watched !== undefined) connect();
+  connect();
 }
 
+onSight(reconnect);
+
 // follow calls event with each event of the store that matches, and state with whether it is connected, until the
-// function that it returns is called.
+// function that it returns is called. It takes the connection of this tab, which polls the overview meanwhile.
 export function follow(params, { event, state }) {
   let events;
   const start = () => {
+    events?.close();
     state(false);
+    if (!mayConnect()) return;
     events = new EventSource(path('events') + query(params));
     events.onopen = () => state(true);
     events.onmessage = (message) => event(JSON.parse(message.data));
     events.onerror = () => state(false);
   };
+  followed += 1;
+  connect();
   start();
-  const stop = whileShown(start, () => events.close());
-  return () => { stop(); events.close(); };
-}
-
-// whileShown calls hide when the browser leaves the page, and show when it comes back to it, until the function that it
-// returns is called. A page that is left would keep its connections, of which a browser has six for a server.
-function whileShown(show, hide) {
-  const shown = (event) => event.persisted && show();
-  addEventListener('pagehide', hide);
-  addEventListener('pageshow', shown);
+  const stop = onSight(start);
   return () => {
-    removeEventListener('pagehide', hide);
-    removeEventListener('pageshow', shown);
+    stop();
+    events?.close();
+    followed -= 1;
+    connect();
   };
 }
-
-whileShown(reconnect, disconnect);
-
-// A page that nobody sees needs no news.
-let hidden;
-document.addEventListener('visibilitychange', () => {
-  clearTimeout(hidden);
-  if (document.visibilityState === 'hidden') {
-    hidden = setTimeout(disconnect, 30_000);
-  } else if (!source && watched !== undefined) {
-    reconnect();
-  }
-});

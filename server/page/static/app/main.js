@@ -1,32 +1,27 @@
 // The page begins here: its frame, which view is shown, and the keys that work everywhere.
 import { onUnauthorized } from './api.js';
 import { duration, local } from './format.js';
-import { html, render, useEffect, useState } from './html.js';
+import { html, render, useEffect, useRef, useState } from './html.js';
 import { showHelp, useKeys } from './keys.js';
 import { now, reconnect, useLive, useNow, watch } from './live.js';
 import { noRange, watched } from './ranges.js';
-import { Dialogs, Failure, Nav, Notices, open } from './ui.js';
+import { Dialogs, Failure, lazy, Nav, Notices, open, useEvery } from './ui.js';
 import { go, Link, url, useUrl } from './url.js';
-import { Changes } from './views/changes.js';
-import { Events } from './views/events.js';
 import { FindBox, focusFind } from './views/find.js';
 import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
-import { Palette } from './views/palette.js';
 import { Problems } from './views/problems.js';
-import { Schedules } from './views/schedules.js';
-import { Topics } from './views/topics.js';
-import { Workers } from './views/workers.js';
 import { loadServer, useServer } from './who.js';
 
 const views = {
   '': ['Messages', Home, 'h'],
-  schedules: ['Schedules', Schedules, 's'],
-  topics: ['Topics', Topics, 't'],
-  events: ['Events', Events, 'e'],
-  workers: ['Workers', Workers, 'w'],
-  changes: ['Changes', Changes, 'c'],
+  schedules: ['Schedules', lazy(() => import('./views/schedules.js').then((m) => m.Schedules)), 's'],
+  topics: ['Topics', lazy(() => import('./views/topics.js').then((m) => m.Topics)), 't'],
+  events: ['Events', lazy(() => import('./views/events.js').then((m) => m.Events)), 'e'],
+  workers: ['Workers', lazy(() => import('./views/workers.js').then((m) => m.Workers)), 'w'],
+  changes: ['Changes', lazy(() => import('./views/changes.js').then((m) => m.Changes)), 'c'],
 };
+const Palette = lazy(() => import('./views/palette.js').then((m) => m.Palette));
 
 const themes = ['', 'light', 'dark'];
 
@@ -68,6 +63,7 @@ function App() {
     onUnauthorized(() => setLogin(true));
     begin(first);
   }, []);
+  useEvery(error && !login ? 2000 : 0, () => begin(loadServer()));
   const view = views[params.view ?? ''] ?? views[''];
   useEffect(() => {
     if (server && !login) watchView(params);
@@ -86,7 +82,8 @@ function App() {
       [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
     Escape: ['clear the range or the search', () => go({ ...noRange, q: undefined, find: undefined })],
   });
-  if (login) return html`<${Login} done=${() => { setLogin(false); begin(loadServer()); }} />`;
+  const done = () => { setLogin(false); setError(undefined); };
+  if (!server && login) return html`<main class="login"><${Login} done=${done} /></main>`;
   if (!server) {
     return html`<main>${error ? html`<${Failure} error=${error} retry=${() => begin(loadServer())} />` :
       html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
@@ -98,7 +95,16 @@ function App() {
     <${Problems} />
     <div id="content"><${View} key=${params.view} /></div>
     <${Dialogs} />
+    ${login && html`<${LoginAgain} done=${done} />`}
     <${Notices} />`;
+}
+
+// LoginAgain asks for a token above the page and its dialogs, which keep their texts.
+function LoginAgain({ done }) {
+  const element = useRef();
+  useEffect(() => element.current.showModal(), []);
+  return html`<dialog ref=${element} class="login" onCancel=${(event) => event.preventDefault()}
+    aria-label="Log in"><${Login} done=${done} /></dialog>`;
 }
 
 function Header({ server }) {

@@ -1,128 +1,94 @@
-// Reading messages of several queues and states in order of time, page by page, and keeping only those in sight.
+// Reading messages of some queues and states in order of time, page by page, and keeping only the rows in sight.
 import { get, path, query } from './api.js';
 import { saw } from './find.js';
 import { useEffect, useRef, useState } from './html.js';
 
+const firstPage = 45; // rows: what a large screen shows, and some more
 const pageSize = 100;
-const preview = 300; // bytes of a payload that a list shows
+const mostRows = 500; // of one request
+const ahead = 15; // rows below the ones in sight that are read before they are needed
+const preview = 160; // bytes of a payload that a list shows
 const lookAtOnce = 2500; // messages that one request looks at, so that it does not take long
 const lookBudget = 50_000; // messages that are looked at until somebody wants to look further
-const kept = 4; // pages before and after those in sight
+const kept = 4; // pages before and after the ones in sight
 
 // orderOf returns the time by which a message is listed.
 export function orderOf(message) {
   return message.died_at || message.due || '';
 }
 
-// Reader merges the lists of its sources, which are a queue and a state each, or no state for a group. A page begins at
-// a start, which has for each source a cursor and how many messages after it to skip, or nothing if there are no more.
-class Reader {
-  constructor(sources, filter, progress) {
-    this.sources = sources;
-    this.progress = progress;
-    this.filter = filter;
-    this.first = sources.map(() => ({ skip: 0 }));
-    this.looked = 0;
-  }
-
-  async fill(head, signal, page) {
-    while (!head.done && head.at >= head.rows.length) {
-      if (head.read) {
-        if (!head.next) {
-          head.done = true;
-          return;
-        }
-        if (page.looked >= lookBudget) {
-          page.stalled = true;
-          return;
-        }
-        Object.assign(head, { cursor: head.next, skip: 0 });
-      }
-      const { queue, state } = head.source;
-      const list = await get(path('queues', queue, 'messages') + query({
-        ...this.filter, state, cursor: head.cursor, preview,
-        look: lookAtOnce, limit: this.sources.length > 1 ? 50 : pageSize,
-      }), { signal });
-      saw(list.items);
-      Object.assign(head, { read: true, rows: list.items, at: head.skip, next: list.next });
-      page.looked += list.looked;
-      this.looked += list.looked;
-      this.progress();
-    }
-  }
-
-  async page(start, signal) {
-    const heads = this.resume?.start === start ? this.resume.heads : this.sources.map((source, i) => (
-      { source, ...start[i], rows: [], at: 0, done: !start[i] }));
-    const page = { start, rows: [], looked: 0 };
-    while (page.rows.length < pageSize) {
-      await Promise.all(heads.map((head) => this.fill(head, signal, page)));
-      const open = heads.filter((head) => !head.done);
-      if (page.stalled || !open.length) break;
-      const earliest = open.reduce((a, b) => (orderOf(b.rows[b.at]) < orderOf(a.rows[a.at]) ? b : a));
-      page.rows.push(earliest.rows[earliest.at++]);
-    }
-    const more = heads.some((head) => !head.done && (head.at < head.rows.length || head.next));
-    if (more) {
-      page.next = heads.map((head) => {
-        if (head.done || (head.at >= head.rows.length && !head.next)) return null;
-        return head.at < head.rows.length ? { cursor: head.cursor, skip: head.at } : { cursor: head.next, skip: 0 };
-      });
-      this.resume = { start: page.next, heads };
-    }
-    page.count = page.rows.length;
-    return page;
-  }
+// readPage reads a page of at most limit messages that begins at a cursor. It calls looked with the number of messages
+// of each reply that were looked at, and size with the bytes of the reply.
+async function readPage(filter, start, limit, { signal, looked, size }) {
+  const page = { start, rows: [], next: start };
+  let seen = 0;
+  do {
+    const list = await get(path('messages') + query({
+      ...filter, cursor: page.next, preview, look: lookAtOnce, limit: limit - page.rows.length,
+    }), { signal, size });
+    saw(list.items);
+    page.rows.push(...list.items);
+    page.next = list.next;
+    seen += list.looked;
+    looked(list.looked);
+  } while (page.next && page.rows.length < limit && seen < lookBudget);
+  page.stalled = Boolean(page.next) && page.rows.length < limit;
+  page.count = page.rows.length;
+  return page;
 }
 
-// useRows returns messages of some sources that match a filter, as they are asked for. Sources that come later are read
-// after a reload.
+// useRows returns messages that match a filter, the parameters of a request, as they are asked for.
 //
 // Its count is that of the messages known so far; row returns one of them, or undefined until it has been read again;
-// see tells it which are in sight. With search, it stops now and then; more goes on.
-export function useRows(sources, filter) {
+// see tells it which are in sight. A search stops now and then; more goes on. bytes is the size of the last reload.
+export function useRows(filter) {
   const [, again] = useState(0);
   const list = useRef();
   const show = () => again((n) => n + 1);
 
-  const begin = (progress) => (
-    { reader: new Reader(sources, filter, progress), abort: new AbortController(), pages: [] });
-  list.current ??= begin(show);
+  const begin = () => ({ abort: new AbortController(), pages: [], looked: 0, bytes: 0 });
+  list.current ??= begin();
   useEffect(() => () => list.current.abort.abort(), []);
 
-  const read = async (into, start, index) => {
+  const read = async (into, start, index, limit) => {
     if (into.busy) return;
     into.busy = true;
     into.error = undefined;
     try {
-      const page = await into.reader.page(start, into.abort.signal);
-      into.pages[index] = page;
+      into.pages[index] = await readPage(filter, start, limit, {
+        signal: into.abort.signal,
+        looked: (n) => { into.looked += n; if (into === list.current) show(); },
+        size: (n) => { into.bytes += n; },
+      });
     } catch (error) {
       if (into.abort.signal.aborted) return;
       into.error = error;
     }
+    if (!into.error) into.at = Date.now();
     into.busy = false;
     show();
   };
   const more = () => {
     const l = list.current;
     const last = l.pages.at(-1);
-    if (!last) read(l, l.reader.first, 0);
-    else if (last.next) read(l, last.next, l.pages.length);
+    if (!last) read(l, undefined, 0, firstPage);
+    else if (last.next) read(l, last.next, l.pages.length, pageSize);
   };
   useEffect(more, []);
 
-  const { pages, reader, busy, error } = list.current;
+  const { pages, looked, bytes, busy, error: failed, at } = list.current;
   const count = pages.reduce((n, page) => n + page.count, 0);
   const last = pages.at(-1);
   return {
     count,
-    error,
+    error: failed,
+    looked,
+    bytes,
+    at,
     busy: Boolean(busy),
-    looked: reader.looked,
     began: pages.length > 0,
     hasMore: Boolean(last?.next),
-    stalled: Boolean(last?.stalled && last.next),
+    stalled: Boolean(last?.stalled),
     more,
     row: (i) => {
       for (const page of pages) {
@@ -138,21 +104,20 @@ export function useRows(sources, filter) {
         const end = from + page.count;
         const near = end > first - kept * pageSize && from < to + kept * pageSize;
         if (!near) page.rows = undefined;
-        if (!page.rows && end > first && from < to) read(l, page.start, i);
+        if (!page.rows && end > first && from < to) read(l, page.start, i, page.count);
         from = end;
       });
-      if (to > from - pageSize / 2 && l.pages.at(-1)?.next && !l.pages.at(-1).stalled && !l.error) more();
+      if (to > from - ahead && l.pages.at(-1)?.next && !l.pages.at(-1).stalled && !l.error) more();
     },
-    // reload reads from the beginning, and shows the messages read before until then.
-    reload: async () => {
-      const fresh = begin(() => {});
+    // refresh reads the rows down to one from the beginning, and shows the messages read before until then.
+    refresh: async (to) => {
+      const fresh = begin();
       list.current.abort.abort();
       const before = list.current;
-      await read(fresh, fresh.reader.first, 0);
+      await read(fresh, undefined, 0, Math.min(mostRows, Math.max(firstPage, to + ahead + 1)));
       if (list.current !== before) return;
-      if (fresh.error) before.error = fresh.error;
-      list.current = fresh.error ? Object.assign(before, { abort: fresh.abort, busy: false }) : fresh;
-      fresh.reader.progress = show;
+      const { error, abort } = fresh;
+      list.current = error ? Object.assign(before, { error, abort, busy: false }) : fresh;
       show();
     },
   };

@@ -1,7 +1,8 @@
 // Components that several views share.
 import { local, iso, relative } from './format.js';
 import { html, observable, useEffect, useRef, useState } from './html.js';
-import { useNow } from './live.js';
+import { useLive, useNow } from './live.js';
+import { useServer } from './who.js';
 
 // Time is a time on the local clock and from now; its title has it in UTC, exactly.
 export function Time({ at, only }) {
@@ -15,10 +16,13 @@ export function Time({ at, only }) {
   </time>`;
 }
 
-// useLoad calls load with an AbortSignal when dependencies change, and again after some milliseconds if every is given.
-// It returns what that resolved to last, its error, and a function that loads again. It renders if one of them changes.
+// useLoad calls load with an AbortSignal when dependencies change and after a login, and again after some milliseconds
+// if every is given. It returns what that resolved to last and when, its error, and a function that loads again. It
+// renders if the data or the error changes.
 export function useLoad(load, dependencies, every = 0) {
   const [state, setState] = useState({});
+  const at = useRef();
+  const server = useServer();
   const latest = useRef();
   latest.current = load;
   const again = useRef();
@@ -29,16 +33,20 @@ export function useLoad(load, dependencies, every = 0) {
       abort = new AbortController();
       const { signal } = abort;
       latest.current(signal).then(
-        (data) => signal.aborted || setState((s) => (s.data === data && !s.error ? s : { data })),
+        (data) => {
+          if (signal.aborted) return;
+          at.current = Date.now();
+          setState((s) => (s.data === data && !s.error ? s : { data }));
+        },
         (error) => signal.aborted || setState(({ data }) => ({ data, error })),
       );
     };
     again.current();
     return () => abort.abort();
-  }, dependencies);
+  }, [...dependencies, server]);
   const reload = () => again.current();
   useEvery(every, reload);
-  return { ...state, reload };
+  return { ...state, reload, at: at.current };
 }
 
 // useEvery calls f regularly while the page is seen. Times are in milliseconds; 0 is never.
@@ -62,10 +70,38 @@ export function Failure({ error, retry }) {
   </div>`;
 }
 
+// Trouble shows why something could not be loaded. If the banner says already that nothing can be, it is the age of
+// the data on the screen, which was loaded at a time, or that there is none yet.
+export function Trouble({ error, retry, at }) {
+  const { problem } = useLive();
+  const time = useNow();
+  if (!error) return null;
+  if (!problem || error.code !== 'unavailable') return html`<${Failure} error=${error} retry=${retry} />`;
+  const offset = time - Date.now();
+  return html`<p class="faint pad">${at ? `As of ${local(at + offset, time)}, ${relative(at + offset, time)}` :
+    'Waits for the store'}</p>`;
+}
+
+// lazy returns a component that is loaded when it is first shown.
+export function lazy(load) {
+  let component;
+  return function Lazy(properties) {
+    const [state, setState] = useState({});
+    const run = () => load().then((loaded) => {
+      component = loaded;
+      setState({});
+    }, () => setState({ error: { message: 'This part of the page cannot be loaded.' } }));
+    useEffect(() => { if (!component) run(); }, []);
+    if (component) return html`<${component} ...${properties} />`;
+    return state.error ? html`<${Failure} error=${state.error} retry=${run} />` :
+      html`<p class="empty" aria-busy="true">Loading…</p>`;
+  };
+}
+
 // Loaded shows what was loaded: its error next to the last data, or that it is loading or empty.
-export function Loaded({ of: { data, error, reload }, empty, children }) {
+export function Loaded({ of: { data, error, reload, at }, empty, children }) {
   return html`
-    <${Failure} error=${error} retry=${reload} />
+    <${Trouble} error=${error} retry=${reload} at=${at} />
     ${data === undefined && !error && html`<p class="empty" aria-busy="true">Loading…</p>`}
     ${data !== undefined && (empty?.(data) || children(data))}`;
 }

@@ -18,6 +18,11 @@ export function useServer() {
   return server;
 }
 
+// known returns what useServer does, without rendering again.
+export function known() {
+  return server;
+}
+
 // may reports whether who looks has a right, such as operate. The server checks it again.
 export function may(right) {
   return Boolean(server) && (!server.rights || server.rights.includes(right));

@@ -11,10 +11,13 @@ import { Messages } from './messages.js';
 import { Queues } from './queues.js';
 
 export function Home() {
-  const { overview } = useLive();
+  const { overview, problem } = useLive();
   const params = useUrl();
   useListInSight(params);
-  if (!overview) return html`<main><p class="empty" aria-busy="true">Loading…</p></main>`;
+  if (!overview) {
+    return html`<main><h1 class="hidden">Horizon</h1><p class="empty" aria-busy="true">
+      ${problem ? 'Waits for the store. What it has appears here once it answers.' : 'Loading…'}</p></main>`;
+  }
   if (!overview.queues.length && !params.queue) return html`<main><${Welcome} /></main>`;
   return html`<main class="home">
     <section class="card" aria-labelledby="horizon-title">

@@ -4,7 +4,7 @@ import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
 import { html, useRef } from '../html.js';
 import { useKeys } from '../keys.js';
 import { Payload } from '../payload.js';
-import { copy, download, Empty, Facts, Failure, Panel, State, Time, useLoad } from '../ui.js';
+import { copy, download, Empty, Facts, Panel, State, Time, Trouble, useLoad } from '../ui.js';
 import { go, Link } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { act, actionsOf } from './actions.js';
@@ -35,7 +35,7 @@ export function MessagePanel({ queue, id }) {
     ${gone ? html`<${Empty} title="This message does not exist any more.">
         It was handled, cancelled or removed${last.current && ' while you looked at it'}. <${Link}
           to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
-      <//>` : html`<${Failure} error=${loaded.error} retry=${loaded.reload} />`}
+      <//>` : html`<${Trouble} error=${loaded.error} retry=${loaded.reload} at=${loaded.at} />`}
     ${m && html`<${Message} m=${m} why=${gone ? undefined : loaded.data.why} gone=${gone} reload=${loaded.reload} />`}
     ${!m && !loaded.error && html`<p class="empty" aria-busy="true">Loading…</p>`}
   <//>`;

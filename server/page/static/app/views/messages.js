@@ -7,19 +7,20 @@ import { useKeys } from '../keys.js';
 import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
-import { Empty, Failure, narrow, Nav, open, useEvery } from '../ui.js';
+import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
-import { hidesPayloads, may } from '../who.js';
+import { hidesPayloads, may, useServer } from '../who.js';
 import { actionsOf, act } from './actions.js';
-import { Bulk } from './bulk.js';
-import { DeadErrors } from './dead.js';
 import { MessagePanel } from './message.js';
 
+const DeadErrors = lazy(() => import('./dead.js').then((m) => m.DeadErrors));
+const Bulk = lazy(() => import('./bulk.js').then((m) => m.Bulk));
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
-const maxSources = 50;
+const bytesPerMs = 0.7; // of a list that is read again and again
+const mostBulk = 50; // queues and states that one change of all messages is of
 
-// sourcesOf returns the queues and states that a list reads. Without a queue it is those that have such messages. A
-// group is listed whatever the states of its messages.
+// sourcesOf returns the queues and states of the messages of a list. Without a queue these are all that have such
+// messages. A group is listed whatever the states of its messages.
 function sourcesOf(params, overview, states, group) {
   const of = (queue) => states.map((state) => ({ queue, state }));
   if (params.queue) return of(params.queue);
@@ -40,18 +41,16 @@ export function Messages({ overview }) {
   const pending = ahead ? ['scheduled'] : ['ready', 'scheduled'];
   const states = group ? [undefined] : state === 'pending' ? pending : [state];
   const choice = JSON.stringify([params.queue, states, params.from, params.to, params.q]);
-  const all = sourcesOf(params, overview, states, group);
-  const sources = all.slice(0, maxSources);
+  const sources = sourcesOf(params, overview, states, group);
+  const list = { ...filter, queue: params.queue, ...states.length > 1 ? { states } : { state: states[0] } };
   const counts = params.queue ? overview.queues.find((q) => q.queue === params.queue) ?? {} : overview.counts;
   return html`<section class=${params.message ? 'card messages split' : 'card messages'} aria-label="Messages">
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
       ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
         html`
-        ${all.length > maxSources &&
-          html`<p class="faint">The list reads ${maxSources} queues; choose one for the messages of the others.</p>`}
-        <${List} key=${choice} sources=${sources} filter=${filter} state=${state} counts=${counts}
-          many=${!params.queue} />`}
+        <${List} key=${choice} sources=${sources} filter=${filter} list=${list} state=${state} counts=${counts}
+          many=${!params.queue} queues=${overview.queues} />`}
     </div>
     ${params.message && html`<${MessagePanel} key=${`${params.mq}/${params.message}`} queue=${params.mq ?? params.queue}
       id=${params.message} />`}
@@ -78,9 +77,9 @@ function Tabs({ state, counts }) {
   <//>`;
 }
 
-function List({ sources, filter, state, counts, many }) {
+function List({ sources, filter, list, state, counts, many, queues }) {
   const params = useUrl();
-  const rows = useRows(sources, filter);
+  const rows = useRows(list);
   const time = useNow();
   const box = useRef();
   const [view, setView] = useState({ top: 0, height: 600, width: 0 });
@@ -91,10 +90,6 @@ function List({ sources, filter, state, counts, many }) {
   const [over, setOver] = useState(false);
   const grab = useRef(false);
   const searching = Boolean(params.q);
-  useEffect(() => {
-    if (sources.length && rows.began && !rows.count) rows.reload(); // the first queue
-  }, [sources.length]);
-
   const measure = () => setView(
     { top: box.current.scrollTop, height: box.current.clientHeight, width: box.current.clientWidth });
   const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
@@ -111,9 +106,12 @@ function List({ sources, filter, state, counts, many }) {
   const total = state === 'pending' ? (counts.scheduled ?? 0) + (counts.ready ?? 0) : counts[state] ?? 0;
   const before = useRef(total);
   const busy = over || searching || view.top > 0 || box.current?.contains(document.activeElement);
-  const reload = () => { before.current = total; rows.reload(); };
-  useEvery(2000, () => { if (!busy && rows.began && !rows.busy) reload(); });
+  const reload = () => { before.current = total; return rows.refresh(busy ? rows.count : to); };
+  useRefresh(many ? queues : queues.filter((q) => q.queue === params.queue), rows, busy, reload);
   const fresh = total - before.current;
+  const changeable = may('operate') && sources.length <= mostBulk;
+  const server = useServer();
+  useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 
   const move = (by) => {
     const next = Math.min(rows.count - 1, Math.max(0, cursor + by));
@@ -127,7 +125,7 @@ function List({ sources, filter, state, counts, many }) {
   };
   const show = (m, replace) => go({ message: m.id, mq: m.queue }, { replace });
   const current = rows.row(cursor);
-  const on = (action) => () => current && actionsOf(current).includes(action) && act(action, current, rows.reload);
+  const on = (action) => () => current && actionsOf(current).includes(action) && act(action, current, reload);
   useKeys({
     j: ['next message', () => move(1)],
     k: ['previous message', () => move(-1)],
@@ -136,7 +134,7 @@ function List({ sources, filter, state, counts, many }) {
     s: ['reschedule the message', on('reschedule')],
     e: ['edit the message', on('edit')],
     x: ['cancel the message', on('cancel')],
-    b: ['change all messages of the list', () => may('operate') && bulk()],
+    b: ['change all messages of the list', () => changeable && bulk()],
     '.': ['load the list again', reload],
     f: ['search the list', () => document.getElementById('search').focus()],
   });
@@ -161,10 +159,11 @@ function List({ sources, filter, state, counts, many }) {
       ${fresh !== 0 && busy && !searching &&
         html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
       <span class="grow"></span>
-      ${may('operate') && state !== 'leased' && sources.length > 0 &&
-        html`<button onClick=${bulk}>Change all that match…</button>`}
+      ${may('operate') && state !== 'leased' && sources.length > 0 && html`<button onClick=${bulk}
+        disabled=${!changeable} title=${!changeable ? tooMany(sources.length) : undefined}>
+        Change all that match…</button>`}
     </div>
-    <${Failure} error=${rows.error} retry=${rows.began ? rows.more : rows.reload} />
+    <${Trouble} error=${rows.error} retry=${rows.began ? rows.more : reload} at=${rows.at} />
     <div class="rows" ref=${box} tabIndex="0" role="region" aria-label="List of messages"
       onScroll=${measure}
       onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}>
@@ -175,7 +174,7 @@ function List({ sources, filter, state, counts, many }) {
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
           ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
             state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
-            show=${(one) => { setCursor(i); show(one); }} done=${rows.reload} time=${time} />`)}
+            show=${(one) => { setCursor(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
@@ -185,6 +184,34 @@ function List({ sources, filter, state, counts, many }) {
       ${rows.stalled && html`<p class="pad">Looked at ${plural(rows.looked, 'message')} so far. <button
         onClick=${rows.more}>Look further</button></p>`}
     </div>`;
+}
+
+// eventsOf returns how many events the history of a queue has.
+const eventsOf = ({ history = {} }) => Object.values(history).flat().reduce((sum, n) => sum + n, 0);
+
+// hasMoved reports whether messages of a queue have changed between two of its overviews. A history loses old events by
+// itself.
+function hasMoved(before, after) {
+  return ['queue', 'scheduled', 'ready', 'leased', 'dead', 'next_due'].some((f) => before[f] !== after[f]) ||
+    eventsOf(before) < eventsOf(after);
+}
+
+const tooMany = (n) =>
+  `Choose a queue: the messages are in ${n} queues and states, and one change has ${mostBulk} at most`;
+
+// useRefresh reads the list again when one of its queues has changed, and not more often than its size allows, so that
+// a list in a forgotten tab costs little.
+function useRefresh(queues, rows, busy, reload) {
+  const seen = useRef(queues);
+  const at = useRef(0);
+  useEvery(500, () => {
+    const pause = Math.max(2000, rows.bytes / bytesPerMs);
+    const same = queues.length === seen.current.length && !queues.some((q, i) => hasMoved(seen.current[i], q));
+    if (busy || same || rows.busy || !rows.began || Date.now() - at.current < pause) return;
+    seen.current = queues;
+    at.current = Date.now();
+    reload();
+  });
 }
 
 // Search asks for a text that the messages of the list are to match.

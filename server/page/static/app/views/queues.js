@@ -111,10 +111,10 @@ export function togglePause(q) {
 }
 
 // Sparkline shows what was sent and handled in the last minutes. The rates next to it are the same in words.
-function Sparkline({ history = [] }) {
-  const most = Math.max(...history.map((h) => Math.max(h.handled, h.sent)), 0);
+function Sparkline({ history }) {
+  const most = history ? Math.max(...history.sent, ...history.handled) : 0;
   if (!most) return html`<span class="spark"></span>`;
-  const line = (field) => history.map((h, i) => `${i ? 'L' : 'M'}${i} ${15 - (h[field] / most) * 14}`).join('');
+  const line = (field) => history[field].map((n, i) => `${i ? 'L' : 'M'}${i} ${15 - (n / most) * 14}`).join('');
   return html`<svg class="spark" width="60" height="16" viewBox="0 0 60 16" aria-hidden="true">
     <path class="sent" d=${line('sent')} /><path class="handled" d=${line('handled')} /></svg>`;
 }

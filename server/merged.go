@@ -1,0 +1,430 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// mergedPage is how many messages of one of many queues are read at a time, and mergedBytes how many bytes of them,
+	// unless a single message has more.
+	mergedPage  = 25
+	mergedBytes = 1 << 20
+)
+
+func registerMerged(s *Server) {
+	route(s, access.Look, on("GET /v1/messages", "messages", "listAllMessages", "List messages of several queues",
+		fails(http.StatusNotFound), s.fewReads,
+		says("In order of due time, dead ones in order of death, those of the same time by queue. With conditions on "+
+			"what is in a message, and those of a group: queue by queue, since such a list can be long without a match. "+
+			"Which queues have messages in a state may be known from up to 2 s ago. At most 1,000 queues are read, the "+
+			"first ones by name; internal ones are left out unless they are named. Otherwise as the list of a queue.")),
+		s.listMerged)
+}
+
+type mergedInput struct {
+	FilterQuery
+	States  []string `query:"states,explode" maxItems:"2" doc:"Two states in one list, ready and scheduled; in place of state"`
+	Queues  []string `query:"queue,explode" maxItems:"200" doc:"Only these queues. Default: all but internal ones"`
+	Limit   int      `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many items the page has at most"`
+	Cursor  string   `query:"cursor" maxLength:"16384" doc:"The next of the page before, with the same parameters. Default: the first page"`
+	Look    int      `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
+	Preview int      `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads as the list of a queue does. Default: the whole payloads"`
+}
+
+func (s *Server) listMerged(ctx context.Context, in *mergedInput) (*output[MessagePage], error) {
+	m, err := s.newMerge(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
+	size := 0
+	for len(out.Items) < in.Limit && size < maxPageBytes {
+		info, err := m.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if info == nil {
+			break
+		}
+		shown := shownMessage(ctx, info)
+		if in.Preview > 0 {
+			shown.cut(in.Preview)
+		}
+		size += shown.SizeAsJSON()
+		out.Items = append(out.Items, shown)
+	}
+	out.Looked, out.Next = m.looked, m.end()
+	out.Truncated = out.Next != "" && size >= maxPageBytes
+	return outputOf(out), nil
+}
+
+// states returns the states of the list, none for a group.
+func (in *mergedInput) states() ([]later.State, error) {
+	f := &in.FilterQuery.Filter
+	switch {
+	case len(in.States) == 0 && f.State != "":
+		return []later.State{later.State(f.State)}, nil
+	case len(in.States) == 0:
+		return nil, nil
+	case f.State != "":
+		return nil, field("query.states", store.Invalid("is given with state: give one of them"))
+	}
+	states := make([]later.State, len(in.States))
+	for i, name := range in.States {
+		states[i] = later.State(name)
+	}
+	slices.Sort(states)
+	if !slices.Equal(states, []later.State{later.StateReady, later.StateScheduled}) {
+		return nil, field("query.states", store.Invalid("is %.100q: give ready and scheduled, or one state as state",
+			strings.Join(in.States, ",")))
+	}
+	return states, nil
+}
+
+// merge lists the messages of several sources in one order.
+type merge struct {
+	client  *later.Client
+	filter  later.Filter
+	queues  bool // queue by queue, and not in order of time
+	sources []*mergeSource
+	limit   int // messages of one page of a source
+	bytes   int // of one page of a source
+	look    int // messages to look at, queue by queue
+	looked  int
+	last    *mergeSource // where the list goes on
+	time    time.Time    // of the message taken last
+}
+
+// mergeSource is the messages of a queue in one state, or those of a group in a queue.
+type mergeSource struct {
+	queue  string
+	state  later.State
+	from   time.Time // earlier messages are not read
+	bound  time.Time // messages that are not read yet are not earlier
+	read   []*later.Info
+	at     int    // the next of read
+	cursor string // with which read was read
+	next   string // the cursor of the page after it
+	done   bool   // there is none
+	passed string // the id of the last message that an earlier request took
+}
+
+// mergeCursor is the cursor of a merged list as JSON: the source of the last message, and how that goes on. Other
+// sources go on at the time of the message.
+type mergeCursor struct {
+	Queue  string      `json:"q"`
+	State  later.State `json:"s,omitempty"`
+	Time   int64       `json:"t,omitempty"` // of the last message, in ms since 1970
+	From   int64       `json:"f,omitempty"` // the from of the source, in ms since 1970
+	Cursor string      `json:"c,omitempty"`
+	ID     string      `json:"i,omitempty"` // the last message that was taken of the page at Cursor, if some were left
+	Done   bool        `json:"d,omitempty"` // the source has no more
+}
+
+// newMerge returns the list that a request asks for, at its cursor.
+func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) {
+	states, err := in.states()
+	if err != nil {
+		return nil, err
+	}
+	if len(states) == 2 {
+		in.FilterQuery.Filter.State = string(states[0]) // for the checks
+	}
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	if err := maySearch(ctx, &filter); err != nil {
+		return nil, err
+	}
+	if err := checkQueues(ctx, in.Queues); err != nil {
+		return nil, err
+	}
+	if len(states) < 2 {
+		states = []later.State{filter.State}
+	}
+	m := &merge{client: s.client, filter: filter, queues: filter.Group != "" || looksInside(&filter), look: in.Look}
+	queues := sortedSet(in.Queues)
+	if len(queues) == 1 {
+		if err := s.queueExists(ctx, queues[0]); err != nil {
+			return nil, err
+		}
+	}
+	var counts map[string]store.Stats
+	if len(queues) != 1 {
+		if queues, counts, err = s.countedQueues(ctx, queues); err != nil {
+			return nil, err
+		}
+	}
+	for _, queue := range queues {
+		for _, state := range states {
+			source := &mergeSource{queue: queue, state: state, from: filter.From, bound: filter.From}
+			if counts != nil && !source.expect(counts[queue]) {
+				continue
+			}
+			m.sources = append(m.sources, source)
+		}
+	}
+	m.limit, m.bytes = in.Limit, maxPageBytes
+	if len(m.sources) > 1 {
+		m.limit, m.bytes = min(mergedPage, in.Limit), mergedBytes
+	}
+	return m, field("query.cursor", m.resume(in.Cursor))
+}
+
+// looksInside reports whether a filter has conditions on what is in a message.
+func looksInside(f *later.Filter) bool {
+	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
+		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
+}
+
+// countedQueues returns the queues of a list with their counts: these, or all that the sender of the request may see.
+func (s *Server) countedQueues(ctx context.Context, queues []string) ([]string, map[string]store.Stats, error) {
+	if len(queues) == 0 {
+		all, err := s.client.Queues(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		see := visible(ctx)
+		queues = slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
+		slices.Sort(queues)
+		queues = queues[:min(len(queues), maxOverviewQueues)]
+	}
+	read := make([]store.Stats, len(queues))
+	errs := make([]error, len(queues))
+	atOnce(len(queues), func(i int) bool {
+		var known bool
+		if read[i], known = s.problems.knows(queues[i]); !known {
+			read[i], errs[i] = s.client.Queue(queues[i]).Stats(ctx)
+		}
+		return errs[i] == nil || isDamage(errs[i])
+	})
+	counts := make(map[string]store.Stats, len(queues))
+	for i, queue := range queues {
+		if errs[i] != nil && !isDamage(errs[i]) {
+			return nil, nil, errs[i]
+		}
+		counts[queue] = read[i]
+	}
+	return queues, counts, nil
+}
+
+// expect reports whether a queue with these counts has messages for the source, and notes when the first is due.
+func (s *mergeSource) expect(counts store.Stats) bool {
+	n := counts.Scheduled + counts.Ready + counts.Leased + counts.Dead
+	switch s.state {
+	case later.StateScheduled:
+		n = counts.Scheduled
+	case later.StateReady:
+		n = counts.Ready
+	case later.StateLeased:
+		n = counts.Leased
+	case later.StateDead:
+		n = counts.Dead
+	}
+	if due := counts.NextDue; (s.state == later.StateScheduled || s.state == later.StateReady) && due.After(s.bound) {
+		s.bound = due
+	}
+	return n > 0
+}
+
+// resume goes to a cursor, "" for the beginning.
+func (m *merge) resume(cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	var c mergeCursor
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(text, &c) != nil || store.CheckQueue(c.Queue) != nil {
+		return store.Invalid("is %.40q: give the next of the page before", cursor)
+	}
+	at := &mergeSource{queue: c.Queue, state: c.State}
+	m.sources = slices.DeleteFunc(m.sources, func(source *mergeSource) bool {
+		order := source.compare(at)
+		switch {
+		case order == 0:
+			source.next, source.passed, source.bound = c.Cursor, c.ID, time.UnixMilli(c.Time)
+			if c.From != 0 {
+				source.from = time.UnixMilli(c.From)
+			}
+		case !m.queues:
+			source.goOn(time.UnixMilli(c.Time), order < 0)
+		}
+		return order == 0 && c.Done || order < 0 && m.queues
+	})
+	return nil
+}
+
+// goOn has the source begin at a time, or right after it. Times of a store are whole milliseconds.
+func (s *mergeSource) goOn(at time.Time, after bool) {
+	if after {
+		at = at.Add(time.Millisecond)
+	}
+	if at.After(s.from) {
+		s.from = at
+	}
+	if at.After(s.bound) {
+		s.bound = at
+	}
+}
+
+// compare orders sources of the same time.
+func (s *mergeSource) compare(o *mergeSource) int {
+	return cmp.Or(cmp.Compare(s.queue, o.queue), cmp.Compare(s.state, o.state))
+}
+
+// head returns the next message of the source, or nil if none is read.
+func (s *mergeSource) head() *later.Info {
+	if s.at == len(s.read) {
+		return nil
+	}
+	return s.read[s.at]
+}
+
+// timeOf returns the time of a message in lists of its state.
+func timeOf(info *later.Info) time.Time {
+	if info.State == later.StateDead {
+		return info.DiedAt
+	}
+	return info.Due
+}
+
+// before reports whether messages of the source from a time on come before those of another one from its time on.
+func (m *merge) before(s *mergeSource, at time.Time, o *mergeSource, other time.Time) bool {
+	if m.queues {
+		at, other = time.Time{}, time.Time{}
+	}
+	return cmp.Or(at.Compare(other), s.compare(o)) < 0
+}
+
+// take returns the next message, or nil if there is none, or enough were looked at.
+func (m *merge) take(ctx context.Context) (*later.Info, error) {
+	for {
+		var first *mergeSource
+		for _, s := range m.sources {
+			if info := s.head(); info != nil && (first == nil ||
+				m.before(s, timeOf(info), first, timeOf(first.head()))) {
+				first = s
+			}
+		}
+		unread := m.unread(first)
+		switch {
+		case len(unread) > 0 && m.queues && m.looked >= m.look:
+			return nil, nil
+		case len(unread) > 0:
+			if err := m.read(ctx, unread); err != nil {
+				return nil, err
+			}
+			continue
+		case first == nil:
+			return nil, nil
+		}
+		info := first.head()
+		first.at++
+		m.last, m.time = first, timeOf(info)
+		return info, nil
+	}
+}
+
+// unread returns sources to read because they may have messages before the first one that is read, if there is one.
+func (m *merge) unread(first *mergeSource) []*mergeSource {
+	var some []*mergeSource
+	for _, s := range m.sources {
+		if s.head() == nil && !s.done && (first == nil || m.before(s, s.bound, first, timeOf(first.head()))) {
+			some = append(some, s)
+		}
+	}
+	slices.SortFunc(some, func(a, b *mergeSource) int {
+		if m.before(a, a.bound, b, b.bound) {
+			return -1
+		}
+		return 1
+	})
+	if m.queues {
+		return some[:min(len(some), 1)]
+	}
+	return some[:min(len(some), overviewReaders)]
+}
+
+// read reads the next page of some sources. It skips damaged queues in a list of several.
+func (m *merge) read(ctx context.Context, some []*mergeSource) error {
+	pages, errs := make([]later.SearchPage, len(some)), make([]error, len(some))
+	atOnce(len(some), func(i int) bool {
+		s := some[i]
+		filter, look := m.filter, store.MaxBatch
+		filter.State = s.state
+		if m.queues {
+			look = m.look - m.looked
+		} else {
+			filter.From = s.from // a cursor belongs to it
+		}
+		pages[i], errs[i] = m.client.Queue(s.queue).Search(ctx, filter,
+			later.SearchOptions{Limit: m.limit, Look: look, Cursor: s.next, Bytes: m.bytes})
+		return errs[i] == nil || isDamage(errs[i])
+	})
+	for i, s := range some {
+		if err := errs[i]; err != nil && (!isDamage(err) || len(m.sources) == 1) {
+			return err
+		}
+		page := &pages[i]
+		m.looked += page.Looked
+		s.cursor, s.next, s.done = s.next, page.Next, page.Next == ""
+		s.read, s.at = page.Messages, 0
+		s.pass()
+		if m.queues {
+			m.last = s
+		}
+	}
+	return nil
+}
+
+// pass skips the messages that an earlier request took. If the last of them is gone, messages of the same time can be
+// listed again.
+func (s *mergeSource) pass() {
+	if s.passed == "" {
+		return
+	}
+	at := slices.IndexFunc(s.read, func(info *later.Info) bool { return info.ID == s.passed }) + 1
+	if at == 0 && s.state != later.StateNone {
+		at = slices.IndexFunc(s.read, func(info *later.Info) bool { return !timeOf(info).Before(s.bound) })
+		if at < 0 {
+			at = len(s.read)
+		}
+	}
+	s.at, s.passed = at, ""
+}
+
+// end returns the cursor of the rest, or "" if there is none.
+func (m *merge) end() string {
+	if !slices.ContainsFunc(m.sources, func(s *mergeSource) bool { return !s.done || s.head() != nil }) || m.last == nil {
+		return ""
+	}
+	s := m.last
+	c := mergeCursor{Queue: s.queue, State: s.state, Cursor: s.next, Done: s.done}
+	if s.head() != nil { // the rest of the page is read again
+		c.Cursor, c.Done = s.cursor, false
+		if s.at > 0 {
+			c.ID = s.read[s.at-1].ID
+		}
+	}
+	if !m.time.IsZero() {
+		c.Time = m.time.UnixMilli()
+	}
+	if !m.queues && s.from.After(m.filter.From) {
+		c.From = s.from.UnixMilli()
+	}
+	text, _ := json.Marshal(c) // texts and numbers can always be encoded
+	return base64.RawURLEncoding.EncodeToString(text)
+}
