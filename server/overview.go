@@ -43,7 +43,7 @@ func registerOverview(s *Server) {
 			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
 			"share one reading. With changes=true only the first event is an overview, and events changes follow: at " +
 			"most 800 bytes a second on average, compressed, after the first 16 KiB, but one every 3 s if the queues " +
-			"change all the time, and one at once after a change through this server. " + about,
+			"change all the time, one every 2 s if none does, and one at once after a change through this server. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},

@@ -19,6 +19,7 @@ type overviewText struct {
 	runs    changedText
 	gone    map[string]int // the readings since which queues are gone
 	oldest  int            // gone has all since this reading
+	moved   int            // the last reading in which a queue or a run differed
 	whole   []byte         // the event with the whole overview, nil until it is needed
 	step    []byte         // the event with what has changed since the reading before, nil until it is needed
 }
@@ -29,11 +30,12 @@ type changedText struct {
 	reading int
 }
 
-// set sets the text of a reading. It keeps one that is the same.
-func (c *changedText) set(text []byte, reading int) {
-	if !bytes.Equal(c.text, text) {
+// set sets the text of a reading, and reports whether it differs. It keeps a text that is the same.
+func (c *changedText) set(text []byte, reading int) (changed bool) {
+	if changed = !bytes.Equal(c.text, text); changed {
 		*c = changedText{text, reading}
 	}
+	return changed
 }
 
 type queueText struct {
@@ -52,7 +54,9 @@ func textOf(value any) []byte {
 func (t *overviewText) set(o *Overview) {
 	t.reading++
 	t.whole, t.step, t.last = nil, nil, o
-	t.runs.set(textOf(o.Runs), t.reading)
+	if t.runs.set(textOf(o.Runs), t.reading) {
+		t.moved = t.reading
+	}
 	before := t.queues
 	t.queues = make([]queueText, len(o.Queues))
 	for i := range o.Queues {
@@ -65,7 +69,9 @@ func (t *overviewText) set(o *Overview) {
 		if len(before) > 0 && before[0].name == name {
 			t.queues[i], before = before[0], before[1:]
 		}
-		t.queues[i].set(textOf(&o.Queues[i]), t.reading)
+		if t.queues[i].set(textOf(&o.Queues[i]), t.reading) {
+			t.moved = t.reading
+		}
 	}
 	for _, q := range before {
 		t.lose(q.name)
@@ -73,6 +79,7 @@ func (t *overviewText) set(o *Overview) {
 }
 
 func (t *overviewText) lose(queue string) {
+	t.moved = t.reading
 	if t.gone == nil || len(t.gone) >= maxGone {
 		t.gone, t.oldest = map[string]int{}, t.reading
 	}

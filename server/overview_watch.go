@@ -31,6 +31,8 @@ const (
 	changesRate     = 800
 	changesBurst    = 16 << 10
 	maxChangesPause = 3 * time.Second
+	// stillEvery is how often it has an event while no queue changes: the clock and the chart.
+	stillEvery = 2 * time.Second
 	// problemEvery is how often a client is told again of a problem that goes on.
 	problemEvery = 5 * time.Second
 )
@@ -213,8 +215,9 @@ type overviewClient struct {
 	listener *listener
 	changes  bool // it is sent what has changed
 	pace     pace
-	seen     int // the number of the last reading that it was sent
-	problems int // how many changes of the problems it was sent
+	seen     int       // the number of the last reading that it was sent
+	sent     time.Time // when that was
+	problems int       // how many changes of the problems it was sent
 }
 
 // latest returns the latest event, and whether it is a problem. It has the client listen for the next one. The problems
@@ -230,9 +233,11 @@ func (c *overviewClient) latest() (event []byte, isProblem bool) {
 	case o.text.reading > c.seen:
 		if !c.changes {
 			c.seen = 0
+		} else if o.text.moved <= c.seen && time.Since(c.sent) < stillEvery {
+			break
 		}
 		event = o.text.event(c.seen)
-		c.seen = o.text.reading
+		c.seen, c.sent = o.text.reading, time.Now()
 	}
 	if c.problems != o.changes {
 		c.problems = o.changes
