@@ -5,8 +5,13 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
 )
 
 // probedTogether is the number of queues that one request asks about.
@@ -68,6 +73,95 @@ func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool
 		}
 	}
 	return may, nil
+}
+
+// Earliest implements store.Prober. It knows queues without limits, whose messages are in order of their due times. In a
+// bucket that begins before from, it does not look.
+func (s *Store) Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]store.Earliest, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if up := from.Truncate(time.Millisecond); up.Before(from) { // the store counts in whole milliseconds
+		from = up.Add(time.Millisecond)
+	}
+	all := make([]store.Earliest, 0, len(queues))
+	for part := range slices.Chunk(queues, probedTogether) {
+		some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.earliest(ctx, part, dead, from) })
+		if err != nil {
+			return nil, fmt.Errorf("look for the earliest messages: %w", err)
+		}
+		all = append(all, some.([]store.Earliest)...)
+	}
+	return all, nil
+}
+
+// earliestOf is what Redis has of the earliest messages of a queue.
+type earliestOf struct {
+	meta           *redis.SliceCmd  // its format, and how many messages are in buckets
+	first, buckets *redis.ZSliceCmd // the first message that is in no bucket, and the start of the first bucket
+}
+
+func (s *Store) earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]store.Earliest, error) {
+	set, least := "due", "-inf"
+	if dead {
+		set = "dead"
+	}
+	if !from.IsZero() {
+		least = strconv.FormatInt(from.UnixMilli(), 10)
+	}
+	read := make([]earliestOf, len(queues))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, queue := range queues {
+			key := func(name string) string { return s.keys.key(queue, name) }
+			read[i] = earliestOf{meta: p.HMGet(ctx, key("meta"), "format", "packed_messages"),
+				first: p.ZRangeByScoreWithScores(ctx, key(set), &redis.ZRangeBy{Min: least, Max: "+inf", Count: 1})}
+			if !dead {
+				read[i].buckets = p.ZRangeWithScores(ctx, key("bucket_starts"), 0, 0)
+			}
+		}
+		return nil
+	})
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return nil, err
+	}
+	found := make([]store.Earliest, len(queues))
+	for i := range read {
+		found[i] = read[i].result(from)
+	}
+	return found, nil
+}
+
+func (e *earliestOf) result(from time.Time) (r store.Earliest) {
+	meta, err := e.meta.Result()
+	if err != nil || e.first.Err() != nil || !isPlain(meta[0]) {
+		return r
+	}
+	r.Known = true
+	note := func(at time.Time) {
+		if !r.Any || at.Before(r.Time) {
+			r.Any, r.Time = true, at
+		}
+	}
+	for _, one := range e.first.Val() {
+		note(time.UnixMilli(int64(one.Score)))
+	}
+	if packed, _ := meta[1].(string); e.buckets == nil || packed == "" || packed == "0" {
+		return r
+	}
+	r.Known = e.buckets.Err() == nil
+	for _, one := range e.buckets.Val() {
+		if start := time.UnixMilli(int64(one.Score)); start.After(from) {
+			note(start)
+		} else {
+			note(from)
+		}
+	}
+	return r
+}
+
+// isPlain reports whether a queue has the format of a queue without limits.
+func isPlain(format any) bool {
+	return format == strconv.Itoa(layoutFormat) || format == strconv.Itoa(previousFormat)
 }
 
 // groupNumber returns the number of a group, as group_number of lua/_groups.lua does.

@@ -86,3 +86,90 @@ func testProbe(t *testing.T, s *Store, rdb redis.UniversalClient) {
 		t.Error("a probe goes on without its caller")
 	}
 }
+
+// TestEarliestTellsWhereAListBegins compares with lists of queues of any format, with messages in any state.
+func TestEarliestTellsWhereAListBegins(t *testing.T) {
+	server := redistest.Start(t)
+	testEarliest(t, newStore(t, server.Client(t)), server.Client(t))
+	cluster := redistest.StartCluster(t)
+	testEarliest(t, newStore(t, cluster.Client(t)), cluster.Client(t))
+}
+
+func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
+	t.Helper()
+	ctx := t.Context()
+	base := time.Now().Truncate(time.Second)
+	queues := []string{"none", "plain", "leased", "dead", "limited", "newer", "broken", "torn"}
+	knows := map[string]bool{"plain": true, "leased": true, "dead": true}
+	if err := s.SetFlow(ctx, "limited", store.Flow{Concurrency: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, queue := range queues[1:6] {
+		for i, due := range []time.Duration{-time.Hour, time.Minute, 100 * 24 * time.Hour} { // the last is packed later
+			m := store.Outgoing{Message: store.Message{ID: fmt.Sprint(i)}, Due: store.Due{At: base.Add(due)}}
+			if _, err := s.Send(ctx, queue, []store.Outgoing{m}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if queue == "leased" || queue == "dead" {
+			receipt := claim(t, s, queue, 1, time.Hour).Messages[0].Receipt
+			if queue == "dead" {
+				if _, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: receipt, Action: store.Bury}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	setFormat(t, rdb, "newer", 99)
+	for _, key := range [][2]string{{"broken", "meta"}, {"torn", "due"}, {"torn", "dead"}} {
+		if err := rdb.Set(ctx, s.keys.key(key[0], key[1]), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := func(queue string, state store.State, from time.Time) time.Time {
+		t.Helper()
+		page, err := s.List(ctx, queue, store.ListRequest{State: state, From: from, Limit: 1})
+		if err != nil || len(page.Messages) == 0 {
+			return time.Time{}
+		}
+		if state == store.StateDead {
+			return page.Messages[0].DiedAt
+		}
+		return page.Messages[0].Due
+	}
+	for _, from := range []time.Time{{}, base.Add(-time.Hour), base.Add(1 - time.Hour), base, base.Add(time.Minute),
+		base.Add(time.Hour), base.Add(1000 * 24 * time.Hour)} {
+		for _, dead := range []bool{false, true} {
+			got, err := s.Earliest(ctx, queues, dead, from)
+			if err != nil || len(got) != len(queues) {
+				t.Fatal(got, err)
+			}
+			for i, queue := range queues {
+				if got[i].Known != knows[queue] {
+					t.Errorf("%s: known is %v", queue, got[i].Known)
+				}
+				if !got[i].Known {
+					continue
+				}
+				want := first(queue, store.StateDead, from)
+				if !dead {
+					if want = first(queue, store.StateReady, from); want.IsZero() {
+						want = first(queue, store.StateScheduled, from)
+					}
+				}
+				packed := !dead && from.After(base.Add(time.Minute)) // the last message is in a bucket
+				if got[i].Any == want.IsZero() && !packed || got[i].Any && !want.IsZero() &&
+					(got[i].Time.After(want) || !packed && !got[i].Time.Equal(want)) {
+					t.Errorf("%s from %v, dead %v: %+v, want %v", queue, from, dead, got[i], want)
+				}
+			}
+		}
+	}
+	many := make([]string, 2*probedTogether+1)
+	for i := range many {
+		many[i] = "plain"
+	}
+	if got, err := s.Earliest(ctx, many, false, time.Time{}); err != nil || len(got) != len(many) || !got[500].Any {
+		t.Errorf("%d results, %v", len(got), err)
+	}
+}

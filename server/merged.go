@@ -162,26 +162,29 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 			return nil, err
 		}
 	}
-	var counts map[string]store.Stats
-	if len(queues) != 1 {
-		if queues, counts, err = s.countedQueues(ctx, queues); err != nil {
+	if len(queues) == 0 {
+		if queues, err = s.mergedQueues(ctx); err != nil {
 			return nil, err
 		}
 	}
 	for _, queue := range queues {
 		for _, state := range states {
-			source := &mergeSource{queue: queue, state: state, from: filter.From, bound: filter.From}
-			if counts != nil && !source.expect(counts[queue]) {
-				continue
-			}
-			m.sources = append(m.sources, source)
+			m.sources = append(m.sources, &mergeSource{queue: queue, state: state, from: filter.From, bound: filter.From})
+		}
+	}
+	if err := m.resume(in.Cursor); err != nil {
+		return nil, field("query.cursor", err)
+	}
+	if len(m.sources) > 2 {
+		if err := m.narrow(ctx, s.problems.knows); err != nil {
+			return nil, err
 		}
 	}
 	m.limit, m.bytes = in.Limit, maxPageBytes
 	if len(m.sources) > 1 {
-		m.limit, m.bytes = min(mergedPage, in.Limit), mergedBytes
+		m.limit, m.bytes = min(max(2, 4*in.Limit/len(m.sources)), mergedPage, in.Limit), mergedBytes
 	}
-	return m, field("query.cursor", m.resume(in.Cursor))
+	return m, nil
 }
 
 // looksInside reports whether a filter has conditions on what is in a message.
@@ -190,35 +193,78 @@ func looksInside(f *later.Filter) bool {
 		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
 }
 
-// countedQueues returns the queues of a list with their counts: these, or all that the sender of the request may see.
-func (s *Server) countedQueues(ctx context.Context, queues []string) ([]string, map[string]store.Stats, error) {
+// mergedQueues returns the queues that the sender of a request may see, the first ones by name.
+func (s *Server) mergedQueues(ctx context.Context) ([]string, error) {
+	all, err := s.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	see := visible(ctx)
+	queues := slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
+	slices.Sort(queues)
+	return queues[:min(len(queues), maxOverviewQueues)], nil
+}
+
+// narrow drops sources that have no messages, and notes when the first message of the other ones is due, if the store
+// or the last overview tells that faster than reading them.
+func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stats, bool)) error {
+	prober, probes := store.As[store.Prober](m.client.Store())
+	if !probes || m.queues || m.sources[0].state == later.StateLeased {
+		m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
+			counts, ok := known(s.queue)
+			return ok && !s.expect(counts)
+		})
+		return nil
+	}
+	clock, err := m.client.Queue(reserved.Schedules).Stats(ctx)
+	if err != nil {
+		return err
+	}
+	for _, state := range []later.State{later.StateReady, later.StateScheduled, later.StateDead} {
+		if err := m.probe(ctx, prober, state, clock.Now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probe narrows the sources of a state.
+func (m *merge) probe(ctx context.Context, prober store.Prober, state later.State, now time.Time) error {
+	var from time.Time
+	var queues []string
+	for _, s := range m.sources {
+		if s.state != state {
+			continue
+		}
+		if len(queues) == 0 || s.bound.Before(from) {
+			from = s.bound
+		}
+		queues = append(queues, s.queue)
+	}
 	if len(queues) == 0 {
-		all, err := s.client.Queues(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		see := visible(ctx)
-		queues = slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
-		slices.Sort(queues)
-		queues = queues[:min(len(queues), maxOverviewQueues)]
+		return nil
 	}
-	read := make([]store.Stats, len(queues))
-	errs := make([]error, len(queues))
-	atOnce(len(queues), func(i int) bool {
-		var known bool
-		if read[i], known = s.problems.knows(queues[i]); !known {
-			read[i], errs[i] = s.client.Queue(queues[i]).Stats(ctx)
+	if state == later.StateScheduled && from.Before(now) {
+		from = now
+	}
+	found, err := prober.Earliest(ctx, queues, state == later.StateDead, from)
+	if err != nil {
+		return err
+	}
+	m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
+		if s.state != state {
+			return false
 		}
-		return errs[i] == nil || isDamage(errs[i])
+		first := found[0]
+		if found = found[1:]; !first.Known {
+			return false
+		}
+		if first.Time.After(s.bound) {
+			s.bound = first.Time
+		}
+		return !first.Any || state == later.StateReady && first.Time.After(now.Add(time.Second))
 	})
-	counts := make(map[string]store.Stats, len(queues))
-	for i, queue := range queues {
-		if errs[i] != nil && !isDamage(errs[i]) {
-			return nil, nil, errs[i]
-		}
-		counts[queue] = read[i]
-	}
-	return queues, counts, nil
+	return nil
 }
 
 // expect reports whether a queue with these counts has messages for the source, and notes when the first is due.

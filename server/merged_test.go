@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/server/access"
 )
 
@@ -79,9 +80,14 @@ func (a *api) sendListed(random *rand.Rand, want func(n int) bool) []string {
 }
 
 func TestMergedListHasTheMessagesOfAllQueuesInOrder(t *testing.T) {
-	for seed := range uint64(20) {
+	redis := redistest.Start(t)
+	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		a := newAPI(t)
+		store := "mem://"
+		if seed%3 == 0 { // with a prefix of its own
+			store = fmt.Sprintf("%s?prefix=p%d:", redis.URL(), seed)
+		}
+		a := newAPIWith(t, store, Config{})
 		want := a.sendListed(random, func(int) bool { return true })
 		limit := 1 + random.IntN(40)
 		if got := a.listAll(fmt.Sprintf("limit=%d", limit), nil); !slices.Equal(got, want) {

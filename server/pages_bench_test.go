@@ -76,29 +76,58 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// BenchmarkDueQueues counts the messages of 1,000 queues on Redis that are due in a range, as the page does for a range
-// that is selected. It reports the median and the 99th percentile of the time of a request over HTTP.
+// BenchmarkThousandQueues makes the requests of the views of a web page on 1,000 queues on Redis: the list of all
+// queues, from any time on and the list that follows, the overview, the queues of a range, problems, and lists of names.
+// It reports the median and the 99th percentile of the time of a request over HTTP.
 //
-//	go test ./server -run '^$' -bench DueQueues -benchtime 200x
+//	go test ./server -run '^$' -bench ThousandQueues -benchtime 200x -timeout 30m
 //
 // LATER_PAGES_PENDING sets another number of messages than 20,000.
-func BenchmarkDueQueues(b *testing.B) {
+func BenchmarkThousandQueues(b *testing.B) {
 	pending := pendingOf(b)
 	c, h := newBenchServer(b)
-	fillThousand(b, c, pending)
-	to := time.Now().Add(15 * 24 * time.Hour).UTC().Format(time.RFC3339)
-	b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
-		var took []time.Duration
-		for b.Loop() {
-			begin := time.Now()
-			var due DueQueues
-			if getJSON(b, h.URL+duePath+"?to="+to, &due); due.Count == 0 || due.LeftOut > 0 {
-				b.Fatalf("%+v", due)
+	began := time.Now()
+	queues := fillThousand(b, c, pending)
+	const list = "/v1/messages?preview=160&limit=45"
+	from := func() string {
+		return "&due_after=" + began.Add(2*time.Hour+rand.N(25*24*time.Hour)).UTC().Format(time.RFC3339)
+	}
+	next := ""
+	for name, path := range map[string]func() string{
+		"list":      func() string { return list + "&states=ready&states=scheduled" },
+		"from":      func() string { return list + from() },
+		"following": func() string { return list + "&cursor=" + url.QueryEscape(next) },
+		"one-queue": func() string { return list + "&queue=" + queues[rand.N(len(queues))] },
+		"overview":  func() string { return "/v1/overview" },
+		"range": func() string {
+			return duePath + "?to=" + began.Add(15*24*time.Hour).UTC().Format(time.RFC3339)
+		},
+		"activity":  func() string { return "/v1/queues/" + queues[rand.N(len(queues))] + "/activity" },
+		"problems":  func() string { return "/v1/problems" },
+		"schedules": func() string { return "/v1/schedules" },
+		"topics":    func() string { return "/v1/topics" },
+		"workers":   func() string { return "/v1/workers" },
+		"changes":   func() string { return "/v1/changes" },
+	} {
+		b.Run(fmt.Sprintf("%s/pending=%d", name, pending), func(b *testing.B) {
+			get := func(path string) {
+				var page struct{ Next string }
+				getJSON(b, h.URL+path, &page)
+				next = page.Next
 			}
-			took = append(took, time.Since(begin))
-		}
-		reportTimes(b, took, "")
-	})
+			next = ""
+			var took []time.Duration
+			for b.Loop() {
+				if name == "following" && (next == "" || len(took)%10 == 0) {
+					get(list + from())
+				}
+				begin := time.Now()
+				get(path())
+				took = append(took, time.Since(begin))
+			}
+			reportTimes(b, took, "")
+		})
+	}
 }
 
 func getJSON(b *testing.B, url string, to any) {

@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Prober is implemented by a Store that can tell faster than by a Get or List of each queue which of many queues have
 // certain messages.
@@ -9,4 +12,15 @@ type Prober interface {
 	// reports true where it cannot tell, such as for a queue with shards or one that is damaged. Callers pass names,
 	// ids and groups that pass CheckQueue, CheckID and CheckGroup. The cost grows with their number.
 	Probe(ctx context.Context, queues, ids, groups []string) ([]bool, error)
+	// Earliest returns for each queue a time before which none of its scheduled and ready messages is due, of the ones
+	// that are due at from or later; with dead set, before which none of its dead messages died. A zero from is no
+	// limit. The times are close to the messages where the store can tell at little cost. Names pass CheckQueue.
+	Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]Earliest, error)
+}
+
+// Earliest is the result of Prober.Earliest for a queue.
+type Earliest struct {
+	Known bool      // if it is not set, only a List tells, as for a queue with shards or one that is damaged
+	Any   bool      // if it is not set, there is no such message
+	Time  time.Time // before which there is none
 }
