@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
@@ -279,13 +280,23 @@ type Activity struct {
 
 // ActivityWindow counts events since a time.
 type ActivityWindow struct {
-	From   string                    `json:"from"`
-	Counts map[store.EventKind]int64 `json:"counts"`
+	From   string                      `json:"from"`
+	Counts map[store.EventKind]int64   `json:"counts"`
+	Step   Duration                    `json:"step" doc:"How long a part lasts"`
+	Parts  []map[store.EventKind]int64 `json:"parts" doc:"The counts of each part, from from on; the current part, which goes on, is the last"`
 }
 
 // NewActivity returns the JSON of the activity of a queue.
 func NewActivity(queue string, a store.Activity) Activity {
-	window := func(w store.ActivityWindow) ActivityWindow { return ActivityWindow{FormatTime(w.From), w.Counts} }
+	window := func(w store.ActivityWindow) ActivityWindow {
+		out := ActivityWindow{FormatTime(w.From), w.Counts, Duration(w.Step), slices.Clone(w.Parts)}
+		for i, part := range out.Parts {
+			if part == nil {
+				out.Parts[i] = map[store.EventKind]int64{}
+			}
+		}
+		return out
+	}
 	return Activity{Queue: queue, Minute: window(a.Minute), Hour: window(a.Hour), Day: window(a.Day),
 		Now: FormatTime(a.Now)}
 }
