@@ -163,7 +163,8 @@ type Stats struct {
 	Paused    bool   `json:"paused"`
 	Now       string `json:"now"`
 	Retention
-	Flow *FlowState `json:"flow,omitempty"`
+	Flow   *FlowState `json:"flow,omitempty"`
+	Shards int        `json:"shards,omitempty" doc:"The number of shards of the queue, if it has several"`
 }
 
 // Retention is the limits of a queue's dead messages, if it has some, and the number of messages that were dropped
@@ -191,7 +192,7 @@ func NewStats(queue string, s store.Stats) Stats {
 	return Stats{
 		Queue: queue, Scheduled: s.Scheduled, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
 		NextDue: FormatTime(s.NextDue), Paused: s.Paused, Now: FormatTime(s.Now),
-		Retention: NewRetention(s), Flow: NewFlowState(s.Flow),
+		Retention: NewRetention(s), Flow: NewFlowState(s.Flow), Shards: s.Shards,
 	}
 }
 

@@ -14,19 +14,25 @@ import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
 import { Palette } from './views/palette.js';
 import { Problems } from './views/problems.js';
+import { QueuePage } from './views/queue.js';
+import { QueueTable } from './views/queuetable.js';
 import { Schedules } from './views/schedules.js';
+import { sendMessage } from './views/send.js';
 import { Topics } from './views/topics.js';
 import { Workers } from './views/workers.js';
-import { loadServer, useServer } from './who.js';
+import { loadServer, may, useServer } from './who.js';
 
 const views = {
   '': ['Messages', Home, 'h'],
+  queues: ['Queues', QueueTable, 'q'],
   schedules: ['Schedules', Schedules, 's'],
   topics: ['Topics', Topics, 't'],
   events: ['Events', Events, 'e'],
   workers: ['Workers', Workers, 'w'],
   changes: ['Changes', Changes, 'c'],
 };
+
+const queuePage = ['Queue', QueuePage]; // no view of the header: it is reached from those with queues
 
 const themes = ['', 'light', 'dark'];
 
@@ -48,7 +54,8 @@ try {
 // watchView watches what a view shows.
 function watchView(params) {
   const { view, queue } = params;
-  watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
+  if (view === 'queue') watch({ queue, list: 'all' });
+  else watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
 }
 
 // What the first picture needs is asked for before anything is drawn.
@@ -68,7 +75,7 @@ function App() {
     onUnauthorized(() => setLogin(true));
     begin(first);
   }, []);
-  const view = views[params.view ?? ''] ?? views[''];
+  const view = params.view === 'queue' && params.queue ? queuePage : views[params.view ?? ''] ?? views[''];
   useEffect(() => {
     if (server && !login) watchView(params);
   }, [server, login, params.view, params.queue, params.z0, params.z1]);
@@ -81,6 +88,7 @@ function App() {
     '/': ['find anything', focusFind],
     'Ctrl K': ['commands', () => open(Palette, { setTheme })],
     ':': ['commands', () => open(Palette, { setTheme })],
+    ...may('send') && { n: ['new message', () => sendMessage({ queue: url().queue })] },
     'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
     ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => (
       [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
@@ -113,7 +121,7 @@ function Header({ server }) {
     <${Link} fresh to=${{}} class="brand">Later<//>
     <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
       <${Link} fresh to=${{ view: name, queue: params.queue }}
-        aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
+        aria-current=${(params.view ?? '') === name ? 'page' : name === 'queues' && params.view === 'queue' ? 'true' : undefined}>${label}<//>`)}<//>
     <${FindBox} />
     <span class="grow"></span>
     <${Status} />

@@ -1,5 +1,5 @@
 // The messages of one queue or of all, in a state, a range of time, and by search.
-import { Head, usePhone, widen, widthsOf } from '../columns.js';
+import { Head, pick, usePhone, widen, widthsOf } from '../columns.js';
 import { iso, local, plural, relative, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
@@ -7,6 +7,7 @@ import { useKeys } from '../keys.js';
 import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
+import { selectable, useSelection } from '../selection.js';
 import { Empty, Failure, narrow, Nav, open, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
@@ -14,6 +15,8 @@ import { actionsOf, act } from './actions.js';
 import { Bulk } from './bulk.js';
 import { DeadErrors } from './dead.js';
 import { MessagePanel } from './message.js';
+import { Selected } from './selected.js';
+import { sendMessage } from './send.js';
 
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const maxSources = 50;
@@ -90,6 +93,8 @@ function List({ sources, filter, state, counts, many }) {
   const [cursor, setCursor] = useState(-1);
   const [over, setOver] = useState(false);
   const grab = useRef(false);
+  const selection = useSelection(rows);
+  const picks = may('operate') && state !== 'leased';
   const searching = Boolean(params.q);
   useEffect(() => {
     if (sources.length && rows.began && !rows.count) rows.reload(); // the first queue
@@ -138,6 +143,12 @@ function List({ sources, filter, state, counts, many }) {
     x: ['cancel the message', on('cancel')],
     b: ['change all messages of the list', () => may('operate') && bulk()],
     '.': ['load the list again', reload],
+    ...picks && {
+      Space: ['select the message', () => current && selection.toggle(current, cursor)],
+      'Shift Space': ['select all from the last selected to this one',
+        () => current && selection.toggle(current, cursor, true)],
+    },
+    ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
   });
   useLayoutEffect(() => {
@@ -148,10 +159,10 @@ function List({ sources, filter, state, counts, many }) {
   });
 
   const split = Boolean(params.message);
-  const columns = split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1); // that are seen
+  const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
   const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const widths = !phone && view.width ? widthsOf(needed.current, view.width, many, split) : undefined;
+  const widths = !phone && view.width ? widthsOf(needed.current, view.width - (picks ? pick : 0), many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="row listhead">
       <${Search} />
@@ -161,19 +172,22 @@ function List({ sources, filter, state, counts, many }) {
       ${fresh !== 0 && busy && !searching &&
         html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
       <span class="grow"></span>
+      ${may('send') && html`<button onClick=${() => sendMessage({ queue: params.queue })}>New message…</button>`}
       ${may('operate') && state !== 'leased' && sources.length > 0 &&
         html`<button onClick=${bulk}>Change all that match…</button>`}
     </div>
+    ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
     <${Failure} error=${rows.error} retry=${rows.began ? rows.more : rows.reload} />
-    <div class="rows" ref=${box} tabIndex="0" role="region" aria-label="List of messages"
+    <div class=${picks ? 'rows picks' : 'rows'} ref=${box} tabIndex="0" role="region" aria-label="List of messages"
       onScroll=${measure}
       onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}>
       <table aria-rowcount=${rows.hasMore ? -1 : rows.count}>
-        <${Head} state=${state} many=${many} widths=${widths} />
+        <${Head} state=${state} many=${many} widths=${widths} picks=${picks} />
         <tbody>
           ${first > 0 && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
           ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
+            selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
             state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
             show=${(one) => { setCursor(i); show(one); }} done=${rows.reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
@@ -231,12 +245,15 @@ function textsOf(m, state, time) {
     text: visible(text.slice(0, 300)) };
 }
 
-function Row({ m, state, many, current, shown, show, done, time, height, columns }) {
+function Row({ m, state, many, current, shown, show, done, time, height, columns, selected, pick: toggle }) {
   if (!m) return html`<tr class="space"><td colspan=${columns} style=${{ height: `${height}px` }}>…</td></tr>`;
   const at = timeOf(m, state);
   const { id, text } = textsOf(m, state, time);
-  return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
-      onClick=${(event) => event.target.closest('button, a') || show(m)}>
+  return html`<tr class=${[shown && 'shown', selected && 'picked'].filter(Boolean).join(' ')} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
+      onClick=${(event) => event.target.closest('button, a, .pick') || show(m)}>
+    ${toggle && html`<td class="pick"><label><input type="checkbox" checked=${selected} disabled=${!selectable(m)}
+      tabIndex=${current ? 0 : -1} onClick=${(event) => toggle(event.shiftKey)} /><span class="hidden">
+      Select ${id}</span></label></td>`}
     <td class="when" title=${at ? iso(at) : ''}>
       ${at ? html`${local(at, time)} <span class="faint">${relative(at, time)}</span>` : '–'}</td>
     ${many && html`<td class="queue">${m.queue}</td>`}
