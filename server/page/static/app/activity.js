@@ -1,5 +1,5 @@
-// A chart of what happened in a queue lately: the messages that came, that were handled and that failed in each part of
-// a time, all on one scale.
+// A chart of what happened in a queue lately: the messages that came, were handled and failed in each part of a time,
+// on one scale.
 import { per, ticks } from './axis.js';
 import { clockOf, local, millis, number, short } from './format.js';
 import { useWidth } from './horizon.js';
@@ -14,8 +14,8 @@ const below = 26; // pixels of the axis
 const scaleWidth = 40; // pixels of the numbers at the left
 const labelWidth = 52; // pixels of a label of the axis
 
-// The series, with the kinds of events that they count. Dead messages are in the numbers and not in the picture, because
-// most of them failed first.
+// The series, with the kinds of events that they count. Dead messages are in the numbers and not in the picture: most
+// of them failed first.
 const series = [
   { name: 'sent', label: 'in', of: ['sent'] },
   { name: 'handled', label: 'out', of: ['acked', 'forwarded'] },
@@ -82,7 +82,8 @@ export function ActivityChart({ title, window }) {
 
 function tipStyle(i, count, width) {
   const x = scaleWidth + ((i + 0.5) / count) * (width - scaleWidth);
-  return { top: `${base + below - 4}px`, ...x < width / 2 ? { left: `${x - 20}px` } : { right: `${width - x - 20}px` } };
+  const side = x < width / 2 ? { left: `${x - 20}px` } : { right: `${width - x - 20}px` };
+  return { top: `${base + below - 4}px`, ...side };
 }
 
 function Bars({ parts, width, step, pointed }) {
@@ -96,7 +97,8 @@ function Bars({ parts, width, step, pointed }) {
   const xOf = (time) => scaleWidth + ((time - from) / step) * slot;
   return html`<svg width=${width} height=${base + below} aria-hidden="true">
     <text class="label" x="0" y="12">${most ? `up to ${number(most)} ${per(step)}` : 'nothing happened'}</text>
-    ${[top, top / 2].map((n) => html`<g><line class="grid" x1=${scaleWidth} x2=${width} y1=${y(n)} y2=${y(n)} />
+    ${[top, top / 2].filter(Number.isInteger).map((n) => html`<g>
+      <line class="grid" x1=${scaleWidth} x2=${width} y1=${y(n)} y2=${y(n)} />
       <text class="label" x=${scaleWidth - 6} y=${y(n) + 4} text-anchor="end">${short(n)}</text></g>`)}
     ${pointed !== undefined && html`<rect class="pointed" x=${scaleWidth + pointed * slot} y=${head - 4} width=${slot}
       height=${height + 4} />`}

@@ -109,6 +109,12 @@ function App() {
     <${Notices} />`;
 }
 
+// currentOf returns the aria-current of the link to a view.
+function currentOf(name, view = '') {
+  if (view === name) return 'page';
+  return name === 'queues' && view === 'queue' ? 'true' : undefined;
+}
+
 function Header({ server }) {
   const params = useUrl();
   const [theme, next] = useState(document.documentElement.dataset.theme ?? '');
@@ -121,7 +127,7 @@ function Header({ server }) {
     <${Link} fresh to=${{}} class="brand">Later<//>
     <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
       <${Link} fresh to=${{ view: name, queue: params.queue }}
-        aria-current=${(params.view ?? '') === name ? 'page' : name === 'queues' && params.view === 'queue' ? 'true' : undefined}>${label}<//>`)}<//>
+        aria-current=${currentOf(name, params.view)}>${label}<//>`)}<//>
     <${FindBox} />
     <span class="grow"></span>
     <${Status} />

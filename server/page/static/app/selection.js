@@ -1,5 +1,5 @@
-// The messages of a list that somebody has selected. They are kept by queue and id, so that they stay selected while the
-// list is read again and its rows move.
+// The messages of a list that somebody has selected. They are kept by queue and id, so that they stay selected while
+// the list is read again and its rows move.
 import { useRef, useState } from './html.js';
 import { notify } from './ui.js';
 

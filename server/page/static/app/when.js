@@ -6,8 +6,8 @@ import { Field } from './ui.js';
 
 const durationPattern = '([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+';
 
-// usualTimes returns due times that people choose often: a delay, or times on the local clock that are to come. Days are
-// days of the calendar, so that 9:00 stays 9:00 when the clock is set to summer time.
+// usualTimes returns due times that people choose often: a delay, or times on the local clock that are to come. Days
+// are days of the calendar, so that 9:00 stays 9:00 when the clock is set to summer time.
 export function usualTimes(time = now()) {
   const at = new Date(time);
   const clock = (days, hours) => +new Date(at.getFullYear(), at.getMonth(), at.getDate() + days, hours);

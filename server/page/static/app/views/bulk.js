@@ -133,7 +133,8 @@ function Sure({ step, setStep, action, change, run, filter, selected }) {
   const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);
   const time = now();
   if (!matched) {
-    return html`<p>${selected ? 'They have changed or gone meanwhile.' : 'Nothing matches.'}</p><div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>
+    return html`<p>${selected ? 'They have changed or gone meanwhile.' : 'Nothing matches.'}</p>
+      <div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>
       Back</button></div>`;
   }
   return html`<form onSubmit=${change}>
@@ -150,7 +151,8 @@ function Sure({ step, setStep, action, change, run, filter, selected }) {
           Download ${run.sources.length > 1 ? `${queue} ${state ?? ''}` : 'them'}</a>`)}</p>`}
     ${selected && run.sum('skipped') > 0 && html`<p class="late">
       ${plural(run.sum('skipped'), 'selected message')} changed or went meanwhile, and stay as they are.</p>`}
-    ${!selected && html`<${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
+    ${!selected && html`<${Field}
+      label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
       name="count" inputmode="numeric"
       autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}
     <div class="buttons"><button type="button" onClick=${() => setStep({ name: 'choose' })}>Back</button>

@@ -162,7 +162,8 @@ function List({ sources, filter, state, counts, many }) {
   const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
   const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const widths = !phone && view.width ? widthsOf(needed.current, view.width - (picks ? pick : 0), many, split) : undefined;
+  const room = view.width - (picks ? pick : 0);
+  const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="row listhead">
       <${Search} />
@@ -249,7 +250,8 @@ function Row({ m, state, many, current, shown, show, done, time, height, columns
   if (!m) return html`<tr class="space"><td colspan=${columns} style=${{ height: `${height}px` }}>…</td></tr>`;
   const at = timeOf(m, state);
   const { id, text } = textsOf(m, state, time);
-  return html`<tr class=${[shown && 'shown', selected && 'picked'].filter(Boolean).join(' ')} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
+  return html`<tr class=${[shown && 'shown', selected && 'picked'].filter(Boolean).join(' ')}
+      data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
       onClick=${(event) => event.target.closest('button, a, .pick') || show(m)}>
     ${toggle && html`<td class="pick"><label><input type="checkbox" checked=${selected} disabled=${!selectable(m)}
       tabIndex=${current ? 0 : -1} onClick=${(event) => toggle(event.shiftKey)} /><span class="hidden">

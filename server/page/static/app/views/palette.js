@@ -12,8 +12,8 @@ import { Choose, togglePause } from './queues.js';
 import { sendMessage } from './send.js';
 import { Subscribe } from './topics.js';
 
-const views = [['', 'Messages'], ['queues', 'Queues'], ['schedules', 'Schedules'], ['topics', 'Topics'], ['events', 'Events'],
-  ['workers', 'Workers'], ['changes', 'Changes']];
+const views = [['', 'Messages'], ['queues', 'Queues'], ['schedules', 'Schedules'], ['topics', 'Topics'],
+  ['events', 'Events'], ['workers', 'Workers'], ['changes', 'Changes']];
 
 function commands(setTheme) {
   const fresh = (to) => () => go(to, { base: {} });

@@ -71,8 +71,8 @@ function Counts({ q }) {
   const rates = [rate(q.sent_per_second, 'in'), rate(q.handled_per_second, 'out'), rate(q.failed_per_second, 'failed')]
     .filter(Boolean).join(' · ');
   return html`<p class="row figures">${states.map((state) => html`<${Link} fresh class="figure"
-      to=${{ queue: q.queue, state }}><span class=${`state ${state}`}>${state}</span> <strong>${number(q[state])}</strong>
-      <//>`)}</p>
+      to=${{ queue: q.queue, state }}><span class=${`state ${state}`}>${state}</span>${' '}
+      <strong>${number(q[state])}</strong><//>`)}</p>
     <p class="row">
       ${q.oldest_due && html`<span class="late">overdue since <${Time} at=${q.oldest_due} /></span>`}
       ${q.next_due && html`<span>next due <${Time} at=${q.next_due} /></span>`}
@@ -113,8 +113,8 @@ function Settings({ q }) {
       ['Deliveries', html`${q.paused ? html`<strong>paused</strong>` : 'go on'} ${edit(q.paused ? 'Resume' : 'Pause…',
         'the queue', () => togglePause(q))}`],
       ['Limits', html`${q.flow ? flowText(q.flow) : 'none'} ${edit('Change…', 'the limits', () => setFlow(q))}`],
-      q.flow?.fair ? ['Keys', html`${plural(q.flow.keys?.waiting ?? 0, 'key')} waiting${q.flow.keys?.halted > 0 &&
-        `, ${number(q.flow.keys.halted)} halted`} <button class="quiet" onClick=${() => showKeys(q)}>Show…</button>`] : [''],
+      ['Keys', q.flow?.fair && html`${plural(q.flow.keys?.waiting ?? 0, 'key')} waiting${q.flow.keys?.halted > 0 &&
+        `, ${number(q.flow.keys.halted)} halted`} <button class="quiet" onClick=${() => showKeys(q)}>Show…</button>`],
       ['Dead messages', html`kept ${retentionText(q)} ${edit('Change…', 'how long they are kept', retain)}`],
       ['Shards', html`${q.shards || 1} ${edit('Change…', 'the shards', () => attempt('', () => setShards(q, () => {})))}
         <${Shards} queue=${q.queue} />`],
@@ -149,7 +149,7 @@ function Neighbours({ queue }) {
         <${Link} fresh to=${{ view: 'workers' }}>${w.name}<//> <span class=${`badge ${w.state}`}>${w.state}</span>
         <span class="faint"> holds ${plural(w.held.filter((h) => h.queue === queue).length, 'message')} of it${
           w.concurrency > 0 ? `, ${plural(w.concurrency, 'handler')} at a time` : ''}</span>`)}
-      ${someWorkers && html`<p class="faint">Some workers have more queues than they report: they can be missing here.</p>`}
+      ${someWorkers && html`<p class="faint">Some workers have more queues than they report, and can be missing here.</p>`}
       ${list('Topics', topics, 'It is subscribed to no topic.', (t) => html`
         <${Link} fresh to=${{ view: 'topics', topic: t.topic }}>${t.topic}<//>`)}
       ${list('Schedules', schedules, 'No schedule sends to it.', (s) => html`

@@ -6,8 +6,8 @@ import { Field, Form, notify, open } from '../ui.js';
 
 // retentionText says how long and how many dead messages are kept.
 export function retentionText({ dead_max_age: age, dead_max_count: count, dead_dropped: dropped }) {
-  const limits = [age && `for ${duration(millis(age))}`, count && `at most ${number(count)}`].filter(Boolean).join(', ');
-  return `${limits || 'all, for ever'}${dropped > 0 ? `; ${plural(dropped, 'message')} dropped` : ''}`;
+  const limits = [age && `for ${duration(millis(age))}`, count && `at most ${number(count)}`].filter(Boolean);
+  return `${limits.join(', ') || 'all, for ever'}${dropped > 0 ? `; ${plural(dropped, 'message')} dropped` : ''}`;
 }
 
 // setRetention asks for the limits of dead messages and sets them.

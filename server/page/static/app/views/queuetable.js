@@ -14,7 +14,7 @@ const still = 5000; // milliseconds between sorts, so that rows can be read
 
 const lateness = (q, field) => (q.lateness_samples > 0 ? millis(q[field]) : -1);
 
-// columns have a name in the URL, a label, and the value by which they sort. Numbers sort from the largest one at first.
+// columns have a name in the URL, a label, and the value by which they sort: numbers from the largest one at first.
 const columns = [
   { name: 'queue', label: 'Queue', of: (q) => q.queue },
   { name: 'scheduled', label: 'Scheduled', of: (q) => q.scheduled },
@@ -157,8 +157,8 @@ function Rows({ queues, sort, setBusy }) {
   const to = Math.min(queues.length, Math.ceil((view.top + view.height) / height) + 5);
   const space = (rows) => rows > 0 && html`<tr aria-hidden="true" class="space">
     <td colspan=${columns.length + 1} style=${{ height: `${rows * height}px` }}></td></tr>`;
-  return html`<div class="rows queuerows" ref=${box} tabIndex="0" role="region" aria-label="All queues" onScroll=${measure}
-    onKeyDown=${arrows} onPointerEnter=${() => setBusy(true)} onPointerLeave=${() => setBusy(false)}
+  return html`<div class="rows queuerows" ref=${box} tabIndex="0" role="region" aria-label="All queues"
+    onScroll=${measure} onKeyDown=${arrows} onPointerEnter=${() => setBusy(true)} onPointerLeave=${() => setBusy(false)}
     onfocusin=${() => setBusy(true)} onfocusout=${() => setBusy(false)}>
     <table aria-rowcount=${queues.length}><${Head} sort=${sort} /><tbody>
       ${space(first)}
@@ -174,7 +174,8 @@ const perSecond = (n) => (n >= 9.95 ? short(n) : n >= 0.05 ? n.toFixed(1) : n > 
 function Row({ q, current, show }) {
   const count = (state) => html`<td class=${`number col-${state}`}>${q[state] > 0 ? html`<${Link} fresh tabIndex="-1"
     to=${{ queue: q.queue, state }} title=${`${number(q[state])} ${state}`}><span class=${`state ${state}`}>
-    ${short(q[state])}<span class="hidden"> ${state}</span></span><//>` : '0'}</td>`;
+    ${short(q[state])}<span class="hidden"> ${state}</span></span><//>` :
+    html`<span class="faint">0<span class="hidden"> ${state}</span></span>`}</td>`;
   const late = (field, name) => html`<td class=${`number col-${name}`}>
     ${q.lateness_samples > 0 ? duration(millis(q[field])) : '–'}</td>`;
   const rate = (n, name, bad) => html`<td class=${`number col-${name}`}><span class=${bad && n > 0 ? 'late' : ''}>
@@ -183,8 +184,8 @@ function Row({ q, current, show }) {
     <td class="col-queue" title=${visible(q.queue)}><${Link} fresh tabIndex="-1"
       to=${{ view: 'queue', queue: q.queue }}>${visible(q.queue)}<//></td>
     ${count('scheduled')}${count('ready')}
-    <td class="col-overdue">${q.oldest_due ? html`<span class="late"><${Time} at=${q.oldest_due} only="relative" /></span>` :
-      '–'}</td>
+    <td class="col-overdue">${q.oldest_due ?
+      html`<span class="late"><${Time} at=${q.oldest_due} only="relative" /></span>` : '–'}</td>
     ${late('lateness_p50', 'p50')}${late('lateness_p99', 'p99')}
     ${rate(q.sent_per_second, 'in')}${rate(q.handled_per_second, 'out')}${rate(q.failed_per_second, 'failed', true)}
     ${count('leased')}${count('dead')}

@@ -1,6 +1,6 @@
 // Sending a new message, or one like another. The server checks it; what it refuses is said beside the field.
 import { path, post } from '../api.js';
-import { local, number, visible } from '../format.js';
+import { bytesOf, local, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
@@ -67,15 +67,14 @@ function Send({ queue, like, close }) {
     setError(undefined);
     try {
       const sent = await post(at('queue', () => path('queues', fields.queue, 'messages')), bodyOf(fields, like));
-      if (sent.outcome === 'duplicate') {
-        throw Object.assign(new Error('A live message has this id: give another one, or leave it empty.'),
-          { field: 'id' });
-      }
       notify(`${visible(sent.id)} is sent to ${visible(sent.queue)}, due ${local(Date.parse(sent.due), now())}`);
       close();
       go({ message: sent.id, mq: sent.queue, view: undefined });
     } catch (problem) {
-      setError(problem);
+      const taken = problem.code === 'duplicate' && {
+        message: 'A live message has this id, or one that was acked lately: give another id, or leave it empty.',
+        field: 'id' };
+      setError(taken || problem);
       setBusy(false);
     }
   };
@@ -107,13 +106,14 @@ function PayloadField({ like, error, focus }) {
   const text = like && payloadText(like);
   const [kind, setKind] = useState(like && like.payload === undefined ? 'text' : 'json');
   if (like?.payload_base64 !== undefined) {
-    return html`<p>The payload has ${number(Math.floor(like.payload_base64.length * 0.75))} bytes that are no text; they
-      are sent as they are.</p>`;
+    return html`<p>The payload has ${plural(bytesOf(like.payload_base64).length, 'byte')} that are no text: they are
+      sent as they are.</p>`;
   }
   const choice = (value, label) => html`<label class="choice"><input type="radio" name="kind" value=${value}
     checked=${kind === value} onChange=${() => setKind(value)} /> ${label}</label>`;
   return html`<${Input} name="payload" label="Payload" rows="6" value=${text} error=${error} autofocus=${focus} />
-    <div class="row" role="group" aria-label="The payload is">${choice('json', 'JSON')} ${choice('text', 'text')}</div>`;
+    <div class="row" role="group" aria-label="The payload is">
+      ${choice('json', 'JSON')} ${choice('text', 'text')}</div>`;
 }
 
 // More has the options that few messages need.
