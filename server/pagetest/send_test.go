@@ -28,6 +28,9 @@ func TestNewMessageIsSentWithAllThatItCanHave(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
 	s.fill("orders", 1)
+	if err := s.client.Queue("orders").SetFlow(t.Context(), later.Flow{Urgency: true}); err != nil {
+		t.Fatal(err)
+	}
 	b := s.open("/?queue=orders")
 	b.see(".rows td.id")
 	b.press("n")
@@ -83,6 +86,9 @@ func TestErrorsOfANewMessageAreBesideTheirFields(t *testing.T) {
 	b.write("a/b", "dialog input[name=key]")
 	wrong("key", "key")
 	b.write("", "dialog input[name=key]")
+	b.choose("high", "dialog select[name=urgency]")
+	wrong("urgency", "set the flow of the queue first")
+	b.choose("", "dialog select[name=urgency]")
 	b.write("soon", "dialog input[name=expire_after]")
 	wrong("expire_after", "give a duration")
 	b.checkAccess()

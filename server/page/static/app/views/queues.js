@@ -91,7 +91,7 @@ function Queue({ q, current }) {
       onClick=${() => setFlow(q)}>
       Limits…<span class="hidden"> ${q.queue}</span></button>`}
     <${Link} fresh tabIndex="-1" class="more" to=${{ view: 'queue', queue: q.queue }}>
-      Charts and settings<span class="hidden"> of ${q.queue}</span><//>
+      Details<span class="hidden"> of ${q.queue}</span><//>
     ${q.flow?.fair && html` <button tabIndex="-1" class="quiet" onClick=${() => showKeys(q)}>
       Keys…<span class="hidden"> ${q.queue}</span></button>`}
     ${current && html`<${Shards} queue=${q.queue} />`}

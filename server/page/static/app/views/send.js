@@ -123,9 +123,7 @@ function More({ like, open: shown, field }) {
     <div class="pair">
       ${field('group', 'Group', { maxlength: 128, value: like?.group })}
       ${field('key', 'Key', { maxlength: 64, value: like?.key, hint: 'Such as a customer' })}
-      <label class="field"><span>Urgency</span><select name="urgency">
-        ${['', 'high', 'low'].map((value) => html`<option value=${value} selected=${value === (like?.urgency ?? '')}>
-          ${value || 'normal'}</option>`)}</select></label>
+      ${field('urgency', 'Urgency', { value: like?.urgency, choices: ['', 'high', 'low'] })}
       ${field('max_attempts', 'Attempts at most', { type: 'number', min: 1, max: 65535, value: like?.max_attempts,
         hint: 'Default: 20' })}
       ${field('expire_after', 'Expires after', { value: like?.expire_after, placeholder: 'never',
@@ -137,12 +135,16 @@ function More({ like, open: shown, field }) {
     </div></details>`;
 }
 
-// Input is a field with its label, its hint, and what is wrong with it. With rows, it has several lines.
-function Input({ label, hint, error, rows, value = '', ...input }) {
+// Input is a field with its label, its hint, and what is wrong with it. With rows, it has several lines, and with
+// choices it is one of them; the empty one is normal.
+function Input({ label, hint, error, rows, choices, value = '', ...input }) {
   const about = `send-${input.name}-about`;
   const all = { ...input, spellcheck: false, autocomplete: 'off', defaultValue: value,
     'aria-invalid': error ? 'true' : undefined, 'aria-describedby': hint || error ? about : undefined };
   return html`<div class="field"><label><span>${label}</span>
-    ${rows ? html`<textarea rows=${rows} ...${all} />` : html`<input ...${all} />`}</label>
+    ${choices && html`<select ...${all}>${choices.map((one) => html`<option value=${one} selected=${one === value}>
+      ${one || 'normal'}</option>`)}</select>`}
+    ${rows && html`<textarea rows=${rows} ...${all} />`}
+    ${!rows && !choices && html`<input ...${all} />`}</label>
     <small id=${about} class=${error ? 'late' : ''} role=${error ? 'alert' : undefined}>${error || hint}</small></div>`;
 }
