@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/server/access"
 )
 
 func TestBulkChangeOfIdsChangesTheseOnly(t *testing.T) {
@@ -110,4 +111,32 @@ func TestBulkChangeRefusesWrongIds(t *testing.T) {
 	a.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"ids": ["000"]}, "action": "run"}`).
 		fails(http.StatusBadRequest, "invalid", "", "state")
 	a.do(http.MethodGet, "/v1/queues/mail/messages?ids=000", nil).fails(http.StatusBadRequest, "invalid", "query.ids")
+}
+
+func TestBulkChangeOfIdsNeedsTheSameRights(t *testing.T) {
+	a := newAPI(t)
+	a.fill(2)
+	const body = `{"filter": {"state": "scheduled", "ids": ["000"]}, "action": "cancel"}`
+	for name, who := range map[string]access.Identity{
+		"a reader":                 {Name: "r", Role: access.RoleRead},
+		"a sender":                 {Name: "s", Role: access.RoleSend},
+		"an operator of something": {Name: "o", Role: access.RoleOperate, Queues: []string{"other"}},
+	} {
+		if got := a.as(who).do(http.MethodPost, "/v1/queues/mail/bulk", body); got.status != http.StatusForbidden {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	secretary := a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true})
+	secretary.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "scheduled", "ids": ["000"], "payload": "0"},
+		"action": "cancel"}`).is(http.StatusForbidden)
+	dry := secretary.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "scheduled", "ids": ["000"]},
+		"action": "cancel", "dry_run": true}`)
+	dry.is(http.StatusAccepted)
+	op := secretary.do(http.MethodGet, dry.header.Get("Location")+"?wait=1m", nil).is(http.StatusOK)
+	if _, shown := list(op, "examples")[0]["payload"]; shown || op["matched"] != 1.0 {
+		t.Errorf("the dry run: %v", op)
+	}
+	if stats, err := a.client.Queue("mail").Stats(t.Context()); err != nil || stats.Scheduled != 2 {
+		t.Errorf("%+v, %v", stats, err)
+	}
 }

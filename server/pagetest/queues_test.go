@@ -169,3 +169,51 @@ func TestQueueHasAPageWithItsActivity(t *testing.T) {
 	b.see("#around-title, .queuepage p", "No schedule sends to it")
 	b.checkLooks("queue-page")
 }
+
+func TestQueuePageChangesItsSettings(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", roles(t))
+	s.fill("orders", 2)
+	s.send("orders", "x")
+	b := s.login("/?view=queue&queue=orders", "operator")
+	b.see("h1", "orders")
+	b.click(".queuepage header button", "Pause…")
+	b.click("dialog button", "Pause")
+	b.see(".queuepage h1 ~ .badges", "paused")
+	b.see(".problems.own", "orders is paused")
+	b.click(".problems.own button", "Resume…")
+	b.click("dialog button", "Resume")
+	b.gone(".queuepage h1 ~ .badges .badge", "paused")
+	b.click(".queuepage .facts button", "Change… how long they are kept")
+	b.write("30d", "dialog input[name=age]")
+	b.write("1000", "dialog input[name=count]")
+	b.checkAccess()
+	b.click("dialog button", "Save")
+	b.see(".queuepage .facts", "kept for 30 days, at most 1,000")
+	b.click(".queuepage .facts button", "Change… the limits")
+	b.write("7", "dialog input[name=concurrency]")
+	b.click("dialog button", "Save")
+	b.see(".queuepage .facts", "0 of 7 in flight")
+	stats := s.stats("orders")
+	if stats.Paused || stats.DeadRetention.MaxAge != 30*24*time.Hour || stats.DeadRetention.MaxCount != 1000 ||
+		stats.Flow.Concurrency != 7 {
+		t.Errorf("%+v", stats)
+	}
+	s.fill("sharded", 3)
+	b.visit("/?view=queue&queue=sharded")
+	b.click(".queuepage .facts button", "Change… the shards")
+	b.write("3", "dialog input[name=count]")
+	b.click("dialog button.primary", "Change")
+	b.see(".queuepage h1 ~ .badges", "3 shards")
+	b.see(".queuepage .shards", "3 shards")
+
+	b = s.login("/?view=queue&queue=orders", "reader")
+	b.see(".queuepage .facts", "0 of 7 in flight")
+	b.gone(".queuepage button", "Change…")
+	b.gone(".queuepage button", "Pause…")
+	b.gone(".queuepage button", "New message…")
+	b.allow("404") // there is no such queue
+	b.visit("/?view=queue&queue=none")
+	b.see(".empty", "This queue has no messages and no settings")
+	b.see(".empty", "Nothing has happened yet")
+}

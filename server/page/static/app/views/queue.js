@@ -149,7 +149,8 @@ function Neighbours({ queue }) {
         <${Link} fresh to=${{ view: 'workers' }}>${w.name}<//> <span class=${`badge ${w.state}`}>${w.state}</span>
         <span class="faint"> holds ${plural(w.held.filter((h) => h.queue === queue).length, 'message')} of it${
           w.concurrency > 0 ? `, ${plural(w.concurrency, 'handler')} at a time` : ''}</span>`)}
-      ${someWorkers && html`<p class="faint">Some workers have more queues than they report, and can be missing here.</p>`}
+      ${someWorkers && html`<p class="faint">
+        Some workers have more queues than they report, and can be missing here.</p>`}
       ${list('Topics', topics, 'It is subscribed to no topic.', (t) => html`
         <${Link} fresh to=${{ view: 'topics', topic: t.topic }}>${t.topic}<//>`)}
       ${list('Schedules', schedules, 'No schedule sends to it.', (s) => html`

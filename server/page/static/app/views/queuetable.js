@@ -111,12 +111,10 @@ function Head({ sort }) {
     <th scope="col" class="col-spark">5 min</th></tr></thead>`;
 }
 
-function Rows({ queues, sort, setBusy }) {
-  const box = useRef();
+// useSight returns the rows of a scrolled box that are in sight or near it, how to measure it, and a function that
+// scrolls to a row.
+function useSight(box, count, height) {
   const [view, setView] = useState({ top: 0, height: 600 });
-  const [chosen, setChosen] = useState(); // the name of a queue
-  const grab = useRef(false);
-  const height = usePhone() ? rowHeights.phone : rowHeights.list;
   const measure = () => setView({ top: box.current.scrollTop, height: box.current.clientHeight });
   useLayoutEffect(() => {
     measure();
@@ -124,6 +122,40 @@ function Rows({ queues, sort, setBusy }) {
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
+  const reveal = (i) => {
+    const el = box.current;
+    const top = i * height;
+    if (top < el.scrollTop) el.scrollTop = top;
+    else if (top + 2 * height > el.scrollTop + el.clientHeight) el.scrollTop = top + 2 * height - el.clientHeight;
+  };
+  return { first: Math.max(0, Math.floor(view.top / height) - 5),
+    to: Math.min(count, Math.ceil((view.top + view.height) / height) + 5), measure, reveal };
+}
+
+const show = (q) => go({ view: 'queue', queue: q.queue }, { base: {} });
+
+// useDrawn returns the rows of some queues. A row that is the same as before is not drawn again.
+function useDrawn(queues, chosen) {
+  const drawn = useRef(new Map()); // by name
+  const before = drawn.current;
+  drawn.current = new Map();
+  return queues.map((q) => {
+    const current = q.queue === chosen;
+    const known = before.get(q.queue);
+    const one = known?.q === q && known.current === current ? known :
+      { q, current, row: html`<${Row} key=${q.queue} q=${q} current=${current} />` };
+    drawn.current.set(q.queue, one);
+    return one.row;
+  });
+}
+
+function Rows({ queues, sort, setBusy }) {
+  const box = useRef();
+  const [chosen, setChosen] = useState(); // the name of a queue
+  const grab = useRef(false); // the keyboard, when the rows are drawn
+  const height = usePhone() ? rowHeights.phone : rowHeights.list;
+  const { first, to, measure, reveal } = useSight(box, queues.length, height);
+  const rows = useDrawn(queues.slice(first, to), chosen);
   useEffect(() => { box.current.scrollTop = 0; }, [sort]);
   useLayoutEffect(() => {
     if (!grab.current) return;
@@ -135,12 +167,8 @@ function Rows({ queues, sort, setBusy }) {
     const next = Math.min(queues.length - 1, Math.max(0, at + by));
     setChosen(queues[next].queue);
     grab.current = true;
-    const top = next * height;
-    const el = box.current;
-    if (top < el.scrollTop) el.scrollTop = top;
-    else if (top + 2 * height > el.scrollTop + el.clientHeight) el.scrollTop = top + 2 * height - el.clientHeight;
+    reveal(next);
   };
-  const show = (q) => go({ view: 'queue', queue: q.queue }, { base: {} });
   useKeys({
     j: ['next queue', () => move(1)],
     k: ['previous queue', () => move(-1)],
@@ -153,17 +181,14 @@ function Rows({ queues, sort, setBusy }) {
     event.preventDefault();
     move(by);
   };
-  const first = Math.max(0, Math.floor(view.top / height) - 5);
-  const to = Math.min(queues.length, Math.ceil((view.top + view.height) / height) + 5);
-  const space = (rows) => rows > 0 && html`<tr aria-hidden="true" class="space">
-    <td colspan=${columns.length + 1} style=${{ height: `${rows * height}px` }}></td></tr>`;
+  const space = (n) => n > 0 && html`<tr aria-hidden="true" class="space">
+    <td colspan=${columns.length + 1} style=${{ height: `${n * height}px` }}></td></tr>`;
   return html`<div class="rows queuerows" ref=${box} tabIndex="0" role="region" aria-label="All queues"
-    onScroll=${measure} onKeyDown=${arrows} onPointerEnter=${() => setBusy(true)} onPointerLeave=${() => setBusy(false)}
-    onfocusin=${() => setBusy(true)} onfocusout=${() => setBusy(false)}>
-    <table aria-rowcount=${queues.length}><${Head} sort=${sort} /><tbody>
+    onScroll=${measure} onKeyDown=${arrows}>
+    <table aria-rowcount=${queues.length}><${Head} sort=${sort} /><tbody onPointerEnter=${() => setBusy(true)}
+      onPointerLeave=${() => setBusy(false)} onfocusin=${() => setBusy(true)} onfocusout=${() => setBusy(false)}>
       ${space(first)}
-      ${queues.slice(first, to).map((q) => html`<${Row} key=${q.queue} q=${q} current=${q.queue === chosen}
-        show=${() => { setChosen(q.queue); show(q); }} />`)}
+      ${rows}
       ${space(queues.length - to)}
     </tbody></table></div>`;
 }
@@ -171,7 +196,7 @@ function Rows({ queues, sort, setBusy }) {
 // perSecond returns a rate in a few characters, also one of less than one a second.
 const perSecond = (n) => (n >= 9.95 ? short(n) : n >= 0.05 ? n.toFixed(1) : n > 0 ? '<0.1' : '0');
 
-function Row({ q, current, show }) {
+function Row({ q, current }) {
   const count = (state) => html`<td class=${`number col-${state}`}>${q[state] > 0 ? html`<${Link} fresh tabIndex="-1"
     to=${{ queue: q.queue, state }} title=${`${number(q[state])} ${state}`}><span class=${`state ${state}`}>
     ${short(q[state])}<span class="hidden"> ${state}</span></span><//>` :
@@ -180,7 +205,7 @@ function Row({ q, current, show }) {
     ${q.lateness_samples > 0 ? duration(millis(q[field])) : '–'}</td>`;
   const rate = (n, name, bad) => html`<td class=${`number col-${name}`}><span class=${bad && n > 0 ? 'late' : ''}>
     ${perSecond(n)}</span></td>`;
-  return html`<tr tabIndex=${current ? 0 : -1} onClick=${(event) => event.target.closest('a, button') || show()}>
+  return html`<tr tabIndex=${current ? 0 : -1} onClick=${(event) => event.target.closest('a, button') || show(q)}>
     <td class="col-queue" title=${visible(q.queue)}><${Link} fresh tabIndex="-1"
       to=${{ view: 'queue', queue: q.queue }}>${visible(q.queue)}<//></td>
     ${count('scheduled')}${count('ready')}

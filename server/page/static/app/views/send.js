@@ -1,6 +1,6 @@
 // Sending a new message, or one like another. The server checks it; what it refuses is said beside the field.
 import { path, post } from '../api.js';
-import { bytesOf, local, plural, visible } from '../format.js';
+import { bytesOf, local, localInput, plural, timeZone, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
@@ -10,10 +10,9 @@ import { When, whenOf } from '../when.js';
 import { hidesPayloads, may } from '../who.js';
 import { headersOf, payloadOf } from './actions.js';
 
-// The fields of the form by the beginning of the name that the server gives one.
-const places = ['id', 'payload', 'headers', 'group', 'key', 'urgency', 'max_attempts', 'expire_after', 'expire_at',
-  'timeout', 'dedup_window', 'in', 'at'];
-const rare = ['group', 'key', 'urgency', 'max_attempts', 'expire_after', 'timeout', 'dedup_window'];
+// The fields of the form have the names that the API gives them.
+const rare = ['group', 'key', 'urgency', 'max_attempts', 'expire_after', 'expire_at', 'timeout', 'dedup_window'];
+const places = ['id', 'payload', 'headers', 'in', 'at', ...rare];
 
 // placeOf returns the field that an error is about, such as headers for body.headers.kind.
 function placeOf({ field = '', message = '' }) {
@@ -36,6 +35,7 @@ function bodyOf(fields, like) {
   const body = { ...whenOf(fields) };
   for (const name of ['id', ...rare]) if (fields[name]) body[name] = fields[name];
   if (fields.max_attempts) body.max_attempts = Number(fields.max_attempts);
+  if (fields.expire_at) body.expire_at = new Date(fields.expire_at).toISOString();
   const headers = at('headers', () => headersOf(fields.headers));
   if (Object.keys(headers).length) body.headers = headers;
   if (like?.payload_base64 !== undefined) body.payload_base64 = like.payload_base64;
@@ -128,6 +128,8 @@ function More({ like, open: shown, field }) {
         hint: 'Default: 20' })}
       ${field('expire_after', 'Expires after', { value: like?.expire_after, placeholder: 'never',
         hint: 'Dead if not delivered so long after it is due, such as 2h' })}
+      ${field('expire_at', 'Expires at', { type: 'datetime-local', step: 1,
+        value: like?.expire_at && localInput(Date.parse(like.expire_at)), hint: `On your clock (${timeZone})` })}
       ${field('timeout', 'Timeout', { value: like?.timeout, placeholder: 'the worker’s',
         hint: 'Of one run of its handler, such as 30s' })}
       ${field('dedup_window', 'Dedup window', { value: like?.dedup_window, placeholder: 'none',
