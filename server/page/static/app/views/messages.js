@@ -165,7 +165,7 @@ function List({ sources, filter, state, counts, many }) {
   const room = view.width - (picks ? pick : 0);
   const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
-  return html`<div class="row listhead">
+  return html`<div class="listtop"><div class="row listhead" inert=${selection.count > 0}>
       <${Search} />
       ${searching && html`<p class="counted"><span aria-live="polite">${plural(rows.count, 'message')} found
         ${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
@@ -176,8 +176,9 @@ function List({ sources, filter, state, counts, many }) {
       ${may('send') && html`<button onClick=${() => sendMessage({ queue: params.queue })}>New message…</button>`}
       ${may('operate') && state !== 'leased' && sources.length > 0 &&
         html`<button onClick=${bulk}>Change all that match…</button>`}
+      </div>
+      ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
     </div>
-    ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
     <${Failure} error=${rows.error} retry=${rows.began ? rows.more : rows.reload} />
     <div class=${picks ? 'rows picks' : 'rows'} ref=${box} tabIndex="0" role="region" aria-label="List of messages"
       onScroll=${measure}

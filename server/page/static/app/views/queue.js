@@ -89,7 +89,7 @@ function Activity({ queue }) {
     if (error.code === 'not_found') return null;
     throw error;
   }), [queue], look);
-  return html`<section class="card" aria-labelledby="activity-title">
+  return html`<section class="card lately" aria-labelledby="activity-title">
     <h2 id="activity-title">Activity</h2>
     <${Loaded} of=${loaded} empty=${(data) => data === null && html`<${Empty} title="Nothing has happened yet." />`}>
       ${(activity) => html`<div class="charts">

@@ -1,5 +1,5 @@
 // What can be done with the messages that are selected in a list.
-import { plural } from '../format.js';
+import { number } from '../format.js';
 import { html } from '../html.js';
 import { open } from '../ui.js';
 import { Bulk } from './bulk.js';
@@ -12,8 +12,9 @@ const actions = [
   ['cancel', 'Cancel…', ['scheduled', 'ready', 'dead']],
 ];
 
-// Selected is a bar with the number of the selected messages and the actions for their states. Messages in a state that
-// an action is not for are left as they are, and the dialog counts the others.
+// Selected is a bar with the number of the selected messages and the actions for their states. It covers the head of the
+// list, so that no row moves when the first message is selected. Messages in a state that an action is not for are left
+// as they are, and the dialog counts the others.
 export function Selected({ selection, done }) {
   const states = selection.states();
   const change = (first) => open(Bulk, {
@@ -25,9 +26,9 @@ export function Selected({ selection, done }) {
     },
   });
   return html`<div class="row selected" role="group" aria-label="Selected messages">
-    <strong role="status">${plural(selection.count, 'message')} selected</strong>
+    <strong role="status">${number(selection.count)} selected</strong>
     ${actions.filter(([, , of]) => of.some((state) => states.has(state))).map(([action, label]) => html`<button
       class=${action === 'cancel' ? 'danger' : ''} onClick=${() => change(action)}>${label}</button>`)}
-    <button class="quiet" onClick=${selection.clear}>Clear (Esc)</button>
+    <button class="quiet" onClick=${selection.clear} title="Esc">Clear</button>
   </div>`;
 }
