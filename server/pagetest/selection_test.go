@@ -2,6 +2,7 @@ package pagetest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,46 @@ func TestSelectedMessagesAreShiftedAndMovedBack(t *testing.T) {
 	b.see(".notice", "3 messages moved back")
 	if got := s.due("orders", "m-03"); !got.Equal(due) {
 		t.Errorf("due %v, want %v", got, due)
+	}
+}
+
+// A bulk change takes 1,000 ids at most, so a larger selection is several of them.
+func TestSelectionHasMoreThanOneChangeTakes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	const n = 1100
+	batch := make([]later.Outgoing, n)
+	for i := range batch {
+		batch[i] = later.Outgoing{ID: fmt.Sprintf("m-%04d", i), When: later.In(time.Duration(i+1) * time.Minute)}
+	}
+	for part := range slices.Chunk(batch, 500) {
+		if _, err := s.client.Queue("orders").SendBatch(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := s.open("/?queue=orders")
+	b.click(".pick label", "Select m-0000")
+	b.see(".selected", "1 selected")
+	last := 0
+	for _, to := range []int{90, 400, 700, 1000, n - 1} {
+		for last < to { // rows are read as they come into sight
+			last = min(to, last+60)
+			await[bool](b, fmt.Sprintf("scrolling to row %d", last), fmt.Sprintf(`
+  document.querySelector('.rows').scrollTop = %d;
+  return [...document.querySelectorAll('.rows td.id')].some(e => e.textContent === 'm-%04d')`, 34*(last-3), last))
+		}
+		b.shiftClick(".pick label", fmt.Sprintf("Select m-%04d", to))
+		b.await(fmt.Sprintf("document.querySelector('.selected strong').textContent.replace(/\\D/g, '') === '%d'", to+1))
+	}
+	evaluate[bool](b, "document.querySelector('.rows').scrollTop = 0, true")
+	b.shiftClick(".pick label", "Select m-0000")
+	b.see(".notice.bad", "The range is too long")
+	b.click(".selected button", "Cancel…")
+	b.click("dialog button", "See what matches")
+	b.click("dialog .buttons button", "Cancel 1,100 messages")
+	b.see("dialog strong", "1,100 messages changed")
+	if left := s.stats("orders").Scheduled; left != 0 {
+		t.Errorf("%d messages are left", left)
 	}
 }
 

@@ -33,7 +33,8 @@ export function useSelection(rows) {
     return -1;
   };
 
-  // range selects all messages from the anchor to a row.
+  // range selects all messages from the anchor to a row. All of its rows must be in memory, as those in sight and some
+  // hundred around them are.
   const range = (i) => {
     const from = indexOf(anchor.current, i);
     const some = [];
@@ -44,6 +45,7 @@ export function useSelection(rows) {
       return;
     }
     put(some.filter(selectable), true);
+    anchor.current = keyOf(rows.row(i)); // the next range goes on from here
   };
 
   return {

@@ -143,10 +143,9 @@ function List({ sources, filter, state, counts, many }) {
     x: ['cancel the message', on('cancel')],
     b: ['change all messages of the list', () => may('operate') && bulk()],
     '.': ['load the list again', reload],
-    ...picks && {
-      Space: ['select the message', () => current && selection.toggle(current, cursor)],
-      'Shift Space': ['select all from the last selected to this one',
-        () => current && selection.toggle(current, cursor, true)],
+    ...picks && current && { // else Space scrolls
+      Space: ['select the message', () => selection.toggle(current, cursor)],
+      'Shift Space': ['select all from the last selected to this one', () => selection.toggle(current, cursor, true)],
     },
     ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
