@@ -25,7 +25,8 @@ func registerBulk(s *Server) {
 		"Change all messages that match a filter", fails(http.StatusNotFound), answers(http.StatusAccepted),
 		says("The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. The "+
 			"messages that match are found first, up to a million, and then changed; those that have changed or "+
-			"gone meanwhile are skipped. With dry_run they are only counted, with ten of them as examples.")),
+			"gone meanwhile are skipped. With ids in the filter, only these messages can match. With dry_run they are "+
+			"only counted, with ten of them as examples.")),
 		s.bulk)
 }
 
@@ -40,7 +41,7 @@ type Action struct {
 type bulkChangeInput struct {
 	QueuePath
 	Body struct {
-		Filter Filter `json:"filter"`
+		Filter BulkFilter `json:"filter"`
 		Action
 		DryRun    bool `json:"dry_run,omitempty" doc:"Count what matches, and change nothing"`
 		PerSecond int  `json:"per_second,omitempty" minimum:"1" doc:"Change at most so many messages a second. Default: no limit"`
@@ -60,8 +61,12 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
+	ids, err := in.Body.Filter.ids()
+	if err != nil {
+		return nil, field("filter", err)
+	}
 	q := s.client.Queue(in.Queue)
-	b := &bulkChange{server: s, queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
+	b := &bulkChange{server: s, queue: q, filter: filter, ids: ids, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
 	if b.change, err = in.Body.Action.change(q); err != nil {
 		return nil, err
 	}
@@ -73,7 +78,8 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 		return nil, err
 	}
 	if !b.dry {
-		s.Changed(ctx, "bulk change started", attrsOf(&op, &in.Body.Filter, &in.Body.Action)...)
+		attrs := attrsOf(&op, &in.Body.Filter.Filter, &in.Body.Action)
+		s.Changed(ctx, "bulk change started", append(attrs, in.Body.Filter.attrs()...)...)
 	}
 	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
 }
@@ -176,6 +182,7 @@ type bulkChange struct {
 	server    *Server
 	queue     *later.Queue
 	filter    later.Filter
+	ids       []string // of the messages that may match; none for all
 	change    change
 	dry       bool
 	perSecond int
@@ -240,7 +247,7 @@ func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (m
 	count, size, who := 0, int64(0), senderOf(ctx)
 	give = func() { b.server.matched.Give(who, size) }
 	for o := (later.SearchOptions{Limit: store.MaxBatch, Bytes: maxPageBytes}); ; {
-		page, err := b.queue.Search(ctx, b.filter, o)
+		page, err := b.search(ctx, o)
 		if err != nil {
 			return nil, give, err
 		}
@@ -258,6 +265,9 @@ func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (m
 		}
 		update(func(op *Operation) {
 			op.Looked, op.Matched = op.Looked+page.Looked, count
+			if len(b.ids) > 0 {
+				op.Skipped += page.Looked - len(page.Messages)
+			}
 			for i := 0; i < len(page.Messages) && len(op.Examples) < maxExamples; i++ {
 				example := Message{Info: page.Messages[i]}
 				example.cut(maxExample)

@@ -61,7 +61,7 @@ type Operation struct {
 	Matched  int              `json:"matched" doc:"Messages that match"`
 	Changed  int              `json:"changed" doc:"Messages that were changed"`
 	Undoable bool             `json:"undoable,omitempty" doc:"It shifted messages that can be shifted back"`
-	Skipped  int              `json:"skipped" doc:"Messages that matched and could then not be changed, because of their state"`
+	Skipped  int              `json:"skipped" doc:"Messages that matched and could then not be changed, because of their state, and ids of the filter without a message that matches"`
 	Examples []Message        `json:"examples,omitempty" doc:"The first ten that match"`
 	Error    *problem.Problem `json:"error,omitempty"`
 

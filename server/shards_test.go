@@ -40,6 +40,9 @@ func TestTheNumberOfShardsIsChangedAndShown(t *testing.T) {
 	if moved := a.do(http.MethodGet, shardsPath, nil).is(http.StatusOK); moved["moving"] != false {
 		t.Errorf("the shards are %v", moved)
 	}
+	if stats := a.do(http.MethodGet, "/v1/queues/mail", nil).is(http.StatusOK); stats["shards"] != 3.0 {
+		t.Errorf("the stats are %v", stats)
+	}
 	changes := list(a.do(http.MethodGet, "/v1/changes", nil).is(http.StatusOK), "items")
 	if len(changes) != 1 || changes[0]["what"] != "number of shards set" || changes[0]["queue"] != "mail" {
 		t.Errorf("changes are %v", changes)

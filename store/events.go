@@ -144,4 +144,9 @@ type ActivityWindow struct {
 	// to 25 hours.
 	From   time.Time
 	Counts map[EventKind]int64 // without counts of 0
+	// Parts are the counts of each step: of the first one, which begins at From, to the current one. Their sum is
+	// Counts. A part without events is empty or nil.
+	Parts []map[EventKind]int64
+	// Step is how long a part lasts. Parts begin at multiples of it since 1970.
+	Step time.Duration
 }

@@ -498,6 +498,9 @@ type Stats struct {
 	Dropped       int64
 	// Flow is the flow of the queue, with the present state of its limits. It is zero for a plain queue.
 	Flow FlowState
+	// Shards is the number of shards of the queue, or the number that a change leads to. It is 0 for a queue that does
+	// not have several.
+	Shards int
 	// Exists reports whether the queue has had a message, a pause, a retention, a flow or a property since it was
 	// last deleted.
 	Exists bool

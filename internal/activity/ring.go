@@ -80,12 +80,13 @@ func (r *Ring) At(now time.Time) store.Activity {
 		last, _ := span.place(now.UnixMilli())
 		first := last - span.Slots + 1
 		w := windows[i]
-		w.From = time.UnixMilli(first * span.WidthMS)
-		w.Counts = map[store.EventKind]int64{}
+		w.From, w.Step = time.UnixMilli(first*span.WidthMS), time.Duration(span.WidthMS)*time.Millisecond
+		w.Counts, w.Parts = map[store.EventKind]int64{}, make([]map[store.EventKind]int64, span.Slots)
 		for name, b := range r.buckets {
 			if name[0] != span.Letter || b.number < first || b.number > last {
 				continue
 			}
+			w.Parts[b.number-first] = maps.Clone(b.counts) // r goes on counting
 			for kind, n := range b.counts {
 				w.Counts[kind] += n
 			}

@@ -34,6 +34,9 @@ func (s *Store) Stats(ctx context.Context, queue string) (stats store.Stats, err
 func sum(r *route, each []store.Stats) store.Stats {
 	all := each[0]
 	all.Flow = r.flowState(each)
+	if all.Shards = r.To; r.To == 1 {
+		all.Shards = 0
+	}
 	for _, one := range each[1:] {
 		all.Scheduled += one.Scheduled
 		all.Ready += one.Ready

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/store"
@@ -167,7 +168,8 @@ type QueueStats struct {
 	NextDue   string `json:"next_due,omitempty"`
 	Paused    bool   `json:"paused"`
 	Retention
-	Flow *FlowState `json:"flow,omitempty"`
+	Flow   *FlowState `json:"flow,omitempty"`
+	Shards int        `json:"shards,omitempty" doc:"The number of shards of the queue, if it has several"`
 }
 
 // Retention is the limits of a queue's dead messages, if it has some, and the number of messages that were dropped
@@ -195,7 +197,7 @@ func NewStats(queue string, s store.Stats) Stats {
 	return Stats{Now: FormatTime(s.Now), QueueStats: QueueStats{
 		Queue: queue, Scheduled: s.Scheduled, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
 		NextDue: FormatTime(s.NextDue), Paused: s.Paused,
-		Retention: NewRetention(s), Flow: NewFlowState(s.Flow),
+		Retention: NewRetention(s), Flow: NewFlowState(s.Flow), Shards: s.Shards,
 	}}
 }
 
@@ -284,13 +286,23 @@ type Activity struct {
 
 // ActivityWindow counts events since a time.
 type ActivityWindow struct {
-	From   string                    `json:"from"`
-	Counts map[store.EventKind]int64 `json:"counts"`
+	From   string                      `json:"from"`
+	Counts map[store.EventKind]int64   `json:"counts"`
+	Step   Duration                    `json:"step" doc:"How long a part lasts"`
+	Parts  []map[store.EventKind]int64 `json:"parts" doc:"The counts of each part, from from on; the current part, which goes on, is the last"`
 }
 
 // NewActivity returns the JSON of the activity of a queue.
 func NewActivity(queue string, a store.Activity) Activity {
-	window := func(w store.ActivityWindow) ActivityWindow { return ActivityWindow{FormatTime(w.From), w.Counts} }
+	window := func(w store.ActivityWindow) ActivityWindow {
+		out := ActivityWindow{FormatTime(w.From), w.Counts, Duration(w.Step), slices.Clone(w.Parts)}
+		for i, part := range out.Parts {
+			if part == nil {
+				out.Parts[i] = map[store.EventKind]int64{}
+			}
+		}
+		return out
+	}
 	return Activity{Queue: queue, Minute: window(a.Minute), Hour: window(a.Hour), Day: window(a.Day),
 		Now: FormatTime(a.Now)}
 }

@@ -75,6 +75,34 @@ var eventRules = []rule{
 		e.equal("last minute", a.Minute.Counts["sent"], int64(6))
 		e.equal("last hour", a.Hour.Counts["sent"], int64(30))
 	}},
+	{"parts of a window are its steps, the current one last", func(e *env) {
+		e.send(message("m"))
+		started := e.activity().Now
+		e.report(store.Report{Counts: map[store.EventKind]int64{"sent": 1}})
+		e.advance(5 * time.Minute)
+		e.report(store.Report{Counts: map[store.EventKind]int64{"sent": 2, "acked": 3}})
+		a := e.activity()
+		for _, w := range []struct {
+			store.ActivityWindow
+			parts int
+			step  time.Duration
+		}{{a.Minute, 7, 10 * time.Second}, {a.Hour, 13, 5 * time.Minute}, {a.Day, 25, time.Hour}} {
+			e.equal("parts", len(w.Parts), w.parts)
+			e.equal("step", w.Step, w.step)
+			e.equal("begins at a multiple of the step", w.From.UnixMilli()%w.Step.Milliseconds(), int64(0))
+			e.equal("the current part goes on", a.Now.Sub(w.From) < w.Step*time.Duration(w.parts), true)
+			sum := map[store.EventKind]int64{}
+			for _, part := range w.Parts {
+				for kind, n := range part {
+					sum[kind] += n
+				}
+			}
+			e.equal("sum of the parts", sum, w.Counts)
+		}
+		e.equal("this part", a.Hour.Parts[12]["acked"], int64(3))
+		e.equal("the part before", a.Hour.Parts[11]["sent"], int64(1))
+		e.equal("it ended before now", a.Now.Sub(started) >= 5*time.Minute, true)
+	}},
 	{"a queue that does not exist has no activity", func(e *env) {
 		e.report(store.Report{Counts: map[store.EventKind]int64{"sent": 1}})
 		e.equal("activity", e.activity().Day.Counts, map[store.EventKind]int64{})

@@ -16,6 +16,7 @@ export function usePhone() {
 
 const padding = 20; // pixels of a cell beside its text
 const tries = 64;
+export const pick = 36; // as in style.css
 const fonts = {}; // of the columns
 let canvas;
 
@@ -49,10 +50,11 @@ export function widthsOf({ when = 0, queue = 0, id = 0, text = 0 }, width, many,
 }
 
 // Head has the names of the columns.
-export function Head({ state, many, widths }) {
+export function Head({ state, many, widths, picks }) {
   const time = { leased: 'Held until', dead: 'Died' }[state] ?? 'Due';
   const wide = (name) => widths?.[name] && { width: `${Math.round(widths[name])}px` };
   return html`<thead><tr>
+    ${picks && html`<th scope="col" class="pick"><span class="hidden">Selected</span></th>`}
     <th scope="col" class="when" style=${wide('when')}>${time}</th>
     ${many && html`<th scope="col" class="queue" style=${wide('queue')}>Queue</th>`}
     <th scope="col" class="id" style=${wide('id')}>Id</th>

@@ -8,7 +8,8 @@ import { clearRange, noRange, presetOf, presets, select, shift, zoomOut } from '
 import { Table } from './ui.js';
 import { go, Link, useUrl } from './url.js';
 
-function useWidth() {
+// useWidth returns a ref for an element, and its width in pixels as it changes.
+export function useWidth() {
   const element = useRef();
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => { // so that the chart is in the first picture

@@ -17,12 +17,19 @@ export function useKeys(keys) {
 }
 
 function typing({ target }) {
-  return target.closest('input, textarea, select, [contenteditable]');
+  return target.closest('input:not([type=checkbox]), textarea, select, [contenteditable]');
 }
 
 // activates reports whether a key presses the focused element.
 function activates({ key, target }) {
-  return key === 'Enter' && target.closest('a, button, summary');
+  return (key === 'Enter' && target.closest('a, button, summary')) ||
+    (key === ' ' && target.closest('button, summary, input'));
+}
+
+// nameOf returns the name of a key, such as Shift Space. Characters have their own with Shift.
+function nameOf({ key, shiftKey }) {
+  if (key !== ' ') return key;
+  return shiftKey ? 'Shift Space' : 'Space';
 }
 
 function find(name) {
@@ -33,7 +40,7 @@ addEventListener('keydown', (event) => {
   const palette = event.key === 'k' && (event.ctrlKey || event.metaKey);
   if (dialogOpen() || (!palette && (event.ctrlKey || event.metaKey || event.altKey || typing(event) ||
     activates(event)))) return;
-  const name = palette ? 'Ctrl K' : prefix ? `${prefix} ${event.key}` : event.key;
+  const name = palette ? 'Ctrl K' : prefix ? `${prefix} ${event.key}` : nameOf(event);
   prefix = undefined;
   const key = find(name);
   if (key) {

@@ -11,10 +11,12 @@ import { FindBox, focusFind } from './views/find.js';
 import { Home } from './views/home.js';
 import { Login, logout } from './views/login.js';
 import { Problems } from './views/problems.js';
-import { loadServer, useServer } from './who.js';
+import { sendMessage } from './dialogs.js';
+import { loadServer, may, useServer } from './who.js';
 
 const views = {
   '': ['Messages', Home, 'h'],
+  queues: ['Queues', lazy(() => import('./views/queuetable.js').then((m) => m.QueueTable)), 'q'],
   schedules: ['Schedules', lazy(() => import('./views/schedules.js').then((m) => m.Schedules)), 's'],
   topics: ['Topics', lazy(() => import('./views/topics.js').then((m) => m.Topics)), 't'],
   events: ['Events', lazy(() => import('./views/events.js').then((m) => m.Events)), 'e'],
@@ -22,6 +24,9 @@ const views = {
   changes: ['Changes', lazy(() => import('./views/changes.js').then((m) => m.Changes)), 'c'],
 };
 const Palette = lazy(() => import('./views/palette.js').then((m) => m.Palette));
+
+// queuePage has no link in the header: the list and the table of queues lead to it.
+const queuePage = ['Queue', lazy(() => import('./views/queue.js').then((m) => m.QueuePage))];
 
 const themes = ['', 'light', 'dark'];
 
@@ -43,7 +48,8 @@ try {
 // watchView watches what a view shows.
 function watchView(params) {
   const { view, queue } = params;
-  watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
+  if (view === 'queue') watch({ queue, list: 'all' });
+  else watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
 }
 
 // What the first picture needs is asked for before anything is drawn.
@@ -64,7 +70,7 @@ function App() {
     begin(first);
   }, []);
   useEvery(error && !login ? 2000 : 0, () => begin(loadServer()));
-  const view = views[params.view ?? ''] ?? views[''];
+  const view = params.view === 'queue' && params.queue ? queuePage : views[params.view ?? ''] ?? views[''];
   useEffect(() => {
     if (server && !login) watchView(params);
   }, [server, login, params.view, params.queue, params.z0, params.z1]);
@@ -77,6 +83,7 @@ function App() {
     '/': ['find anything', focusFind],
     'Ctrl K': ['commands', () => open(Palette, { setTheme })],
     ':': ['commands', () => open(Palette, { setTheme })],
+    ...may('send') && { n: ['new message', () => sendMessage({ queue: url().queue })] },
     'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
     ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => (
       [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
@@ -107,6 +114,12 @@ function LoginAgain({ done }) {
     aria-label="Log in"><${Login} done=${done} /></dialog>`;
 }
 
+// currentOf returns the aria-current of the link to a view.
+function currentOf(name, view = '') {
+  if (view === name) return 'page';
+  return name === 'queues' && view === 'queue' ? 'true' : undefined;
+}
+
 function Header({ server }) {
   const params = useUrl();
   const [theme, next] = useState(document.documentElement.dataset.theme ?? '');
@@ -119,7 +132,7 @@ function Header({ server }) {
     <${Link} fresh to=${{}} class="brand">Later<//>
     <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
       <${Link} fresh to=${{ view: name, queue: params.queue }}
-        aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
+        aria-current=${currentOf(name, params.view)}>${label}<//>`)}<//>
     <${FindBox} />
     <span class="grow"></span>
     <${Status} />

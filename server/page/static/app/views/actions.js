@@ -75,7 +75,7 @@ function Replay({ m, done }) {
 }
 
 // headersOf returns the headers of lines with a name, "=" and a value each.
-function headersOf(text) {
+export function headersOf(text) {
   const headers = {};
   for (const line of text.split('\n').filter((l) => l.trim())) {
     const at = line.indexOf('=');

@@ -26,10 +26,10 @@ class Run {
 
   // go starts an operation for each source and waits for its end.
   async go() {
-    for (const { queue, state } of this.sources) {
+    for (const { queue, state, ids } of this.sources) {
       if (this.stopped) return;
       await this.wait(await post(path('queues', queue, 'bulk'), { ...this.body,
-        filter: { ...this.body.filter, state } }));
+        filter: { ...this.body.filter, state, ids } }));
     }
   }
 
@@ -53,7 +53,7 @@ class Run {
   }
 }
 
-export function Bulk({ sources, filter, state, first, done, close }) {
+export function Bulk({ sources, filter, state, first, selected, done, close }) {
   const possible = Object.keys(actions).filter((name) => (
     actions[name].states.some((s) => s === state || (state === 'pending' && s !== 'dead'))));
   const [action, setAction] = useState(first ?? possible[0]);
@@ -92,9 +92,10 @@ export function Bulk({ sources, filter, state, first, done, close }) {
     start({ ...step.body, dry_run: undefined }, 'done');
   };
   const parts = { choose: Choose, looking: Looking, confirm: Sure, running: Running, done: Done };
-  return html`<h2 id="dialog-title">Change all messages that match</h2>
+  return html`<h2 id="dialog-title">
+    ${selected ? `Change ${plural(selected, 'selected message')}` : 'Change all messages that match'}</h2>
     <${parts[step.name]} ...${{ step, setStep, action, setAction, possible, look, change, run: run.current, filter,
-      close, done }} />`;
+      selected, close, done }} />`;
 }
 
 function Choose({ step, action, setAction, possible, look, close }) {
@@ -126,13 +127,14 @@ function Looking({ run, setStep }) {
     <div class="buttons"><button onClick=${() => { run.stop(); setStep({ name: 'choose' }); }}>Stop</button></div>`;
 }
 
-function Sure({ step, setStep, action, change, run, filter }) {
+function Sure({ step, setStep, action, change, run, filter, selected }) {
   const matched = run.sum('matched');
   const [typed, setTyped] = useState('');
   const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);
   const time = now();
   if (!matched) {
-    return html`<p>Nothing matches.</p><div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>
+    return html`<p>${selected ? 'They have changed or gone meanwhile.' : 'Nothing matches.'}</p>
+      <div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>
       Back</button></div>`;
   }
   return html`<form onSubmit=${change}>
@@ -142,17 +144,20 @@ function Sure({ step, setStep, action, change, run, filter }) {
       ${examples.map((m) =>
         html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
         <td class="payload"><bdi>${visible((payloadText(m) ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
-    ${action === 'cancel' && !hidesPayloads() &&
+    ${action === 'cancel' && !selected && !hidesPayloads() &&
       html`<p class="row">${run.sources.map(({ queue, state }) =>
         html`<a class="button" download=${`${queue}-${state ?? 'group'}.ndjson`}
           href=${path('queues', queue, 'export') + query({ ...filter, state })}>
           Download ${run.sources.length > 1 ? `${queue} ${state ?? ''}` : 'them'}</a>`)}</p>`}
-    <${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
+    ${selected && run.sum('skipped') > 0 && html`<p class="late">
+      ${plural(run.sum('skipped'), 'selected message')} changed or went meanwhile, and stay as they are.</p>`}
+    ${!selected && html`<${Field}
+      label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
       name="count" inputmode="numeric"
-      autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
+      autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}
     <div class="buttons"><button type="button" onClick=${() => setStep({ name: 'choose' })}>Back</button>
       <button class=${actions[action].danger ? 'danger' : 'primary'}
-        disabled=${typed.replace(/\D/g, '') !== String(matched)}>
+        disabled=${!selected && typed.replace(/\D/g, '') !== String(matched)}>
         ${actions[action].label} ${plural(matched, 'message')}</button></div>
   </form>`;
 }

@@ -1,12 +1,12 @@
 // Dead messages by error: how many, since when, and replaying those with one error.
 import { get, path, query } from '../api.js';
+import { Bulk } from '../dialogs.js';
 import { plural, short } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { word } from '../search.js';
 import { Empty, Failure, open, Time } from '../ui.js';
 import { Link, useUrl } from '../url.js';
 import { may } from '../who.js';
-import { Bulk } from './bulk.js';
 
 const lookAtOnce = 20_000;
 

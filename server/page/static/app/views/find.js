@@ -12,7 +12,7 @@ import { hidesPayloads } from '../who.js';
 // placeOf returns where a name is shown.
 function placeOf({ kind, name, queue }) {
   switch (kind) {
-    case 'queue': return { queue };
+    case 'queue': return { view: 'queue', queue };
     case 'topic': return { view: 'topics', topic: name };
     case 'schedule': return { view: 'schedules', schedule: name };
     case 'worker': return { view: 'workers' };

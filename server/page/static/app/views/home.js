@@ -6,9 +6,11 @@ import { useLive } from '../live.js';
 import { noRange } from '../ranges.js';
 import { Empty, narrow, Time } from '../ui.js';
 import { Link, useUrl } from '../url.js';
+import { may } from '../who.js';
 import { Due } from './due.js';
 import { Messages } from './messages.js';
 import { Queues } from './queues.js';
+import { sendMessage } from '../dialogs.js';
 
 export function Home() {
   const { overview, problem } = useLive();
@@ -63,5 +65,6 @@ function Summary({ overview: { counts, next_due: next, oldest_due: oldest } }) {
 function Welcome() {
   return html`<h1 class="hidden">Horizon</h1><${Empty} title="There are no queues yet.">
     Send a message, and it appears here: <code>later send mail hello --in 30m</code>
+    ${may('send') && html`<br /><button onClick=${() => sendMessage()}>New message…</button>`}
   <//>`;
 }

@@ -9,6 +9,7 @@ import { go, Link } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { act, actionsOf } from './actions.js';
 import { asCommand, asCurl, asGo } from './commands.js';
+import { canDuplicate, sendMessage } from '../dialogs.js';
 
 const titles = { run: 'Run now', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
 
@@ -52,6 +53,7 @@ function Message({ m, why, gone, reload }) {
       ${actionsOf(m).map((action) =>
         html`<button class=${action === 'cancel' ? 'danger' : ''} onClick=${() => act(action, m, reload)}>
         ${titles[action]}</button>`)}
+      ${canDuplicate(m) && html`<button onClick=${() => sendMessage({ like: m })}>Duplicate…</button>`}
       <${Copies} m=${m} />
     </div>`}
     <${Facts} of=${[

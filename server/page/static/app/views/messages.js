@@ -1,5 +1,6 @@
 // The messages of one queue or of all, in a state, a range of time, and by search.
-import { Head, usePhone, widen, widthsOf } from '../columns.js';
+import { Head, pick, usePhone, widen, widthsOf } from '../columns.js';
+import { Bulk, sendMessage } from '../dialogs.js';
 import { iso, local, plural, relative, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
@@ -7,14 +8,15 @@ import { useKeys } from '../keys.js';
 import { now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
+import { selectable, useSelection } from '../selection.js';
 import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may, useServer } from '../who.js';
 import { actionsOf, act } from './actions.js';
 import { MessagePanel } from './message.js';
+import { Selected } from './selected.js';
 
 const DeadErrors = lazy(() => import('./dead.js').then((m) => m.DeadErrors));
-const Bulk = lazy(() => import('./bulk.js').then((m) => m.Bulk));
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const bytesPerMs = 0.7; // of a list that is read again and again
 const mostBulk = 50; // queues and states that one change of all messages is of
@@ -89,6 +91,8 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const [cursor, setCursor] = useState(-1);
   const [over, setOver] = useState(false);
   const grab = useRef(false);
+  const selection = useSelection(rows);
+  const picks = may('operate') && state !== 'leased';
   const searching = Boolean(params.q);
   const measure = () => setView(
     { top: box.current.scrollTop, height: box.current.clientHeight, width: box.current.clientWidth });
@@ -136,6 +140,11 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     x: ['cancel the message', on('cancel')],
     b: ['change all messages of the list', () => changeable && bulk()],
     '.': ['load the list again', reload],
+    ...picks && current && { // else Space scrolls
+      Space: ['select the message', () => selection.toggle(current, cursor)],
+      'Shift Space': ['select all from the last selected to this one', () => selection.toggle(current, cursor, true)],
+    },
+    ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
   });
   useLayoutEffect(() => {
@@ -146,12 +155,13 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   });
 
   const split = Boolean(params.message);
-  const columns = split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1); // that are seen
+  const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
   const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const widths = !phone && view.width ? widthsOf(needed.current, view.width, many, split) : undefined;
+  const room = view.width - (picks ? pick : 0);
+  const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
-  return html`<div class="row listhead">
+  return html`<div class="listtop"><div class="row listhead" inert=${selection.count > 0}>
       <${Search} />
       ${searching && html`<p class="counted"><span aria-live="polite">${plural(rows.count, 'message')} found
         ${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
@@ -159,20 +169,24 @@ function List({ sources, filter, list, state, counts, many, queues }) {
       ${fresh !== 0 && busy && !searching &&
         html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
       <span class="grow"></span>
+      ${may('send') && html`<button onClick=${() => sendMessage({ queue: params.queue })}>New message…</button>`}
       ${may('operate') && state !== 'leased' && sources.length > 0 && html`<button onClick=${bulk}
         disabled=${!changeable} title=${!changeable ? tooMany(sources.length) : undefined}>
         Change all that match…</button>`}
+      </div>
+      ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
     </div>
     <${Trouble} error=${rows.error} retry=${rows.began ? rows.more : reload} at=${rows.at} />
-    <div class="rows" ref=${box} tabIndex="0" role="region" aria-label="List of messages"
+    <div class=${picks ? 'rows picks' : 'rows'} ref=${box} tabIndex="0" role="region" aria-label="List of messages"
       onScroll=${measure}
       onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}>
       <table aria-rowcount=${rows.hasMore ? -1 : rows.count}>
-        <${Head} state=${state} many=${many} widths=${widths} />
+        <${Head} state=${state} many=${many} widths=${widths} picks=${picks} />
         <tbody>
           ${first > 0 && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
           ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
+            selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
             state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
             show=${(one) => { setCursor(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
@@ -258,12 +272,16 @@ function textsOf(m, state, time) {
     text: visible(text.slice(0, 300)) };
 }
 
-function Row({ m, state, many, current, shown, show, done, time, height, columns }) {
+function Row({ m, state, many, current, shown, show, done, time, height, columns, selected, pick: toggle }) {
   if (!m) return html`<tr class="space"><td colspan=${columns} style=${{ height: `${height}px` }}>…</td></tr>`;
   const at = timeOf(m, state);
   const { id, text } = textsOf(m, state, time);
-  return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
-      onClick=${(event) => event.target.closest('button, a') || show(m)}>
+  return html`<tr class=${[shown && 'shown', selected && 'picked'].filter(Boolean).join(' ')}
+      data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
+      onClick=${(event) => event.target.closest('button, a, .pick') || show(m)}>
+    ${toggle && html`<td class="pick"><label><input type="checkbox" checked=${selected} disabled=${!selectable(m)}
+      tabIndex=${current ? 0 : -1} onClick=${(event) => toggle(event.shiftKey)} /><span class="hidden">
+      Select ${id}</span></label></td>`}
     <td class="when" title=${at ? iso(at) : ''}>
       ${at ? html`${local(at, time)} <span class="faint">${relative(at, time)}</span>` : '–'}</td>
     ${many && html`<td class="queue">${m.queue}</td>`}

@@ -5,20 +5,22 @@ import { showHelp } from '../keys.js';
 import { live } from '../live.js';
 import { presets } from '../ranges.js';
 import { open } from '../ui.js';
-import { go } from '../url.js';
+import { go, url } from '../url.js';
 import { may } from '../who.js';
 import { focusFind, Looked, Options, optionsOf, useChoice } from './find.js';
 import { Choose, togglePause } from './queues.js';
+import { sendMessage } from '../dialogs.js';
 import { Subscribe } from './topics.js';
 
-const views = [['', 'Messages'], ['schedules', 'Schedules'], ['topics', 'Topics'], ['events', 'Events'],
-  ['workers', 'Workers'], ['changes', 'Changes']];
+const views = [['', 'Messages'], ['queues', 'Queues'], ['schedules', 'Schedules'], ['topics', 'Topics'],
+  ['events', 'Events'], ['workers', 'Workers'], ['changes', 'Changes']];
 
 function commands(setTheme) {
   const fresh = (to) => () => go(to, { base: {} });
   const all = views.map(([view, label]) => ({ label: `Go to ${label}`, run: fresh({ view }) }));
   for (const q of live.overview?.queues ?? []) {
     all.push({ label: `Queue ${q.queue}`, run: fresh({ queue: q.queue }) });
+    all.push({ label: `Page of queue ${q.queue}`, run: fresh({ view: 'queue', queue: q.queue }) });
     if (q.dead) all.push({ label: `Dead messages of ${q.queue}`, run: fresh({ queue: q.queue, state: 'dead' }) });
     if (may('operate')) all.push({ label: `${q.paused ? 'Resume' : 'Pause'} queue ${q.queue}`,
       run: () => togglePause(q) });
@@ -26,6 +28,7 @@ function commands(setTheme) {
   all.push(
     { label: 'Dead messages by error', run: fresh({ state: 'dead', group: 'error' }) },
     { label: 'Show another queue…', run: () => open(Choose) },
+    ...may('send') ? [{ label: 'New message…', run: () => sendMessage({ queue: url().queue }) }] : [],
     { label: 'Find anything', run: () => setTimeout(focusFind) },
     ...presets().map(({ name, from, to }) => ({ label: `Due ${name}`,
       run: fresh({ from, to, z0: from, z1: to }) })),

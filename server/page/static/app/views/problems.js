@@ -39,7 +39,7 @@ function summary({ count, act }) {
   return `${plural(count, 'problem')}, ${act} to act on`;
 }
 
-function Problem({ p, beside }) {
+export function Problem({ p, beside }) {
   const help = may('operate') && helps[p.action.do]?.(p);
   const text = visible(p.text);
   return html`<li class=${p.severity}>

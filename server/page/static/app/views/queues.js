@@ -52,7 +52,7 @@ export function Choose({ close }) {
 }
 
 // rate returns how many there are in a second, or in a minute if that is less than one.
-function rate(perSecond, way) {
+export function rate(perSecond, way) {
   return perSecond * 60 >= 1 &&
     `${perSecond >= 1 ? `${short(perSecond)}/s` : `${Math.round(perSecond * 60)}/min`} ${way}`;
 }
@@ -90,6 +90,8 @@ function Queue({ q, current }) {
       <span class="hidden"> ${q.queue}</span></button> <button tabIndex="-1" class="quiet"
       onClick=${() => setFlow(q)}>
       Limits…<span class="hidden"> ${q.queue}</span></button>`}
+    <${Link} fresh tabIndex="-1" class="more" to=${{ view: 'queue', queue: q.queue }}>
+      Details<span class="hidden"> of ${q.queue}</span><//>
     ${q.flow?.fair && html` <button tabIndex="-1" class="quiet" onClick=${() => showKeys(q)}>
       Keys…<span class="hidden"> ${q.queue}</span></button>`}
     ${current && html`<${Shards} queue=${q.queue} />`}
@@ -111,7 +113,7 @@ export function togglePause(q) {
 }
 
 // Sparkline shows what was sent and handled in the last minutes. The rates next to it are the same in words.
-function Sparkline({ history }) {
+export function Sparkline({ history }) {
   const most = history ? Math.max(...history.sent, ...history.handled) : 0;
   if (!most) return html`<span class="spark"></span>`;
   const line = (field) => history[field].map((n, i) => `${i ? 'L' : 'M'}${i} ${15 - (n / most) * 14}`).join('');

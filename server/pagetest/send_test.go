@@ -1,0 +1,151 @@
+package pagetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+
+	"github.com/laterq/later"
+)
+
+// zone sets the time zone of the page's clock. It holds for pages that are loaded later.
+func (b *tab) zone(name string) {
+	b.t.Helper()
+	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
+}
+
+func (s *site) get(queue, id string) *later.Info {
+	s.Helper()
+	m, err := s.client.Queue(queue).Get(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return m
+}
+
+func TestNewMessageIsSentWithAllThatItCanHave(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 1)
+	if err := s.client.Queue("orders").SetFlow(t.Context(), later.Flow{Urgency: true}); err != nil {
+		t.Fatal(err)
+	}
+	b := s.open("/?queue=orders")
+	b.see(".rows td.id")
+	b.press("n")
+	b.see("dialog h2", "New message")
+	b.await("document.querySelector('dialog input[name=queue]').value === 'orders'")
+	b.write("new-1", "dialog input[name=id]")
+	b.write(`{"order": 12345678901234567890}`, "dialog textarea[name=payload]")
+	b.write("kind=gift\nfrom=page", "dialog textarea[name=headers]")
+	b.click("dialog button", "in 1 h")
+	b.click("dialog summary", "Group, key, urgency")
+	b.write("order-7", "dialog input[name=group]")
+	b.write("ada", "dialog input[name=key]")
+	b.choose("high", "dialog select[name=urgency]")
+	b.write("3", "dialog input[name=max_attempts]")
+	b.write("2h", "dialog input[name=expire_after]")
+	b.checkLooks("send")
+	b.size(1280, 800, 1)
+	b.click("dialog button.primary", "Send")
+	b.see(".notice", "new-1 is sent to orders")
+	b.see(".panel h2", "new-1")
+	m := s.get("orders", "new-1")
+	if string(m.Payload) != `{"order":12345678901234567890}` || m.Headers["kind"] != "gift" ||
+		m.Headers["from"] != "page" || m.Group != "order-7" || m.Key != "ada" || m.Urgency != later.UrgencyHigh ||
+		m.MaxAttempts != 3 || m.ExpireAfter != 2*time.Hour || time.Until(m.Due) < 59*time.Minute ||
+		time.Until(m.Due) > time.Hour {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestErrorsOfANewMessageAreBesideTheirFields(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 1)
+	b := s.open("/?queue=orders")
+	b.allow("400|409") // the server refuses it
+	b.click(".listhead button", "New message…")
+	wrong := func(field, text string) {
+		t.Helper()
+		b.click("dialog button.primary", "Send")
+		b.see("dialog .field:has([name="+field+"][aria-invalid=true]) small.late", text)
+		b.await("document.activeElement.name === " + quote(field))
+	}
+	b.write("{", "dialog textarea[name=payload]")
+	wrong("payload", "no longer JSON")
+	b.click("dialog label.choice", "text")
+	b.write("nothing", "dialog textarea[name=headers]")
+	wrong("headers", "has no value: write name=value")
+	b.write("", "dialog textarea[name=headers]")
+	b.write("m-00", "dialog input[name=id]")
+	wrong("id", "A live message has this id")
+	b.write("fresh", "dialog input[name=id]")
+	b.click("dialog summary", "Group, key, urgency")
+	b.write("a/b", "dialog input[name=key]")
+	wrong("key", "key")
+	b.write("", "dialog input[name=key]")
+	b.choose("high", "dialog select[name=urgency]")
+	wrong("urgency", "set the flow of the queue first")
+	b.choose("", "dialog select[name=urgency]")
+	b.write("soon", "dialog input[name=expire_after]")
+	wrong("expire_after", "give a duration")
+	b.checkAccess()
+	b.write("", "dialog input[name=expire_after]")
+	b.write(".", "dialog input[name=queue]")
+	wrong("queue", "no path can hold")
+	b.write("orders", "dialog input[name=queue]")
+	b.click("dialog button.primary", "Send")
+	b.see(".notice", "fresh is sent")
+	if m := s.get("orders", "fresh"); string(m.Payload) != "{" {
+		t.Errorf("the payload is %q", m.Payload)
+	}
+}
+
+func TestMessageIsDuplicated(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	due := time.Now().Add(30 * time.Hour).Truncate(time.Second)
+	s.send("orders", `{"n":12345678901234567890,"a":[1]}`, later.WithID("first"), later.At(due), later.Group("g"),
+		later.Header("kind", "gift"), later.MaxAttempts(4))
+	s.send("orders", "\xff\x00", later.WithID("bytes"), later.At(due))
+	b := s.open("/?queue=orders&message=first")
+	b.click(".panel .actions button", "Duplicate…")
+	b.see("dialog h2", "Duplicate first")
+	b.await("document.querySelector('dialog input[name=id]').value === ''")
+	b.write("second", "dialog input[name=id]")
+	b.checkAccess()
+	b.click("dialog button.primary", "Send")
+	b.see(".panel h2", "second")
+	a, c := s.get("orders", "first"), s.get("orders", "second")
+	if string(a.Payload) != string(c.Payload) || !c.Due.Equal(due) || c.Group != "g" || c.Headers["kind"] != "gift" ||
+		c.MaxAttempts != 4 {
+		t.Errorf("%+v, want it like %+v", c, a)
+	}
+	b.visit("/?queue=orders&message=bytes")
+	b.click(".panel .actions button", "Duplicate…")
+	b.see("dialog", "2 bytes that are no text")
+	b.write("bytes-2", "dialog input[name=id]")
+	b.click("dialog button.primary", "Send")
+	b.see(".panel h2", "bytes-2")
+	if m := s.get("orders", "bytes-2"); string(m.Payload) != "\xff\x00" {
+		t.Errorf("the payload is %q", m.Payload)
+	}
+}
+
+func TestReadersCannotSendOrDuplicate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", roles(t))
+	s.fill("orders", 1)
+	for _, who := range []string{"reader", "secretary"} {
+		b := s.login("/?queue=orders&message=m-00", who)
+		b.see(".panel .facts", "orders")
+		b.gone("button", "New message…")
+		b.gone("button", "Duplicate…")
+		b.press("n")
+		b.press("?")
+		b.see("dialog h2", "Keys")
+		b.gone("dialog dd", "new message")
+	}
+}
