@@ -10,7 +10,7 @@ import { hidesPayloads, may } from '../who.js';
 import { act, actionsOf } from './actions.js';
 import { asCommand, asCurl, asGo } from './commands.js';
 
-const titles = { run: 'Run now', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
+const titles = { run: 'Run now…', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
 
 function leave() {
   go({ message: undefined, mq: undefined });
