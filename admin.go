@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/topic"
+	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/store"
 )
 
@@ -97,7 +98,7 @@ func (q *Queue) CancelBatch(ctx context.Context, ids []string, opts ...CancelOpt
 	results := make([]CancelResult, 0, len(ids))
 	for part := range slices.Chunk(ids, store.MaxBatch) {
 		req.IDs = part
-		answers, err := q.client.store.Cancel(ctx, q.name, req)
+		answers, err := undo.Cancel(ctx, q.client.store, q.name, req)
 		if err != nil {
 			return results, err
 		}
@@ -138,7 +139,7 @@ func (q *Queue) RescheduleBatch(ctx context.Context, ids []string, when When) ([
 	defer q.client.calls.Done()
 	results := make([]error, 0, len(ids))
 	for part := range slices.Chunk(ids, store.MaxBatch) {
-		answers, err := q.client.store.Reschedule(ctx, q.name, part, when.due)
+		answers, err := undo.Reschedule(ctx, q.client.store, q.name, part, when.due)
 		if err != nil {
 			return results, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
@@ -204,6 +205,10 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	}
 	m.OnDuplicate.Unchanged = info
 	m.Relayed = m.Urgency == info.Urgency // the queue has taken it before
+	edited, err := undo.Edits(ctx, info, &m)
+	if err != nil {
+		return q.errorOf(id, err)
+	}
 	results, err := q.store(ctx, []store.Outgoing{m})
 	switch {
 	case err != nil:
@@ -211,6 +216,7 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	case results[0].Err != nil: // ErrConflict if it has changed, and ErrNotFound if it is no longer there
 		return q.errorOf(id, results[0].Err)
 	}
+	edited()
 	q.event(ctx, EventEdited, id)
 	return nil
 }
@@ -318,7 +324,7 @@ func (q *Queue) RescheduleGroup(ctx context.Context, group string, when When) (G
 			return err
 		}
 		defer q.client.calls.Done()
-		results, err := q.client.store.Reschedule(ctx, q.name, ids, when.due)
+		results, err := undo.Reschedule(ctx, q.client.store, q.name, ids, when.due)
 		for i, one := range results {
 			switch {
 			case one == nil:

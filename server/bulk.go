@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/changelog"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -66,20 +68,28 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 		return nil, field("filter", err)
 	}
 	q := s.client.Queue(in.Queue)
-	b := &bulkChange{server: s, queue: q, filter: filter, ids: ids, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
+	b := &bulkChange{server: s, queue: q, filter: filter, ids: ids, dry: in.Body.DryRun,
+		cancels: in.Body.Action.Action == "cancel", perSecond: in.Body.PerSecond}
 	if b.change, err = in.Body.Action.change(q); err != nil {
 		return nil, err
 	}
 	if err := s.queueExists(ctx, in.Queue); err != nil {
 		return nil, err
 	}
-	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)
+	made := func(op *Operation) (*changelog.Change, *kept) {
+		attrs := append(attrsOf(op, &in.Body.Filter.Filter, &in.Body.Action), in.Body.Filter.attrs()...)
+		if !in.Body.Action.undoable() {
+			return s.changed(ctx, nil, "bulk change", attrs...), nil
+		}
+		return s.changed(ctx, &undoable{right: access.Operate}, "bulk change", attrs...), s.undos.begin()
+	}
+	if b.dry {
+		made = nil
+	}
+	begun := Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}
+	op, err := s.operations.start(ctx, begun, made, b.run)
 	if err != nil {
 		return nil, err
-	}
-	if !b.dry {
-		attrs := attrsOf(&op, &in.Body.Filter.Filter, &in.Body.Action)
-		s.Changed(ctx, "bulk change started", append(attrs, in.Body.Filter.attrs()...)...)
 	}
 	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
 }
@@ -93,17 +103,11 @@ type found struct {
 // size returns how many bytes it takes.
 func (f *found) size() int64 { return int64(len(f.id)) + 32 }
 
-// change changes some messages. It returns how many it changed, and the messages that it shifted. A skipped message is
-// not an error.
-type change func(ctx context.Context, messages []found) (n int, shifted []shifted, err error)
+// undoable reports whether what the action does can be undone.
+func (a *Action) undoable() bool { return a.Action != "run" && a.Action != "replay" }
 
-// changeBatch is a change that shifts nothing.
-func changeBatch(do func(ctx context.Context, ids []string) (int, error)) change {
-	return func(ctx context.Context, messages []found) (int, []shifted, error) {
-		n, err := do(ctx, ids(messages))
-		return n, nil, err
-	}
-}
+// change changes some messages, and returns how many it changed. A skipped message is not an error.
+type change func(ctx context.Context, messages []found) (n int, err error)
 
 // change returns the function that applies the action. It returns ErrInvalid for fields that the action does not take.
 func (a *Action) change(q *later.Queue) (change, error) {
@@ -128,19 +132,19 @@ func (a *Action) change(q *later.Queue) (change, error) {
 		if a.KeepID {
 			opts = append(opts, later.KeepID())
 		}
-		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
-			results, err := q.CancelBatch(ctx, ids, opts...)
+		return func(ctx context.Context, messages []found) (int, error) {
+			results, err := q.CancelBatch(ctx, ids(messages), opts...)
 			return countNil(results, func(r later.CancelResult) error { return r.Err }), err
-		}), nil
+		}, nil
 	case "run", "reschedule":
-		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
-			results, err := q.RescheduleBatch(ctx, ids, due)
+		return func(ctx context.Context, messages []found) (int, error) {
+			results, err := q.RescheduleBatch(ctx, ids(messages), due)
 			return countNil(results, func(err error) error { return err }), err
-		}), nil
+		}, nil
 	case "replay":
-		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
-			return q.Replay(ctx, due, ids...)
-		}), nil
+		return func(ctx context.Context, messages []found) (int, error) {
+			return q.Replay(ctx, due, ids(messages)...)
+		}, nil
 	}
 	text, earlier := strings.CutPrefix(a.By, "-")
 	by, err := durations.Parse(text)
@@ -150,13 +154,17 @@ func (a *Action) change(q *later.Queue) (change, error) {
 	if earlier {
 		by = -by
 	}
-	return func(ctx context.Context, messages []found) (int, []shifted, error) {
-		moves := make([]shifted, len(messages))
-		for i, m := range messages {
-			moves[i] = shifted{m.id, m.due, m.due + by.Milliseconds()}
+	return func(ctx context.Context, messages []found) (int, error) {
+		before := make(map[string]int64, len(messages))
+		for _, m := range messages {
+			before[m.id] = m.due
 		}
-		done, err := shift(ctx, q, moves)
-		return len(done), done, err
+		results, err := q.RescheduleBatch(undo.WithDue(ctx, func(m *store.Info) (time.Time, bool) {
+			at := store.UnixMillis(m.Due)
+			due, ok := before[m.ID]
+			return time.UnixMilli(at + by.Milliseconds()), ok && due == at // else it has changed since it matched
+		}), ids(messages), later.In(0))
+		return countNil(results, func(err error) error { return err }), err
 	}, nil
 }
 
@@ -185,6 +193,7 @@ type bulkChange struct {
 	ids       []string // of the messages that may match; none for all
 	change    change
 	dry       bool
+	cancels   bool
 	perSecond int
 }
 
@@ -196,15 +205,16 @@ func (b *bulkChange) run(ctx context.Context, update func(func(*Operation))) err
 	if err != nil || b.dry {
 		return err
 	}
+	if b.cancels && len(matched) > maxCopies {
+		undo.Stop(ctx)
+	}
 	begin := time.Now()
 	for done := 0; done < len(matched); {
 		part := matched[done:min(len(matched), done+b.part())]
-		n, moved, err := b.change(ctx, part)
+		n, err := b.change(ctx, part)
 		done += len(part)
 		update(func(o *Operation) {
 			o.Changed += n
-			o.shifted = append(o.shifted, moved...)
-			o.Undoable = len(o.shifted) > 0
 			if err == nil {
 				o.Skipped += len(part) - n
 			}

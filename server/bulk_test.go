@@ -85,36 +85,24 @@ func TestUndoOfAShiftMovesBackExactlyWhatItMoved(t *testing.T) {
 	before := dues()
 	// The first ten messages move among the others. A shift back by the same duration would move the others, too.
 	shift := a.bulk(`{"filter": {"state": "scheduled", "json": "n < 10"}, "action": "shift", "by": "10h"}`)
-	if shift["changed"] != 10.0 || shift["undoable"] != true {
+	if shift["changed"] != 10.0 {
 		t.Fatalf("%v", shift)
 	}
 	moved := before[3].Add(time.Hour)
 	if err := q.Reschedule(t.Context(), "003", later.At(moved)); err != nil {
 		t.Fatal(err)
 	}
-	undo := a.do(http.MethodPost, "/v1/operations/"+shift["id"].(string)+"/undo", nil)
-	undo.is(http.StatusAccepted)
-	op := a.do(http.MethodGet, undo.header.Get("Location")+"?wait=1m", nil).is(http.StatusOK)
-	if op["action"] != "undo" || op["state"] != "done" || op["changed"] != 9.0 || op["skipped"] != 1.0 {
-		t.Errorf("%v", op)
+	change := "/v1/changes/" + shift["change"].(string) + "/undo"
+	undone := a.do(http.MethodPost, change, nil).is(http.StatusOK)
+	if undone["changed"] != 9.0 || undone["skipped"] != 1.0 || undone["operation"] != nil {
+		t.Errorf("%v", undone)
 	}
 	before[3] = moved
 	if after := dues(); !slices.EqualFunc(after, before, time.Time.Equal) {
 		t.Errorf("due %v, want %v", after, before)
 	}
-	again := a.do(http.MethodPost, "/v1/operations/"+op["id"].(string)+"/undo", nil)
-	again.fails(http.StatusBadRequest, "invalid", "path.operation")
-	a.do(http.MethodPost, "/v1/operations/none/undo", nil).fails(http.StatusNotFound, "not_found", "")
-}
-
-func TestOldShiftsAreForgotten(t *testing.T) {
-	a, b := &operation{Operation: Operation{Undoable: true}}, &operation{Operation: Operation{Undoable: true}}
-	a.shifted, b.shifted = make([]shifted, 1), make([]shifted, maxMatched)
-	o := operations{all: []*operation{a, b}}
-	o.forgetShifts()
-	if a.shifted != nil || a.Undoable || len(b.shifted) != maxMatched || !b.Undoable {
-		t.Errorf("the older one has %d, the newer one %d", len(a.shifted), len(b.shifted))
-	}
+	a.do(http.MethodPost, change, nil).fails(http.StatusConflict, "conflict", "", "it was undone by anyone")
+	a.do(http.MethodPost, "/v1/changes/none/undo", nil).fails(http.StatusNotFound, "not_found", "")
 }
 
 func TestBulkActionsChangeWhatMatches(t *testing.T) {

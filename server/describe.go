@@ -75,6 +75,7 @@ func (s *Server) finishDescription() {
 	api := s.api.OpenAPI()
 	api.Components.Responses = s.problemResponses()
 	describeTags(api)
+	s.describeChanges()
 	for _, schema := range api.Components.Schemas.Map() {
 		neverNull(schema)
 	}

@@ -33,11 +33,12 @@ type setFlowInput struct {
 
 func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Flow], error) {
 	flow := in.Body.Flow()
-	if err := s.client.Queue(in.Queue).SetFlowIf(ctx, flow, in.condition()); err != nil {
+	allow, undo := s.flowUndo(ctx, s.client.Queue(in.Queue), flow, in.condition())
+	if err := s.client.Queue(in.Queue).SetFlowIf(ctx, flow, allow); err != nil {
 		return nil, in.refused(err)
 	}
-	s.Changed(ctx, "limits of queue set", slog.String("queue", in.Queue), slog.Int("concurrency", flow.Concurrency),
-		slog.String("rate", flow.Rate.String()), slog.String("order", string(flow.Key.Order)),
+	s.changed(ctx, undo(), "limits of queue set", slog.String("queue", in.Queue),
+		slog.Int("concurrency", flow.Concurrency), slog.String("rate", flow.Rate.String()), slog.String("order", string(flow.Key.Order)),
 		slog.Bool("urgency", flow.Urgency))
 	return taggedFlow(flow), nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -182,8 +183,30 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*output[Messa
 	return outputOf(shownMessage(ctx, info)), nil
 }
 
+// UndoableQuery asks for a change that undoChange can undo.
+type UndoableQuery struct {
+	Undoable bool `query:"undoable" doc:"Keep what undoChange needs to undo the change exactly, which takes a further call of the store and, for cancelled messages, memory of the server"`
+}
+
+// keepIf returns the context for a change of messages, and its kept if the request asks for one, else nil.
+func (s *Server) keepIf(ctx context.Context, q UndoableQuery) (context.Context, *kept) {
+	if !q.Undoable {
+		return ctx, nil
+	}
+	k := s.undos.begin()
+	return undo.WithLog(ctx, &k.log), k
+}
+
+// forgetIf forgets the kept of a change that failed.
+func (s *Server) forgetIf(k *kept) {
+	if k != nil {
+		s.undos.forget(k)
+	}
+}
+
 type editMessageInput struct {
 	MessagePath
+	UndoableQuery
 	Body struct {
 		Due
 		message.Payload
@@ -199,11 +222,18 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output
 	}
 	timed, edits := b.given(), b.Payload.Given() || b.Headers != nil
 	q := s.client.Queue(in.Queue)
-	switch {
-	case !timed && !edits:
+	if !timed && !edits {
 		return nil, field("body", store.Invalid("changes nothing: give in, at, a payload or headers"))
+	}
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	switch {
+	case edits && timed && k != nil: // else the engine alone knows when it is due
+		if due, err = s.resolved(ctx, in.Queue, due); err != nil {
+			break
+		}
+		fallthrough
 	case edits:
-		err = q.Edit(ctx, in.ID, func(m *later.Outgoing) error {
+		err = q.Edit(changing, in.ID, func(m *later.Outgoing) error {
 			if timed {
 				m.When = due
 			}
@@ -211,26 +241,43 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output
 			return err
 		})
 	default:
-		err = q.Reschedule(ctx, in.ID, due)
+		err = q.Reschedule(changing, in.ID, due)
 	}
 	if err != nil {
+		s.forgetIf(k)
 		return nil, err
 	}
-	s.Changed(ctx, "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.changed(ctx, s.keptOf(k, access.Send), "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
+}
+
+// resolved returns a time without a delay, from the clock of the store.
+func (s *Server) resolved(ctx context.Context, queue string, due later.When) (later.When, error) {
+	stats, err := s.client.Queue(queue).Stats(ctx)
+	if err != nil {
+		return due, err
+	}
+	at := due.Time(stats.Now.Add(time.Millisecond)) // as a delay counts in the store
+	if at.IsZero() {
+		at = stats.Now
+	}
+	return later.At(at), nil
 }
 
 type cancelInput struct {
 	MessagePath
 	KeepID
+	UndoableQuery
 }
 
 func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*output[wire.Cancelled], error) {
-	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, in.options()...)
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	was, err := s.client.Queue(in.Queue).Cancel(changing, in.ID, in.options()...)
 	if err != nil {
+		s.forgetIf(k)
 		return nil, err
 	}
-	s.Changed(ctx, "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.changed(ctx, s.keptOf(k, access.Send), "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return outputOf(wire.Cancelled{ID: in.ID, Queue: in.Queue, Was: was}), nil
 }
 

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/changelog"
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -60,12 +62,11 @@ type Operation struct {
 	Looked   int              `json:"looked" doc:"Messages that were looked at"`
 	Matched  int              `json:"matched" doc:"Messages that match"`
 	Changed  int              `json:"changed" doc:"Messages that were changed"`
-	Undoable bool             `json:"undoable,omitempty" doc:"It shifted messages that can be shifted back"`
 	Skipped  int              `json:"skipped" doc:"Messages that matched and could then not be changed, because of their state, and ids of the filter without a message that matches"`
 	Examples []Message        `json:"examples,omitempty" doc:"The first ten that match"`
+	Change   string           `json:"change,omitempty" doc:"The change that it makes, for undoChange"`
+	Undo     *Undoable        `json:"undo,omitempty" doc:"Set while the sender of the request can undo the change"`
 	Error    *problem.Problem `json:"error,omitempty"`
-
-	shifted []shifted
 }
 
 // operations are the operations of one server.
@@ -78,15 +79,19 @@ type operations struct {
 
 type operation struct {
 	Operation
+	made     *changelog.Change // nil for an undo, which lists its change at the end
+	kept     *kept             // for an undo of the change
 	stop     context.CancelCauseFunc
 	finished chan struct{}
 }
 
 var errStopped = errors.New("the operation was stopped")
 
-// start runs an operation in the background. do reports progress through update.
+// start runs an operation in the background. do reports progress through update. made, unless it is nil, lists the
+// change that begins, and returns what will be kept of it.
 func (o *operations) start(
-	ctx context.Context, op Operation, do func(ctx context.Context, update func(func(*Operation))) error,
+	ctx context.Context, op Operation, made func(*Operation) (*changelog.Change, *kept),
+	do func(ctx context.Context, update func(func(*Operation))) error,
 ) (Operation, error) {
 	giveBack, err := o.server.running.take(ctx, 1)
 	if err != nil {
@@ -94,13 +99,21 @@ func (o *operations) start(
 	}
 	who, _ := access.FromContext(ctx)
 	op.ID, op.State, op.By, op.Started = store.NewID(), opRunning, who.Name, wire.FormatTime(time.Now())
-	running := &operation{Operation: op, finished: make(chan struct{})}
-	ctx, running.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.server.ending.Err() != nil {
 		giveBack()
 		return op, errEnding
+	}
+	running := &operation{finished: make(chan struct{})}
+	if made != nil {
+		running.made, running.kept = made(&op)
+		op.Change = running.made.ID
+	}
+	running.Operation = op
+	ctx, running.stop = context.WithCancelCause(withHeader(context.WithoutCancel(ctx), nil)) // the reply will be gone
+	if running.kept != nil {
+		ctx = undo.WithLog(ctx, &running.kept.log)
 	}
 	o.all = append(o.all, running)
 	if len(o.all) > maxFinished { // these are more than can run, so one is finished
@@ -132,13 +145,23 @@ func (o *operations) finish(ctx context.Context, op *operation, err error) {
 	default:
 		op.State, op.Error = opFailed, o.server.problemOf(context.WithoutCancel(ctx), err)
 	}
-	o.forgetShifts()
 	op.stop(nil)
-	close(op.finished)
-	if !op.DryRun {
-		o.server.Changed(ctx, "bulk change "+op.State, slog.String("operation", op.ID), slog.String("queue", op.Queue),
-			slog.String("action", op.Action), slog.Int("count", op.Changed))
+	if op.made != nil {
+		access.Log(ctx, o.server.log, "bulk change "+op.State, slog.String("operation", op.ID),
+			slog.String("queue", op.Queue), slog.String("action", op.Action), slog.Int("count", op.Changed))
+		if op.kept != nil {
+			o.server.undos.keep(op.made.ID, op.kept)
+		}
+		o.server.amended(op.made, slog.String("state", op.State), slog.Int("count", op.Changed))
 	}
+	close(op.finished)
+}
+
+// isRunning reports whether the operation of a change goes on.
+func (o *operations) isRunning(change string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.all, func(op *operation) bool { return op.Change == change && op.State == opRunning })
 }
 
 // get returns the operations that the sender of a request may see: that with an id, or all.
@@ -149,6 +172,9 @@ func (o *operations) get(ctx context.Context, id string) []Operation {
 	for _, op := range o.all {
 		if (id == "" || op.ID == id) && may(ctx, access.Look, op.Queue) == nil {
 			one := op.Operation
+			if may(ctx, access.Operate, op.Queue) == nil {
+				one.Undo = o.server.undos.of(op.Change)
+			}
 			one.Examples = make([]Message, len(op.Examples))
 			for i, m := range op.Examples {
 				if one.Examples[i] = m; hides(ctx) {
@@ -250,136 +276,8 @@ func (s *Server) stopOperation(ctx context.Context, in *OperationPath) (*operati
 	return s.getOperation(ctx, in)
 }
 
-const shiftWorkers = 16 // messages that are shifted at the same time
-
-func registerUndo(s *Server) {
-	route(s, access.Operate, on("POST /v1/operations/{operation}/undo", "operations", "undoOperation",
-		"Shift back the messages that an operation shifted", fails(http.StatusNotFound, http.StatusConflict),
-		answers(http.StatusAccepted),
-		says("The reply is a further operation. Messages that have another due time meanwhile, were claimed or are "+
-			"gone are skipped. A server can undo the latest shifts, of a million messages together.")), s.undo)
-}
-
-// shifted is a message with its due times before and after a shift.
-type shifted struct {
-	id       string
-	from, to int64 // in ms since 1970
-}
-
-// shift moves the due times of messages and returns the messages that it moved.
-func shift(ctx context.Context, q *later.Queue, moves []shifted) (done []shifted, err error) {
-	err = eachShift(moves, func(m shifted) error {
-		return q.Reschedule(ctx, m.id, later.At(time.UnixMilli(m.to)))
-	}, func(m shifted) { done = append(done, m) })
-	return done, err
-}
-
-// unshift moves back the due times of messages that still have the due time of the shift, and returns how many it
-// moved.
-func unshift(ctx context.Context, q *later.Queue, moves []shifted) (n int, err error) {
-	err = eachShift(moves, func(m shifted) error {
-		info, err := q.Get(ctx, m.id)
-		switch {
-		case err != nil:
-			return err
-		case info.Due.UnixMilli() != m.to:
-			return later.ErrNotFound // it was moved since: skip it
-		}
-		return q.Reschedule(ctx, m.id, later.At(time.UnixMilli(m.from)))
-	}, func(shifted) { n++ })
-	return n, err
-}
-
-// eachShift calls do for several messages at the same time, and done for each that was not skipped, one at a time.
-func eachShift(moves []shifted, do func(shifted) error, done func(shifted)) error {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	next := make(chan shifted)
-	var failed error
-	for range shiftWorkers {
-		all.Go(func() {
-			for m := range next {
-				err := do(m)
-				mu.Lock()
-				if err == nil {
-					done(m)
-				} else if !skipped(err) && failed == nil {
-					failed = err
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for _, m := range moves {
-		next <- m
-	}
-	close(next)
-	all.Wait()
-	return failed
-}
-
 // skipped reports whether a message could not be changed because of its state.
 func skipped(err error) bool {
-	return errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) || errors.Is(err, later.ErrDead)
-}
-
-func (s *Server) undo(ctx context.Context, in *OperationPath) (*operationOutput, error) {
-	out, err := s.getOperation(ctx, in)
-	if err == nil {
-		err = may(ctx, access.Operate, out.Body.Queue)
-	}
-	if err != nil {
-		return nil, err
-	}
-	before, moves := out.Body, s.operations.shifts(in.ID)
-	switch {
-	case before.State == opRunning:
-		return nil, field("path.operation", store.Invalid("%q is running: stop it first", in.ID))
-	case len(moves) == 0:
-		return nil, field("path.operation", store.Invalid("%q shifted nothing that this server remembers", in.ID))
-	}
-	q := s.client.Queue(before.Queue)
-	op, err := s.operations.start(ctx, Operation{Queue: before.Queue, Action: "undo", Matched: len(moves)},
-		func(ctx context.Context, update func(func(*Operation))) error {
-			for part := range slices.Chunk(moves, store.MaxBatch) {
-				n, err := unshift(ctx, q, part)
-				update(func(o *Operation) {
-					o.Changed += n
-					o.Skipped += len(part) - n
-				})
-				if err = errors.Join(err, context.Cause(ctx)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	s.Changed(ctx, "shift undone", slog.String("operation", op.ID), slog.String("queue", op.Queue),
-		slog.String("undoes", in.ID))
-	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
-}
-
-// shifts returns the messages that an operation shifted.
-func (o *operations) shifts(id string) []shifted {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, op := range o.all {
-		if op.ID == id {
-			return op.shifted
-		}
-	}
-	return nil
-}
-
-// forgetShifts forgets the messages that old operations shifted, so that at most a million messages are remembered. The
-// caller holds mu.
-func (o *operations) forgetShifts() {
-	total := 0
-	for _, op := range slices.Backward(o.all) {
-		if total += len(op.shifted); total > maxMatched {
-			op.shifted, op.Undoable = nil, false
-		}
-	}
+	return errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) || errors.Is(err, later.ErrDead) ||
+		errors.Is(err, store.ErrConflict)
 }

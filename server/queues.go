@@ -157,10 +157,12 @@ func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput,
 }
 
 func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
-	if err := s.client.Queue(in.Queue).Pause(inspect.WithAuthor(ctx, authorOf(ctx))); err != nil {
+	var was inspect.PauseChange
+	err := s.client.Queue(in.Queue).Pause(inspect.WithPauseChange(inspect.WithAuthor(ctx, authorOf(ctx)), &was))
+	if err != nil {
 		return nil, err
 	}
-	s.Changed(ctx, "queue paused", slog.String("queue", in.Queue))
+	s.changed(ctx, undoPause(true, was), "queue paused", slog.String("queue", in.Queue))
 	return outputOf(wire.Paused{Queue: in.Queue, Paused: true}), nil
 }
 
@@ -173,10 +175,11 @@ func authorOf(ctx context.Context) string {
 }
 
 func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
-	if err := s.client.Queue(in.Queue).Resume(ctx); err != nil {
+	var was inspect.PauseChange
+	if err := s.client.Queue(in.Queue).Resume(inspect.WithPauseChange(ctx, &was)); err != nil {
 		return nil, err
 	}
-	s.Changed(ctx, "queue resumed", slog.String("queue", in.Queue))
+	s.changed(ctx, undoPause(false, was), "queue resumed", slog.String("queue", in.Queue))
 	return outputOf(wire.Paused{Queue: in.Queue}), nil
 }
 
@@ -214,10 +217,11 @@ func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*tag
 		return nil, err
 	}
 	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
-	if err := s.client.Queue(in.Queue).SetDeadRetentionIf(ctx, retention, in.condition()); err != nil {
+	allow, undo := s.retentionUndo(ctx, s.client.Queue(in.Queue), retention, in.condition())
+	if err := s.client.Queue(in.Queue).SetDeadRetentionIf(ctx, retention, allow); err != nil {
 		return nil, in.refused(err)
 	}
-	s.Changed(ctx, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
+	s.changed(ctx, undo(), "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
 		slog.Int64("max_count", retention.MaxCount))
 	stats, err := s.queueStats(ctx, &in.QueuePath)
 	if err != nil {
@@ -240,7 +244,7 @@ func (s *Server) replayQueue(ctx context.Context, in *replayQueueInput) (*output
 		return nil, err
 	}
 	n, err := s.client.Queue(in.Queue).Replay(ctx, due, in.Body.IDs...)
-	s.changedSome(ctx, "dead messages replayed", in.Queue, n)
+	s.changedSome(ctx, nil, "dead messages replayed", in.Queue, n)
 	err = s.foundSome(ctx, in.Queue, n, err)
 	return outputOf(wire.Changed{Queue: in.Queue, Replayed: &n}), err
 }
@@ -274,22 +278,25 @@ func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*output[wire.C
 	default:
 		n, err = q.Purge(ctx, states...)
 	}
-	s.changedSome(ctx, "messages purged", in.Queue, n)
+	s.changedSome(ctx, nil, "messages purged", in.Queue, n)
 	err = s.foundSome(ctx, in.Queue, n, err)
 	return outputOf(wire.Changed{Queue: in.Queue, Purged: &n, Resumed: resumed}), err
 }
 
 // changedSome logs a change of some messages, also if it ended with an error.
-func (s *Server) changedSome(ctx context.Context, what, queue string, n int, attrs ...slog.Attr) {
+func (s *Server) changedSome(ctx context.Context, u *undoable, what, queue string, n int, attrs ...slog.Attr) {
 	if n > 0 {
 		attrs = append([]slog.Attr{slog.String("queue", queue)}, attrs...)
-		s.Changed(ctx, what, append(attrs, slog.Int("count", n))...)
+		s.changed(ctx, u, what, append(attrs, slog.Int("count", n))...)
+	} else if u != nil && u.kept != nil {
+		s.undos.forget(u.kept)
 	}
 }
 
 // changedPart logs a change of the messages of a group or series, and returns an ErrNotFound if there were none.
-func (s *Server) changedPart(ctx context.Context, kind, done, queue, name string, n, found int, err error) error {
-	s.changedSome(ctx, kind+" "+done, queue, n, slog.String(kind, name))
+func (s *Server) changedPart(ctx context.Context, u *undoable, kind, done, queue, name string, n, found int,
+	err error) error {
+	s.changedSome(ctx, u, kind+" "+done, queue, n, slog.String(kind, name))
 	if err == nil && found == 0 {
 		err = nothingOf(kind, queue, name)
 	}

@@ -75,7 +75,8 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/messages/{id}
 		GET /v1/queues/{queue}/messages/{id}/why
 		GET /v1/queues/{queue}/series/{id}
-		GET /v1/server`},
+		GET /v1/server
+		POST /v1/changes/{change}/undo`},
 	{maySend, `
 		POST /v1/queues/{queue}/messages
 		POST /v1/queues/{queue}/messages/batch
@@ -99,7 +100,6 @@ var routeRights = []struct {
 		POST /v1/receive`},
 	{mayOperate, `
 		DELETE /v1/operations/{operation}
-		POST /v1/operations/{operation}/undo
 		POST /v1/queues/{queue}/bulk
 		PUT /v1/queues/{queue}/dead-retention
 		PUT /v1/queues/{queue}/flow

@@ -367,8 +367,8 @@ func (c *requestContext) SetReadDeadline(time.Time) error { return nil }
 
 // prepare is the first middleware of each route.
 func (s *Server) prepare(ctx huma.Context, next func(huma.Context)) {
-	r, _ := humago.Unwrap(ctx)
-	c := &requestContext{humaContext: ctx, ctx: withSender(r), server: s}
+	r, w := humago.Unwrap(ctx)
+	c := &requestContext{humaContext: ctx, ctx: withHeader(withSender(r), w.Header()), server: s}
 	next(c)
 	c.send()
 }

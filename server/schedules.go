@@ -165,12 +165,13 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged
 	if hides(ctx) && len(in.IfMatch) > 0 && !slices.Equal(in.IfMatch, []string{"*"}) {
 		return nil, field("header.If-Match", errGuess)
 	}
-	result, err := s.client.Schedules().PutIf(ctx, schedule, in.condition())
+	allow, undo := s.scheduleUndo(ctx, schedule, in.condition())
+	result, err := s.client.Schedules().PutIf(ctx, schedule, allow)
 	if err != nil {
 		return nil, in.refused(err)
 	}
 	if result != later.PutUnchanged {
-		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))
+		s.scheduleChanged(ctx, undo(result), string(result), in.Schedule, slog.String("queue", schedule.Queue))
 	}
 	out := &tagged[wire.ScheduleResult]{ETag: etagOf(schedule.Version())}
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
@@ -186,8 +187,8 @@ func scheduleResult(name, result string) *output[wire.ScheduleResult] {
 }
 
 // scheduleChanged logs a change of a schedule.
-func (s *Server) scheduleChanged(ctx context.Context, result, name string, attrs ...slog.Attr) {
-	s.Changed(ctx, "schedule "+result, append([]slog.Attr{slog.String("schedule", name)}, attrs...)...)
+func (s *Server) scheduleChanged(ctx context.Context, u *undoable, result, name string, attrs ...slog.Attr) {
+	s.changed(ctx, u, "schedule "+result, append([]slog.Attr{slog.String("schedule", name)}, attrs...)...)
 }
 
 // mayReplace returns an error if there is a schedule that the sender of a request must not change. For one that cannot
@@ -231,6 +232,6 @@ func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*output[
 	if err := s.client.Schedules().Delete(ctx, in.Schedule); err != nil {
 		return nil, err
 	}
-	s.scheduleChanged(ctx, string(later.PutDeleted), in.Schedule)
+	s.scheduleChanged(ctx, nil, string(later.PutDeleted), in.Schedule)
 	return scheduleResult(in.Schedule, string(later.PutDeleted)), nil
 }

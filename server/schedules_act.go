@@ -41,24 +41,28 @@ type pauseScheduleInput struct {
 }
 
 func (s *Server) pauseSchedule(ctx context.Context, in *pauseScheduleInput) (*output[wire.ScheduleResult], error) {
-	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
+	before, err := s.schedule(ctx, access.Operate, in.Schedule)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.client.Schedules().Pause(ctx, in.Schedule, in.Body.Note); err != nil {
 		return nil, err
 	}
-	s.scheduleChanged(ctx, "paused", in.Schedule, slog.String("note", in.Body.Note))
+	s.scheduleChanged(ctx, s.schedulePauseUndo(ctx, before, true), "paused", in.Schedule,
+		slog.String("note", in.Body.Note), slog.String("queue", before.Queue))
 	return scheduleResult(in.Schedule, "paused"), nil
 }
 
 func (s *Server) resumeSchedule(ctx context.Context, in *SchedulePath) (*output[wire.ScheduleResult], error) {
-	if _, err := s.schedule(ctx, access.Operate, in.Schedule); err != nil {
+	before, err := s.schedule(ctx, access.Operate, in.Schedule)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.client.Schedules().Resume(ctx, in.Schedule); err != nil {
 		return nil, err
 	}
-	s.scheduleChanged(ctx, "resumed", in.Schedule)
+	s.scheduleChanged(ctx, s.schedulePauseUndo(ctx, before, false), "resumed", in.Schedule,
+		slog.String("queue", before.Queue))
 	return scheduleResult(in.Schedule, "resumed"), nil
 }
 
@@ -70,7 +74,7 @@ func (s *Server) triggerSchedule(ctx context.Context, in *SchedulePath) (*output
 	if err != nil && run.ID == "" {
 		return nil, err
 	}
-	s.scheduleChanged(ctx, "triggered", in.Schedule, slog.String("id", run.ID))
+	s.scheduleChanged(ctx, nil, "triggered", in.Schedule, slog.String("id", run.ID))
 	if err != nil {
 		s.log.Warn("a triggered run was sent and not counted", "schedule", in.Schedule, "id", run.ID, "error", err)
 	}
@@ -95,7 +99,7 @@ func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*outp
 	}
 	b, err := s.client.Schedules().Backfill(ctx, in.Schedule, in.Body.From, in.Body.To, in.Body.DryRun)
 	if b.Sent > 0 {
-		s.scheduleChanged(ctx, "backfilled", in.Schedule, slog.Int("count", b.Sent))
+		s.scheduleChanged(ctx, nil, "backfilled", in.Schedule, slog.Int("count", b.Sent))
 	}
 	if err != nil && b.Sent > 0 {
 		err = fmt.Errorf("sent %d of %d runs, then: %w", b.Sent, b.Runs, err)
@@ -162,7 +166,7 @@ func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*
 		changes, err = s.client.Schedules().Apply(ctx, schedules, o)
 		for _, change := range changes {
 			if change.Result != later.PutUnchanged {
-				s.scheduleChanged(ctx, string(change.Result), change.Name, slog.String("set", b.Set))
+				s.scheduleChanged(ctx, nil, string(change.Result), change.Name, slog.String("set", b.Set))
 			}
 		}
 	}

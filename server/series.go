@@ -133,6 +133,7 @@ func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[Page[w
 
 type moveSeriesInput struct {
 	SeriesPath
+	UndoableQuery
 	Body Moment
 }
 
@@ -140,8 +141,10 @@ func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*output[w
 	if in.Body.Until.IsZero() {
 		return nil, field("until", store.Invalid("is the zero time: give the new moment"))
 	}
-	n, err := s.client.Queue(in.Queue).MoveSeries(ctx, in.ID, in.Body.Until, in.Body.policy())
-	err = s.changedPart(ctx, "series", "moved", in.Queue, in.ID, n.Moved+n.Skipped, n.Moved+n.Skipped+n.Left, err)
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	n, err := s.client.Queue(in.Queue).MoveSeries(changing, in.ID, in.Body.Until, in.Body.policy())
+	changed := n.Moved + n.Skipped
+	err = s.changedPart(ctx, s.keptOf(k, access.Send), "series", "moved", in.Queue, in.ID, changed, changed+n.Left, err)
 	return outputOf(wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
 		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}), err
 }
@@ -149,11 +152,13 @@ func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*output[w
 type cancelSeriesInput struct {
 	SeriesPath
 	KeepID
+	UndoableQuery
 }
 
 func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*output[wire.CancelledSeries], error) {
-	n, err := s.client.Queue(in.Queue).CancelSeries(ctx, in.ID, in.options()...)
-	err = s.changedPart(ctx, "series", "cancelled", in.Queue, in.ID, n.Total(), n.Total(), err)
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	n, err := s.client.Queue(in.Queue).CancelSeries(changing, in.ID, in.options()...)
+	err = s.changedPart(ctx, s.keptOf(k, access.Send), "series", "cancelled", in.Queue, in.ID, n.Total(), n.Total(), err)
 	return outputOf(wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}), err
 }
 
@@ -177,6 +182,7 @@ type GroupPath struct {
 
 type rescheduleGroupInput struct {
 	GroupPath
+	UndoableQuery
 	Body Due
 }
 
@@ -190,9 +196,11 @@ func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) 
 	case !in.Body.given():
 		return nil, field("in", store.Invalid("is missing: give in or at"))
 	}
-	n, err := s.client.Queue(in.Queue).RescheduleGroup(ctx, in.Group, due)
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	n, err := s.client.Queue(in.Queue).RescheduleGroup(changing, in.Group, due)
 	found := n.Rescheduled + n.Leased + n.Dead
-	err = s.changedPart(ctx, "group", "rescheduled", in.Queue, in.Group, n.Rescheduled, found, err)
+	err = s.changedPart(ctx, s.keptOf(k, access.Operate), "group", "rescheduled", in.Queue, in.Group, n.Rescheduled,
+		found, err)
 	return outputOf(wire.RescheduledGroup{Queue: in.Queue, Group: in.Group, Due: dueAt(due),
 		Rescheduled: n.Rescheduled, Leased: n.Leased, Dead: n.Dead}), err
 }
@@ -200,6 +208,7 @@ func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) 
 type cancelGroupInput struct {
 	GroupPath
 	KeepID
+	UndoableQuery
 }
 
 // KeepID selects the effect of a cancel on the ids of the messages.
@@ -215,8 +224,10 @@ func (k KeepID) options() (opts []later.CancelOption) {
 }
 
 func (s *Server) cancelGroup(ctx context.Context, in *cancelGroupInput) (*output[wire.CancelledGroup], error) {
-	n, err := s.client.Queue(in.Queue).CancelGroup(ctx, in.Group, in.options()...)
-	err = s.changedPart(ctx, "group", "cancelled", in.Queue, in.Group, n.Total(), n.Total(), err)
+	changing, k := s.keepIf(ctx, in.UndoableQuery)
+	n, err := s.client.Queue(in.Queue).CancelGroup(changing, in.Group, in.options()...)
+	err = s.changedPart(ctx, s.keptOf(k, access.Operate), "group", "cancelled", in.Queue, in.Group, n.Total(), n.Total(),
+		err)
 	return outputOf(wire.CancelledGroup{Queue: in.Queue, Group: in.Group, Cancelled: n.Total(),
 		Scheduled: n.Scheduled, Ready: n.Ready, Leased: n.Leased, Dead: n.Dead}), err
 }

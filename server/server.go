@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/changelog"
 	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -76,7 +77,8 @@ type Server struct {
 	problems   sharedProblems
 	receivers  receivers
 	samples    samples
-	changes    changes
+	changes    changelog.Log
+	undos      undos
 	started    time.Time
 }
 
@@ -110,11 +112,13 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	}
 	s.operations.server = s
 	s.ending, s.end = context.WithCancel(context.Background())
+	s.changes.Store, s.changes.Logger = c.Store(), s.log
+	s.changes.Ending, s.changes.Start = s.ending.Done(), s.startWriting
 	s.api = humago.New(s.mux, apiConfig(cfg.Version))
 	s.api.UseMiddleware(s.prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
-		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
+		registerOperations, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
 		registerGroups, registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerWhy,
 		registerEvents, registerTransfer, registerChanges, registerInfo, registerDueQueues,
 	} {
@@ -160,4 +164,19 @@ func (s *Server) Close() {
 	defer s.gate.Unlock()
 	s.end()
 	s.open.Wait()
+	s.undos.close()
+	s.changes.Flush()
+}
+
+// startWriting runs a function that writes changes, and has Close wait for it. It returns false once Close has begun.
+func (s *Server) startWriting(write func()) bool {
+	if !s.gate.TryRLock() {
+		return false
+	}
+	defer s.gate.RUnlock()
+	if s.ending.Err() != nil {
+		return false
+	}
+	s.open.Go(write)
+	return true
 }

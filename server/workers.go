@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -111,7 +112,7 @@ type ToldWorker struct {
 }
 
 func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldWorkersOutput, error) {
-	ids, err := s.mayTell(ctx, name)
+	before, err := s.mayTell(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 		return nil, err
 	}
 	defer done()
-	told, err := s.client.ControlWorkers(ctx, do, ids...)
+	told, err := s.client.ControlWorkers(ctx, do, slices.Collect(maps.Keys(before))...)
 	if len(told) == 0 && err != nil {
 		return nil, err
 	}
@@ -139,7 +140,8 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 			result.Error = obeyProblem(err)
 		}
 		out.Body.Workers = append(out.Body.Workers, result)
-		s.Changed(ctx, "worker told", slog.String("command", string(do)), slog.String("worker", w.Name),
+		s.changed(ctx, workerUndo(do, before[w.ID], w, failed[w.ID]), "worker told",
+			slog.String("command", string(do)), slog.String("worker", w.Name),
 			slog.String("id", w.ID), slog.Bool("obeys", failed[w.ID] == nil))
 	}
 	return out, nil
@@ -166,14 +168,16 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// mayTell returns the id of a worker, or the ids of the workers with a name. The sender of the request must have the
-// right to operate all their queues. A worker that the sender does not see is left out, so that it cannot keep the
+// mayTell returns the states of the workers with a name or id, by id. The sender of the request must have the right to
+// operate all their queues. A worker that the sender does not see is left out, so that it cannot keep the
 // sender from commanding other workers of that name.
-func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err error) {
+func (s *Server) mayTell(ctx context.Context, name string) (states map[string]later.WorkerState,
+	err error) {
 	live, err := s.client.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
+	states = map[string]later.WorkerState{}
 	isID := slices.ContainsFunc(live, func(w later.WorkerInfo) bool { return w.ID == name })
 	for _, w := range live {
 		if isID && w.ID != name || !isID && w.Name != name || !seesWorker(ctx, &w) {
@@ -182,12 +186,12 @@ func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err er
 		if err := mayTellWorker(ctx, &w); err != nil {
 			return nil, err
 		}
-		ids = append(ids, w.ID)
+		states[w.ID] = w.State
 	}
-	if len(ids) == 0 {
+	if len(states) == 0 {
 		return nil, fmt.Errorf("no live worker %q: %w", name, store.ErrNotFound)
 	}
-	return ids, nil
+	return states, nil
 }
 
 // seesWorker reports whether the sender of a request may operate a worker, or sees it in the list.

@@ -86,7 +86,7 @@ func (m *Main) rootCommand() *cobra.Command {
 		m.findCommand(), m.searchCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.flowCommand(), m.keysCommand(), m.shardsCommand(), m.pauseCommand(), m.resumeCommand(),
-		m.purgeCommand(), m.deleteCommand(),
+		m.purgeCommand(), m.deleteCommand(), m.changesCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
 		m.pingCommand(), m.workersCommand(), m.serveCommand(), m.uiCommand(), m.tokenCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())

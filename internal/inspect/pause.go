@@ -33,6 +33,37 @@ func WithAuthor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, authorKey{}, name)
 }
 
+// PauseChange is what a SetPaused of a context changes, so that it can be undone.
+type PauseChange struct {
+	Changed      bool   // it was not as it was to be
+	Former, Left string // its Pause as text, before and after; "" for none
+
+	undoes bool
+}
+
+type pauseChangeKey struct{}
+
+// WithPauseChange returns a context whose SetPaused fills a PauseChange.
+func WithPauseChange(ctx context.Context, c *PauseChange) context.Context {
+	return context.WithValue(ctx, pauseChangeKey{}, c)
+}
+
+// WithoutPauseChange returns a context for the SetPaused that undoes a change of a queue, which is paused now or not.
+// It returns ErrConflict if the queue is not as the change left it.
+func WithoutPauseChange(ctx context.Context, s store.Store, queue string, paused bool, c PauseChange) (context.Context,
+	error) {
+	stats, err := s.Stats(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	if stats.Paused != paused {
+		return nil, store.ErrConflict
+	}
+	err = s.SetProperties(ctx, queue, map[string]string{pauseProperty: c.Former},
+		&store.Condition{Property: pauseProperty, Value: c.Left})
+	return WithPauseChange(ctx, &PauseChange{undoes: true}), err
+}
+
 // SetPaused pauses a queue and keeps when and by whom, or resumes it. A queue that is paused already keeps its Pause.
 //
 // A Pause that cannot be kept, because the queue has too many properties or the process ends in between, does not undo
@@ -42,10 +73,18 @@ func SetPaused(ctx context.Context, s store.Store, queue string, paused bool) er
 	if err != nil {
 		return err
 	}
+	change, _ := ctx.Value(pauseChangeKey{}).(*PauseChange)
+	if change != nil && !change.undoes {
+		all, err := s.Properties(ctx, queue)
+		if err != nil {
+			return err
+		}
+		change.Changed, change.Former = before.Paused != paused, all[pauseProperty]
+	}
 	if err := s.SetPaused(ctx, queue, paused); err != nil {
 		return err
 	}
-	if before.Paused == paused {
+	if before.Paused == paused || change != nil && change.undoes {
 		return nil
 	}
 	text := ""
@@ -61,7 +100,9 @@ func SetPaused(ctx context.Context, s store.Store, queue string, paused bool) er
 		}
 		text = string(encoded)
 	}
-	_ = s.SetProperties(ctx, queue, map[string]string{pauseProperty: text}, nil)
+	if s.SetProperties(ctx, queue, map[string]string{pauseProperty: text}, nil) == nil && change != nil {
+		change.Left = text
+	}
 	return nil
 }
 

@@ -17,13 +17,14 @@ const (
 	Schedules = "schedules:"     // all schedules, a message each
 	Logouts   = "logouts:"       // logins to servers that were ended, a message each
 	Worker    = "worker:"        // alone: the live workers; and the id of one: commands to it
+	Changes   = "changes:"       // changes that were made through servers, a message each
 )
 
 // TopicIndex is a queue without messages. One of its properties changes with every subscription.
 const TopicIndex = Topic
 
 // Prefixes has all of them.
-var Prefixes = [...]string{Topic, History, Schedules, Logouts, Worker}
+var Prefixes = [...]string{Topic, History, Schedules, Logouts, Worker, Changes}
 
 // Cut splits the name of one of Later's own queues into its prefix and the rest. It returns "" and the whole name for
 // any other queue.
@@ -52,11 +53,11 @@ func CutWorker(queue string) (id string, ok bool) {
 func IsWorker(queue string) bool { return strings.HasPrefix(queue, Worker) }
 
 // IsListed reports whether a queue is among the queues of a store, as programs see them.
-func IsListed(queue string) bool { return queue != TopicIndex && !IsWorker(queue) }
+func IsListed(queue string) bool { return queue != TopicIndex && queue != Changes && !IsWorker(queue) }
 
 // IsIdle reports whether no program sends to a queue or receives from it, so that its messages are not work that waits.
 func IsIdle(queue string) bool {
-	return queue == Schedules || queue == Logouts || strings.HasPrefix(queue, History)
+	return queue == Schedules || queue == Logouts || queue == Changes || strings.HasPrefix(queue, History)
 }
 
 // Use is an operation on a queue that is refused for some of Later's own queues.
@@ -78,6 +79,8 @@ func Check(queue string, use Use) string {
 	case prefix == Worker:
 		return fmt.Sprintf("queue %q begins with %q, which is kept for Later's workers: give it another name",
 			queue, Worker)
+	case queue == Changes:
+		return fmt.Sprintf("queue %q has the list of changes: use GET /v1/changes or later changes, or another queue", queue)
 	case use == Open:
 	case use == Subscribe && (queue == TopicIndex || queue == Schedules || prefix == History):
 		return fmt.Sprintf("queue %q is one of Later's own: subscribe another one", queue)

@@ -13,7 +13,8 @@ func TestReservedNamesAreCutFromTheirPrefixes(t *testing.T) {
 		"topic:news": {reserved.Topic, "news"}, "topic:": {reserved.Topic, ""},
 		"topic:topic:a":      {reserved.Topic, "topic:a"},
 		"topic-history:news": {reserved.History, "news"}, "schedules:": {reserved.Schedules, ""},
-		"logouts:": {reserved.Logouts, ""}, "worker:": {reserved.Worker, ""}, "worker:1": {reserved.Worker, "1"},
+		"logouts:": {reserved.Logouts, ""}, "changes:": {reserved.Changes, ""},
+		"worker:": {reserved.Worker, ""}, "worker:1": {reserved.Worker, "1"},
 	} {
 		if prefix, rest := reserved.Cut(queue); prefix != want[0] || rest != want[1] {
 			t.Errorf("Cut(%q) = %q, %q, want %q", queue, prefix, rest, want)
@@ -45,6 +46,8 @@ func TestReservedQueuesAreRefusedAsTheTableSays(t *testing.T) {
 		"logouts:":           "---- li",
 		"worker:":            "ochs --",
 		"worker:1":           "ochs --",
+		"changes:":           "ochs -i",
+		"changes:mine":       "---- l-",
 	} {
 		var got strings.Builder
 		mark := func(set bool, letter byte) {

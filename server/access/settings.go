@@ -307,7 +307,7 @@ func checkPattern(pattern string) error {
 	case reserved.History:
 		return store.Invalid("is %q: the history of a topic belongs to it: give %q", nearest.Clip(pattern),
 			nearest.Clip(reserved.Topic+topic))
-	case reserved.Worker, reserved.Logouts:
+	case reserved.Worker, reserved.Logouts, reserved.Changes:
 		return store.Invalid("is %q: these queues are of the whole server: leave out queues, for a role on all of them",
 			nearest.Clip(pattern))
 	case reserved.Topic:

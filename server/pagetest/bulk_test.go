@@ -58,13 +58,14 @@ func TestBulkShiftOfWhatMatchesIsConfirmedAndUndone(t *testing.T) {
 		}
 	}
 	b.click("dialog button", "Undo")
-	b.see(".notice", "10 messages moved back")
+	b.see(".notice", "10 messages are as before")
 	if got := s.due("orders", "m-11"); !got.Equal(due) {
 		t.Errorf("due %v, want %v", got, due)
 	}
 	b.visit("/?view=changes")
 	b.see("#changes-title, h1", "Changes")
-	b.see("table", "shift undone")
+	b.see("table", "change undone")
+	b.see("table", "undone by")
 }
 
 func TestBulkCancelNeedsTheRightCount(t *testing.T) {

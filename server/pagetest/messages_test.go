@@ -125,9 +125,11 @@ func TestMessageIsEditedRunAndCancelled(t *testing.T) {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	b.click(".panel button", "Run now")
+	b.see("dialog", "cannot be undone")
+	b.click("dialog button", "Run it now")
 	b.see(".panel .state.ready")
 	b.click(".panel button", "Cancel…")
-	b.see("dialog", "cannot be brought back")
+	b.see("dialog", "undone for ten minutes")
 	b.allow("404.*messages/a") // it may be read again just after
 	b.click("dialog button.danger")
 	b.see(".notice", "a is cancelled")
@@ -287,12 +289,20 @@ func TestKeysWalkThroughTheList(t *testing.T) {
 	b.press(kb.Escape)
 	b.gone(".panel")
 	b.press("r")
+	b.see("dialog", "Run m-1 now?")
+	b.press("r")      // the dialog is open
+	b.press(kb.Enter) // its action has the focus
 	b.see(".notice", "m-1 is due now")
 	b.gone(".rows td.id", "m-1") // it is not scheduled any more
+	b.gone("tr[data-cursor]")    // and the cursor is on no other message
+	b.press("rxse")
+	b.gone("dialog")
 	b.press("j")
-	b.see("tr[data-cursor]")
+	b.see("tr[data-cursor]", "m-2")
+	b.press("k")
+	b.see("tr[data-cursor]", "m-0")
 	b.press("x")
-	b.see("dialog", "Cancel m-")
+	b.see("dialog", "Cancel m-0")
 	b.closeDialog()
 	b.press("?")
 	b.see("dialog", "reschedule the message")

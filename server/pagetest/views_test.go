@@ -241,6 +241,8 @@ func TestSchedulesArePreviewedStoredPausedAndRun(t *testing.T) {
 	b.see(".panel h2", "report")
 	b.see(".calendar .day")
 	b.click(".panel button", "Run now")
+	b.see("dialog", "cannot be undone")
+	b.click("dialog button", "Run it now")
 	b.see(".notice", "report runs now")
 	if got := s.stats("reports"); got.Ready+got.Scheduled != 1 {
 		t.Errorf("%+v", got)

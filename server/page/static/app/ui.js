@@ -209,7 +209,7 @@ function Dialog({ component, properties }) {
 
 // Form is the content of a dialog: a title, fields, and a button that does something. It stays open with the error if
 // that fails, and if submit returns true.
-export function Form({ title, action, danger, disabled, submit, close: leave = close, children }) {
+export function Form({ title, action, danger, disabled, focus, submit, close: leave = close, children }) {
   const [state, setState] = useState({});
   const send = async (event) => {
     event.preventDefault();
@@ -228,16 +228,17 @@ export function Form({ title, action, danger, disabled, submit, close: leave = c
     <${Failure} error=${state.error} />
     <div class="buttons">
       <button type="button" onClick=${leave}>Close</button>
-      <button class=${danger ? 'danger' : 'primary'} disabled=${disabled || state.busy}>
+      <button class=${danger ? 'danger' : 'primary'} disabled=${disabled || state.busy} autofocus=${focus}>
         ${state.busy ? 'Working…' : action}
       </button>
     </div>
   </form>`;
 }
 
-// Confirm is a Form without fields.
+// Confirm is a Form without fields. The keyboard is at its action, unless that is a danger.
 export function Confirm({ title, text, action, danger, submit }) {
-  return html`<${Form} title=${title} action=${action} danger=${danger} submit=${submit}><p>${text}</p><//>`;
+  return html`<${Form} title=${title} action=${action} danger=${danger} focus=${!danger} submit=${submit}>
+    <p>${text}</p><//>`;
 }
 
 // Field is an input with its label, and a hint.

@@ -1,10 +1,11 @@
 // What one can do with a message.
-import { patch, path, post, remove } from '../api.js';
-import { local, plural } from '../format.js';
+import { path, post, query } from '../api.js';
+import { local, plural, relative, visible } from '../format.js';
 import { html } from '../html.js';
 import { parse, payloadText } from '../json.js';
 import { now } from '../live.js';
-import { attempt, Confirm, Field, Form, notify, open } from '../ui.js';
+import { Confirm, Field, Form, notify, open } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { go, url } from '../url.js';
 import { When, whenOf } from '../when.js';
 import { hidesPayloads, may } from '../who.js';
@@ -23,11 +24,12 @@ export function actionsOf(m) {
 }
 
 const pathOf = (m, ...rest) => path('queues', m.queue, 'messages', m.id, ...rest);
+const undoable = (m) => pathOf(m) + query({ undoable: true });
 
-// act does something with a message, after asking if it cannot be undone, and then calls done.
+// act asks what is to become of a message, which it names, and then calls done.
 export function act(action, m, done = () => {}) {
   return {
-    run: () => attempt(`${m.id} is due now`, () => post(pathOf(m, 'run'))).then(done),
+    run: () => open(Run, { m, done }),
     reschedule: () => open(Reschedule, { m, done }),
     edit: () => open(Edit, { m, done }),
     cancel: () => open(Cancel, { m, done }),
@@ -35,14 +37,26 @@ export function act(action, m, done = () => {}) {
   }[action]();
 }
 
-function Reschedule({ m, done }) {
-  const submit = async (fields) => {
-    const { due } = await patch(pathOf(m), whenOf(fields));
-    const undo = () => attempt(`${m.id} is due as before`, () => patch(pathOf(m), { at: m.due })).then(done);
-    notify(`${m.id} is due ${local(Date.parse(due), now())}`, { undo });
+function Run({ m, done }) {
+  const submit = async () => {
+    await post(pathOf(m, 'run'));
+    notify(`${visible(m.id)} is due now`);
     done();
   };
-  return html`<${Form} title=${`Reschedule ${m.id}`} action="Reschedule" submit=${submit}>
+  const [due, time] = [Date.parse(m.due), now()];
+  const text = html`It is in the queue <strong>${visible(m.queue)}</strong>, due ${local(due, time)}
+    (${relative(due, time)}). Its handler runs as soon as a worker is free. This cannot be undone.`;
+  return html`<${Confirm} title=${`Run ${visible(m.id)} now?`} text=${text} action="Run it now" submit=${submit} />`;
+}
+
+function Reschedule({ m, done }) {
+  const submit = async (fields) => {
+    const { value, undo } = await change('PATCH', undoable(m), whenOf(fields));
+    offer(`${visible(m.id)} is due ${local(Date.parse(value.due), now())}`, undo,
+      { said: `${visible(m.id)} is due as before`, done });
+    done();
+  };
+  return html`<${Form} title=${`Reschedule ${visible(m.id)}`} action="Reschedule" submit=${submit}>
     <p class="faint">It is due ${local(Date.parse(m.due), now())} now.</p>
     <${When} at=${Date.parse(m.due)} />
   <//>`;
@@ -50,26 +64,27 @@ function Reschedule({ m, done }) {
 
 function Cancel({ m, done }) {
   const submit = async () => {
-    await remove(pathOf(m));
-    notify(`${m.id} is cancelled`);
+    const { undo } = await change('DELETE', undoable(m));
+    offer(`${visible(m.id)} is cancelled`, undo, { said: `${visible(m.id)} is back as it was`, done });
     if (url().message === m.id) go({ message: undefined, mq: undefined }, { replace: true });
     done();
   };
   const text = m.state === 'leased' ? 'A worker holds it: its handler is told, and may have done its work already.' :
-    'It is removed and cannot be brought back. Its id is free again.';
-  return html`<${Confirm} title=${`Cancel ${m.id}?`} text=${text} action="Cancel the message" danger
+    'It is removed, and its id is free again. This can be undone for ten minutes, unless the server restarts.';
+  return html`<${Confirm} title=${`Cancel ${visible(m.id)}?`} text=${text} action="Cancel the message" danger
     submit=${submit} />`;
 }
 
 function Replay({ m, done }) {
   const submit = async (fields) => {
     await post(pathOf(m, 'replay'), whenOf(fields));
-    notify(`${m.id} is live again`);
+    notify(`${visible(m.id)} is live again`);
     done();
   };
-  return html`<${Form} title=${`Replay ${m.id}`} action="Replay" submit=${submit}>
-    <p>It becomes live again with all its attempts
-      ${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}.</p>
+  return html`<${Form} title=${`Replay ${visible(m.id)}`} action="Replay" submit=${submit}>
+    <p>It is in the queue <strong>${visible(m.queue)}</strong>. It becomes live again with all its attempts
+      ${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}, and its handler runs when it is due and a
+      worker is free. This cannot be undone.</p>
     <${When} allowNow />
   <//>`;
 }
@@ -100,16 +115,16 @@ function Edit({ m, done }) {
   const bytes = m.payload_base64 !== undefined;
   const before = Object.entries(m.headers ?? {}).map(([name, value]) => `${name}=${value}`).join('\n');
   const submit = async ({ payload, headers }) => {
-    const change = {};
-    if (!bytes && payload !== text) Object.assign(change, payloadOf(payload, m));
-    if (headers !== before) change.headers = headersOf(headers);
-    if (Object.keys(change).length) {
-      await patch(pathOf(m), change);
-      notify(`${m.id} is changed`);
+    const fields = {};
+    if (!bytes && payload !== text) Object.assign(fields, payloadOf(payload, m));
+    if (headers !== before) fields.headers = headersOf(headers);
+    if (Object.keys(fields).length) {
+      const { undo } = await change('PATCH', undoable(m), fields);
+      offer(`${visible(m.id)} is changed`, undo, { said: `${visible(m.id)} is as before`, done });
     }
     done();
   };
-  return html`<${Form} title=${`Edit ${m.id}`} action="Save" submit=${submit}>
+  return html`<${Form} title=${`Edit ${visible(m.id)}`} action="Save" submit=${submit}>
     ${bytes ? html`<p>The payload is not text. Edit it with <code>later edit ${m.queue} ${m.id}</code>.</p>` :
     html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>
       ${text}</textarea><//>`}

@@ -4,19 +4,24 @@ import { local, number, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
-import { Failure, Field, notify, Table } from '../ui.js';
+import { Failure, Field, Table } from '../ui.js';
+import { undoAll } from '../undo.js';
 import { When, whenOf } from '../when.js';
 import { hidesPayloads } from '../who.js';
 
 const actions = {
-  run: { label: 'Run now', states: ['scheduled'], about: 'They are due at once.' },
+  run: { label: 'Run now', states: ['scheduled'],
+    about: 'They are due at once, and run as soon as workers are free. This cannot be undone.' },
   shift: { label: 'Shift', states: ['scheduled', 'ready'],
     about: 'Each due time moves by the same duration. This can be undone.' },
-  reschedule: { label: 'Reschedule', states: ['scheduled', 'ready'], about: 'All of them are due at one time.' },
-  replay: { label: 'Replay', states: ['dead'], about: 'They become live again with all their attempts.' },
+  reschedule: { label: 'Reschedule', states: ['scheduled', 'ready'],
+    about: 'All of them are due at one time. This can be undone.' },
+  replay: { label: 'Replay', states: ['dead'],
+    about: 'They become live again with all their attempts. This cannot be undone.' },
   cancel: { label: 'Cancel', states: ['scheduled', 'ready', 'dead'], danger: true,
-    about: 'They are removed. Download them first, and later import can restore them.' },
+    about: 'They are removed. This can be undone for ten minutes; download them first to have them longer.' },
 };
+const mostCopies = 10_000; // of cancelled messages that a server keeps, so that it can restore them
 
 // Run is operations on several queues and states, which are one to whoever looks.
 class Run {
@@ -144,6 +149,8 @@ function Sure({ step, setStep, action, change, run, filter, selected }) {
       ${examples.map((m) =>
         html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
         <td class="payload"><bdi>${visible((payloadText(m) ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
+    ${action === 'cancel' && matched > mostCopies && html`<p class="late">They are too many to be restored
+      afterwards: a server keeps ${number(mostCopies)} of them.</p>`}
     ${action === 'cancel' && !selected && !hidesPayloads() &&
       html`<p class="row">${run.sources.map(({ queue, state }) =>
         html`<a class="button" download=${`${queue}-${state ?? 'group'}.ndjson`}
@@ -172,26 +179,21 @@ function Running({ run }) {
 
 function Done({ step, run, action, close, done }) {
   const [changed, skipped] = [run.sum('changed'), run.sum('skipped')];
-  const undo = async () => {
+  const undoable = run.all.filter((op) => op.undo);
+  const undo = () => {
     close();
-    let undone = 0;
-    try {
-      const back = new Run([], {}, () => {});
-      for (const op of run.all.filter((o) => o.changed)) await back.wait(await post(path('operations', op.id, 'undo')));
-      undone = back.sum('changed');
-      notify(`${plural(undone, 'message')} moved back`);
-    } catch (error) {
-      notify(error.message, { bad: true });
-    }
-    done();
+    undoAll(undoable.map((op) => op.change), { done });
   };
+  const kept = undoable.reduce((n, op) => n + op.undo.messages, 0);
   return html`<p aria-live="polite">
     <strong>${plural(changed, 'message')} changed${run.stopped && ', then stopped'}.</strong>
     ${skipped > 0 && ` ${plural(skipped, 'message')} had changed or gone meanwhile and
       ${skipped === 1 ? 'was' : 'were'} left as ${skipped === 1 ? 'it was' : 'they were'}.`}</p>
     <${Failure} error=${step.error} />
+    ${action === 'cancel' && changed > kept && html`<p class="late">${kept ? plural(changed - kept, 'message') : 'They'}
+      cannot be restored: ${kept ? 'workers held them' : 'they were too many, or too large'}.</p>`}
     <div class="buttons">
-      ${action === 'shift' && changed > 0 && html`<button onClick=${undo}>Undo</button>`}
+      ${kept > 0 && html`<button onClick=${undo}>Undo</button>`}
       <button class="primary" autofocus onClick=${close}>Close</button>
     </div>`;
 }

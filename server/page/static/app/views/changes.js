@@ -1,8 +1,9 @@
 // Who changed what, and the operations of this server.
 import { get, path, query, remove } from '../api.js';
-import { plural } from '../format.js';
+import { plural, visible } from '../format.js';
 import { html } from '../html.js';
-import { attempt, Empty, Loaded, Table, Time, useLoad } from '../ui.js';
+import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
+import { undoAll } from '../undo.js';
 import { Link } from '../url.js';
 import { may } from '../who.js';
 
@@ -13,19 +14,40 @@ export function Changes() {
     <section class="card" aria-labelledby="changes-title">
       <h1 id="changes-title">Changes</h1>
       <${Loaded} of=${loaded}
-        empty=${(data) => !data.items.length && html`<${Empty} title="Nothing was changed through this server.">
-        It remembers its last changes since it was started; its log has all of them.<//>`}>${(data) => html`
-        <p class="faint">Through this server, since it was started <${Time} at=${data.since} />.</p>
-        <${Table} label="Latest changes" head=${['Time', 'Who', 'What', 'Queue', 'Details']}>
+        empty=${(data) => !data.items.length && html`<${Empty} title="Nothing was changed through a server.">
+        The store keeps the last 1,000 changes; the logs of the servers have all of them.<//>`}>${(data) => html`
+        <p class="faint">Through all servers of the store.</p>
+        <${Table} label="Latest changes" head=${['Time', 'Who', 'What', 'Queue', 'Details', 'Undo']}>
           ${data.items.map((c) => html`<tr key=${c.id}>
             <td><${Time} at=${c.time} /></td><td>${c.who}</td><td>${c.what}</td>
             <td>${c.queue && html`<${Link} fresh to=${{ queue: c.queue }}>${c.queue}<//>`}</td>
-            <td class="payload"><bdi>
-              ${Object.entries(c.attributes ?? {}).map(([name, value]) =>
-                `${name}=${typeof value === 'object' ? JSON.stringify(value) : value}`).join(' ')}</bdi></td>
+            <td class="payload"><bdi>${visible(detailsOf(c))}</bdi></td>
+            <td><${Undo} c=${c} done=${loaded.reload} /></td>
           </tr>`)}<//>`}<//>
     </section>
   </main>`;
+}
+
+// detailsOf returns what a change was done to. The ids of operations say nothing to people.
+function detailsOf({ attributes = {} }) {
+  return Object.entries(attributes).filter(([name]) => name !== 'operation' && name !== 'undoes').map(([name, value]) =>
+    `${name}=${typeof value === 'object' ? JSON.stringify(value) : value}`).join(' ');
+}
+
+// Undo is a button while a change can be undone, or who undid it.
+function Undo({ c, done }) {
+  if (c.undone) return html`<span class="faint">undone by ${c.undone.who} <${Time} at=${c.undone.time} /></span>`;
+  if (!c.undo) return null;
+  const { messages, until } = c.undo;
+  const what = messages > 1 ? `Undo for ${plural(messages, 'message')}` : 'Undo';
+  const submit = () => { undoAll([c.id], { said: messages ? undefined : 'Undone', done }); };
+  const ask = () => open(Confirm, {
+    title: `Undo "${c.what}"?`, action: what, submit,
+    text: html`By ${c.who}${c.queue && ` in ${visible(c.queue)}`}, ${detailsOf(c)}. What has changed since is left as
+      it is.`,
+  });
+  return html`<button onClick=${ask} aria-label=${`${what}… ${c.what} ${c.queue ?? ''}`}>${what}…</button>
+    ${until && html` <span class="faint">until <${Time} at=${until} only="relative" /></span>`}`;
 }
 
 function Operations() {

@@ -3,6 +3,7 @@ import { get, path, post, put, query } from '../api.js';
 import { duration, millis, number, plural, visible } from '../format.js';
 import { html } from '../html.js';
 import { Empty, Field, Form, Loaded, notify, open, Table, Time, useLoad } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { may } from '../who.js';
 
 // keysShown is how many keys a table has, and keysRead how many are read to find the keys that wait longest.
@@ -67,8 +68,9 @@ function SetFlow({ q }) {
       throw new Error('Messages of a key start in order only while keys take turns: choose that as next, too.');
     }
     if (flow.fair && (key.rate || key.concurrency || key.order)) flow.key = key;
-    await put(path('queues', q.queue, 'flow'), flow);
-    notify(flow.concurrency || flow.rate || flow.fair ? `${q.queue} is limited` : `${q.queue} has no limits`);
+    const { undo } = await change('PUT', path('queues', q.queue, 'flow'), flow);
+    offer(flow.concurrency || flow.rate || flow.fair ? `${q.queue} is limited` : `${q.queue} has no limits`, undo,
+      { said: `${q.queue} has its limits from before` });
   };
   return html`<${Form} title=${`Limits of ${q.queue}`} action="Save" submit=${submit}>
     <p class="faint">All workers together obey them from their next claim on. An empty field is no limit.</p>

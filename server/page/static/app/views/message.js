@@ -11,7 +11,7 @@ import { act, actionsOf } from './actions.js';
 import { asCommand, asCurl, asGo } from './commands.js';
 import { canDuplicate, sendMessage } from '../dialogs.js';
 
-const titles = { run: 'Run now', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
+const titles = { run: 'Run now…', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
 
 function leave() {
   go({ message: undefined, mq: undefined });

@@ -88,7 +88,8 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const phone = usePhone();
   const rowHeight = phone ? rowHeights.phone : rowHeights.list;
   const needed = useRef({}); // by the columns
-  const [cursor, setCursor] = useState(-1);
+  const [cursor, setCursor] = useState(); // the key of a message
+  const place = useRef(0); // where it was seen last
   const [over, setOver] = useState(false);
   const grab = useRef(false);
   const selection = useSelection(rows);
@@ -117,9 +118,16 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const server = useServer();
   useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 
+  const at = placeOf(rows, cursor, place.current);
+  if (at >= 0) place.current = at;
+  const put = (i) => {
+    place.current = i;
+    setCursor(rows.row(i) && keyOf(rows.row(i)));
+  };
   const move = (by) => {
-    const next = Math.min(rows.count - 1, Math.max(0, cursor + by));
-    setCursor(next);
+    const from = at >= 0 ? at + by : place.current + Math.min(by, 0); // a message that went away has left its place
+    const next = Math.min(rows.count - 1, Math.max(0, from));
+    put(next);
     grab.current = true;
     const top = next * rowHeight;
     const el = box.current;
@@ -128,27 +136,28 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     if (params.message && rows.row(next)) show(rows.row(next), true);
   };
   const show = (m, replace) => go({ message: m.id, mq: m.queue }, { replace });
-  const current = rows.row(cursor);
+  const current = at >= 0 ? rows.row(at) : undefined;
   const on = (action) => () => current && actionsOf(current).includes(action) && act(action, current, reload);
   useKeys({
     j: ['next message', () => move(1)],
     k: ['previous message', () => move(-1)],
     Enter: ['open the message', () => current && show(current)],
-    r: ['run the message now, or replay it', () => (current?.state === 'dead' ? on('replay')() : on('run')())],
+    r: ['run the message now, or replay it, after asking', on(current?.state === 'dead' ? 'replay' : 'run')],
     s: ['reschedule the message', on('reschedule')],
     e: ['edit the message', on('edit')],
     x: ['cancel the message', on('cancel')],
     b: ['change all messages of the list', () => changeable && bulk()],
     '.': ['load the list again', reload],
     ...picks && current && { // else Space scrolls
-      Space: ['select the message', () => selection.toggle(current, cursor)],
-      'Shift Space': ['select all from the last selected to this one', () => selection.toggle(current, cursor, true)],
+      Space: ['select the message', () => selection.toggle(current, at)],
+      'Shift Space': ['select all from the last selected to this one', () => selection.toggle(current, at, true)],
     },
     ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
   });
+  const focused = document.activeElement?.matches('[data-cursor]'); // which a row that moves would lose
   useLayoutEffect(() => {
-    if (grab.current) {
+    if (grab.current || focused) {
       grab.current = false;
       box.current.querySelector('[data-cursor]')?.focus({ preventScroll: true });
     }
@@ -156,7 +165,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
 
   const split = Boolean(params.message);
   const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
-  const shown = Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) }));
+  const shown = withKeys(Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) })));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
   const room = view.width - (picks ? pick : 0);
   const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
@@ -185,10 +194,10 @@ function List({ sources, filter, list, state, counts, many, queues }) {
         <tbody>
           ${first > 0 && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
-          ${shown.map(({ i, m }) => html`<${Row} key=${i} m=${m} height=${rowHeight} columns=${columns}
+          ${shown.map(({ i, m, key }) => html`<${Row} key=${key} m=${m} height=${rowHeight} columns=${columns}
             selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
-            state=${state} many=${many} current=${i === cursor} shown=${m?.id === params.message}
-            show=${(one) => { setCursor(i); show(one); }} done=${reload} time=${time} />`)}
+            state=${state} many=${many} current=${i === at} shown=${m?.id === params.message}
+            show=${(one) => { put(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
@@ -226,6 +235,32 @@ function useRefresh(queues, rows, busy, reload) {
     at.current = Date.now();
     reload();
   });
+}
+
+// keyOf returns a text that no other message has.
+const keyOf = (m) => `${m.queue}\n${m.id}`;
+
+// withKeys gives each row the key of its message, so that the focus stays with the message when rows move. One that is
+// listed twice, because it moved while pages were read, has it once.
+function withKeys(shown) {
+  const used = new Set();
+  return shown.map(({ i, m }) => {
+    const key = m && !used.has(keyOf(m)) ? keyOf(m) : i;
+    used.add(key);
+    return { i, m, key };
+  });
+}
+
+const nearby = 500; // rows before and after a place in which a message is looked for
+
+// placeOf returns the row of the message with a key, nearest to the place where it was before, or -1.
+function placeOf(rows, key, before) {
+  const is = (i) => i >= 0 && i < rows.count && rows.row(i) && keyOf(rows.row(i)) === key;
+  for (let by = 0; key && by <= nearby; by++) {
+    if (is(before + by)) return before + by;
+    if (is(before - by)) return before - by;
+  }
+  return -1;
 }
 
 // Search asks for a text that the messages of the list are to match.

@@ -5,7 +5,8 @@ import { local, plural, visible } from '../format.js';
 import { html, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { live, now, useLive } from '../live.js';
-import { attempt, Confirm, copy, notify, open } from '../ui.js';
+import { attempt, Confirm, copy, open } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { Link } from '../url.js';
 import { may } from '../who.js';
 import { setFlow, showKeys } from './flow.js';
@@ -62,8 +63,8 @@ const helps = {
     act: () => open(Confirm, {
       title: `Resume ${visible(p.queue)}?`, action: 'Resume', text: 'Its workers receive its messages that are due.',
       submit: async () => {
-        await post(path('queues', p.queue, 'resume'));
-        notify(`${p.queue} is resumed`);
+        const { undo } = await change('POST', path('queues', p.queue, 'resume'));
+        offer(`${p.queue} is resumed`, undo, { said: `${p.queue} is paused again` });
       },
     }),
   }),

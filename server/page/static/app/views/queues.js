@@ -1,10 +1,11 @@
 // The list of queues with their counts, rates and lateness, each a link to its messages.
-import { path, post } from '../api.js';
-import { duration, millis, number, plural, short } from '../format.js';
+import { path } from '../api.js';
+import { duration, millis, number, plural, short, visible } from '../format.js';
 import { html, useState } from '../html.js';
 import { noRange } from '../ranges.js';
 import { rove } from '../rove.js';
 import { attempt, Confirm, open, Time } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { flowText, setFlow, showKeys } from './flow.js';
@@ -100,15 +101,18 @@ function Queue({ q, current }) {
 
 // togglePause resumes a queue, or pauses it after asking.
 export function togglePause(q) {
-  const act = (action) => post(path('queues', q.queue, action));
+  const act = async (action, done, back) => {
+    const { undo } = await change('POST', path('queues', q.queue, action));
+    offer(`${visible(q.queue)} is ${done}`, undo, { said: `${visible(q.queue)} is ${back}` });
+  };
   if (q.paused) {
-    attempt(`${q.queue} is resumed`, () => act('resume'));
+    attempt('', () => act('resume', 'resumed', 'paused again'));
     return;
   }
   open(Confirm, {
     title: `Pause ${q.queue}?`, action: 'Pause',
     text: 'Its messages stay and fall due, but no worker receives one until it is resumed. Sends go on.',
-    submit: () => act('pause'),
+    submit: () => act('pause', 'paused', 'resumed'),
   });
 }
 

@@ -1,12 +1,13 @@
 // Schedules: what runs when, on a calendar and as a list, and changing them.
-import { get, path, post, put, query, remove } from '../api.js';
-import { duration, local, millis, number, plural, timeZone } from '../format.js';
+import { get, path, post, query, remove } from '../api.js';
+import { duration, local, millis, number, plural, timeZone, visible } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
 import {
   attempt, Confirm, Empty, Facts, Failure, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad,
 } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { payloadOf } from './actions.js';
@@ -65,11 +66,18 @@ function Upcoming() {
 function Schedule({ name, changed }) {
   const loaded = useLoad((signal) => get(path('schedules', name), { signal }), [name], 3000);
   const both = () => { loaded.reload(); changed(); };
-  const tell = (action, done) => attempt(done, () => post(path('schedules', name, action))).then(both);
+  const tell = (action, done) => attempt('', async () => {
+    const { undo } = await change('POST', path('schedules', name, action));
+    offer(done, undo, { said: `${name} is as before`, done: both });
+  }).then(both);
+  const trigger = () => open(Confirm, {
+    title: `Run ${name} now?`, action: 'Run it now', submit: () => { tell('trigger', `${name} runs now`); },
+    text: `A message is sent to the queue ${visible(loaded.data.queue)}, due at once. This cannot be undone.`,
+  });
   return html`<${Panel} card title=${name} back=${() => go({ schedule: undefined })}>
     <${Loaded} of=${loaded}>${(s) => html`
       ${may('operate') && html`<div class="row actions">
-        <button onClick=${() => tell('trigger', `${name} runs now`)}>Run now</button>
+        <button onClick=${trigger}>Run now…</button>
         ${s.paused ? html`<button onClick=${() => tell('resume', `${name} runs again`)}>Resume</button>` :
           html`<button onClick=${() => open(Pause, { name, done: both })}>Pause…</button>`}
         <button onClick=${() => open(Edit, { schedule: s, done: both })}>Edit…</button>
@@ -96,7 +104,11 @@ function Schedule({ name, changed }) {
 
 function Pause({ name, done }) {
   return html`<${Form} title=${`Pause ${name}?`} action="Pause"
-    submit=${async ({ note }) => { await post(path('schedules', name, 'pause'), { note }); done(); }}>
+    submit=${async ({ note }) => {
+      const { undo } = await change('POST', path('schedules', name, 'pause'), { note });
+      offer(`${name} is paused`, undo, { said: `${name} runs again`, done });
+      done();
+    }}>
     <p>It does not run until it is resumed.</p>
     <${Field} label="Note" name="note" maxlength="500" hint="For whoever asks why" autofocus /><//>`;
 }
@@ -162,8 +174,8 @@ function Edit({ schedule, done }) {
   const submit = async ({ name }) => {
     const stored = schedule?.name ?? name;
     const sent = { ...draft, payload: undefined, payload_text: undefined, ...payload && payloadOf(payload, draft) };
-    await put(path('schedules', stored), sent);
-    notify(`${stored} is stored`);
+    const { undo } = await change('PUT', path('schedules', stored), sent);
+    offer(`${stored} is stored`, undo, { said: `${stored} is as before`, done });
     go({ schedule: stored });
     done();
   };

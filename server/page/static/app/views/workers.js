@@ -1,9 +1,10 @@
 // Workers: what each holds and since when, and pausing, draining and restarting them.
-import { get, path, post, query } from '../api.js';
+import { get, path, query } from '../api.js';
 import { duration, plural, visible } from '../format.js';
 import { html } from '../html.js';
 import { useNow } from '../live.js';
 import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
+import { change, offer } from '../undo.js';
 import { Link } from '../url.js';
 import { may } from '../who.js';
 
@@ -27,7 +28,10 @@ const questions = {
 };
 
 function Worker({ w, done }) {
-  const tell = (command) => attempt(`${w.name}: ${command}`, () => post(path('workers', w.id, command))).then(done);
+  const tell = (command) => attempt('', async () => {
+    const { undo } = await change('POST', path('workers', w.id, command));
+    offer(`${w.name}: ${command}`, undo, { said: `${w.name}: undone`, done });
+  }).then(done);
   const ask = (command) => open(Confirm, {
     title: `${command[0].toUpperCase()}${command.slice(1)} ${w.name}?`, text: questions[command], action: command,
       submit: () => tell(command),

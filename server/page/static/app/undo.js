@@ -1,0 +1,46 @@
+// Changes that can be undone.
+import { get, path, post, query, request } from './api.js';
+import { plural } from './format.js';
+import { parse } from './json.js';
+import { notify } from './ui.js';
+
+// change makes a change. It returns the reply, and the id of the change if that can be undone.
+export async function change(method, to, body = method === 'POST' ? {} : undefined) {
+  const response = await request(method, to, body);
+  const text = await response.text();
+  const undo = response.headers.has('Later-Undoable') ? response.headers.get('Later-Change') : undefined;
+  return { value: text ? parse(text) : undefined, undo };
+}
+
+// undone undoes a change and returns how many messages that changed and skipped.
+export async function undone(id) {
+  const result = await post(path('changes', id, 'undo'));
+  let { operation } = result;
+  while (operation?.state === 'running') {
+    operation = await get(path('operations', operation.id) + query({ wait: '500ms' }));
+  }
+  if (operation?.error) throw new Error(operation.error.detail);
+  return operation ?? result;
+}
+
+// undoAll undoes changes, says what came of it, and then calls done. said is what is said of one that succeeds.
+export async function undoAll(ids, { said, done = () => {} } = {}) {
+  let [changed, skipped] = [0, 0];
+  try {
+    for (const id of ids) {
+      const result = await undone(id);
+      changed += result.changed;
+      skipped += result.skipped;
+    }
+    const rest = skipped ? `; ${plural(skipped, 'other')} had changed since and stayed` : '';
+    notify((said ?? `${plural(changed, 'message')} ${changed === 1 ? 'is' : 'are'} as before`) + rest);
+  } catch (error) {
+    notify(error.message, { bad: true });
+  }
+  done();
+}
+
+// offer says what was done, and offers to undo it if that is possible.
+export function offer(text, id, options) {
+  notify(text, { undo: id && (() => undoAll([id], options)) });
+}
