@@ -37,3 +37,39 @@ func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
 	reader.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=x", nil).
 		fails(http.StatusForbidden, "forbidden", "")
 }
+
+func TestDeadErrorsOfAllQueuesAreThoseThatTheSenderSees(t *testing.T) {
+	a := newAPI(t)
+	for i, queue := range []string{"mail", "mail", "orders", "secret"} {
+		a.send(queue, fmt.Sprint(i))
+		a.bury(queue, fmt.Sprintf("HTTP %d", i))
+	}
+	a.send("empty", "x")
+	page := a.do(http.MethodGet, "/v1/dead-errors", nil).is(http.StatusOK)
+	groups := list(page, "items")
+	if len(groups) != 1 || groups[0]["count"] != 4.0 || groups[0]["queue"] != nil || page["dead"] != 4.0 ||
+		page["looked"] != 4.0 || page["queues"] != 4.0 || page["hours_complete"] != true || page["next"] != nil {
+		t.Fatalf("%v", page)
+	}
+	if got := fmt.Sprint(groups[0]["queues"]); got != "[map[count:2 queue:mail] map[count:1 queue:orders] "+
+		"map[count:1 queue:secret]]" {
+		t.Error(got)
+	}
+	hours := groups[0]["hours"].([]any)
+	if len(hours) != 24 || hours[23].(float64)+hours[22].(float64) != 4 { // an hour may have begun meanwhile
+		t.Errorf("%v", hours)
+	}
+	clerk := a.as(access.Identity{Name: "c", Role: access.RoleRead, Queues: []string{"mail", "orders"}})
+	page = clerk.do(http.MethodGet, "/v1/dead-errors", nil).is(http.StatusOK)
+	if groups := list(page, "items"); len(groups) != 1 || groups[0]["count"] != 3.0 || page["dead"] != 3.0 ||
+		len(groups[0]["queues"].([]any)) != 2 {
+		t.Errorf("%v", page)
+	}
+	clerk.do(http.MethodGet, "/v1/dead-errors?queue=secret", nil).fails(http.StatusForbidden, "forbidden", "query.queue")
+	page = a.do(http.MethodGet, "/v1/dead-errors?queue=orders&queue=mail&look=1", nil).is(http.StatusOK)
+	if page["looked"] != 1.0 || page["dead"] != 3.0 || page["hours_complete"] != false || page["next"] == nil {
+		t.Errorf("%v", page)
+	}
+	hider := a.as(access.Identity{Name: "x", Role: access.RoleRead, HidePayloads: true})
+	hider.do(http.MethodGet, "/v1/dead-errors", nil).fails(http.StatusForbidden, "forbidden", "")
+}

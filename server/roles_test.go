@@ -39,6 +39,7 @@ var routeRights = []struct {
 }{
 	{mayLook, `
 		GET /v1/changes
+		GET /v1/dead-errors
 		GET /v1/events
 		GET /v1/find
 		GET /v1/operations
@@ -264,6 +265,7 @@ var namedIn = map[string]struct {
 	query, body string
 	may         mayDo
 }{
+	"GET /v1/dead-errors query.queue":     {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/events query.queue":          {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/find query.queue":            {query: "q=x&queue=QUEUE", may: mayLook},
 	"GET /v1/overview query.queue":        {query: "queue=QUEUE", may: mayLook},
