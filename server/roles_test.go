@@ -54,6 +54,8 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/dead-errors
 		GET /v1/queues/{queue}/dead-retention
 		GET /v1/queues/{queue}/export
+		GET /v1/queues/{queue}/finished
+		GET /v1/queues/{queue}/finished/{id}
 		GET /v1/queues/{queue}/flow
 		GET /v1/queues/{queue}/keys
 		GET /v1/queues/{queue}/keys/{key}

@@ -38,6 +38,8 @@ type Config struct {
 	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for senders that ask for it.
 	// Default: "unknown".
 	Store string
+	// Finished says of which queues the server keeps the last finished messages, once WatchFinished is called.
+	Finished FinishedConfig
 }
 
 // Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
@@ -74,6 +76,7 @@ type Server struct {
 	receivers  receivers
 	samples    samples
 	changes    changes
+	finished   finishedLists
 	started    time.Time
 }
 
@@ -85,6 +88,9 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		return nil, store.Invalid("client is nil: give one that later.Open returned")
 	case cfg.MaxWaits < 0:
 		return nil, store.Invalid("MaxWaits is %d: give 1 or more, or 0 for %d", cfg.MaxWaits, defaultMaxWaits)
+	}
+	if err := cfg.Finished.complete(); err != nil {
+		return nil, err
 	}
 	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
 	cfg.Version, cfg.Store = cmp.Or(cfg.Version, "unknown"), cmp.Or(cfg.Store, "unknown")
@@ -106,6 +112,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		s.log = slog.Default()
 	}
 	s.operations.server = s
+	s.finished.FinishedConfig, s.finished.maxBytes = cfg.Finished, maxFinishedBytes
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.api = humago.New(s.mux, apiConfig(cfg.Version))
 	s.api.UseMiddleware(s.prepare)
@@ -114,6 +121,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
 		registerGroups, registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerWhy,
 		registerEvents, registerTransfer, registerChanges, registerInfo, registerDueQueues,
+		registerFinished,
 	} {
 		register(s)
 	}

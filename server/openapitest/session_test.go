@@ -35,6 +35,7 @@ var session = []step{
 	{request: "GET " + mail + "?state=dead&error_pattern=no+such+user", status: http.StatusOK},
 	{request: "GET /v1/queues/mail/dead-errors?look=10", status: http.StatusOK},
 	{request: "GET /v1/dead-errors?queue=mail&look=10", status: http.StatusOK},
+	{request: "GET /v1/queues/mail/finished?outcome=acked", status: http.StatusOK},
 	{request: "POST " + mail + "/${dead}/replay", status: http.StatusOK},
 	{request: "DELETE " + mail + "/${dead}", status: http.StatusOK},
 	{request: "POST /v1/receive", body: `{"queues": [{"name": "mail", "weight": 2}, {"name": "other"}], "worker": "w"}`,
