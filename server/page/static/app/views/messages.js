@@ -13,6 +13,7 @@ import { hidesPayloads, may } from '../who.js';
 import { actionsOf, act } from './actions.js';
 import { Bulk } from './bulk.js';
 import { DeadErrors } from './dead.js';
+import { Finished, FinishedTab, useKeeps } from './finished.js';
 import { MessagePanel } from './message.js';
 
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
@@ -27,13 +28,14 @@ function sourcesOf(params, overview, states, group) {
 }
 
 // stateOf returns the state that is shown: "pending" is scheduled and ready ones, for a range of due times.
-function stateOf(params) {
+function stateOf(params, keepsFinished) {
+  if (params.state === 'finished' && !keepsFinished) return 'scheduled'; // it was of a queue that was left
   return params.state ?? (params.from || params.to ? 'pending' : 'scheduled');
 }
 
 export function Messages({ overview }) {
   const params = useUrl();
-  const state = stateOf(params);
+  const state = stateOf(params, useKeeps(params.queue));
   const group = hasGroup(params.q);
   const filter = { q: params.q, due_after: params.from, due_before: params.to };
   const ahead = params.from && Date.parse(params.from) > now(); // ready messages are due already
@@ -46,7 +48,8 @@ export function Messages({ overview }) {
   return html`<section class=${params.message ? 'card messages split' : 'card messages'} aria-label="Messages">
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
-      ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
+      ${state === 'finished' ? html`<${Finished} queue=${params.queue} key=${params.queue} />` :
+        state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
         html`
         ${all.length > maxSources &&
           html`<p class="faint">The list reads ${maxSources} queues; choose one for the messages of the others.</p>`}
@@ -71,6 +74,7 @@ function Tabs({ state, counts }) {
     ${tab('ready', 'ready', counts.ready ?? 0)}
     ${tab('leased', 'leased', counts.leased ?? 0)}
     ${tab('dead', 'dead', counts.dead ?? 0)}
+    <${FinishedTab} />
     ${state === 'dead' && !hidesPayloads() && html`<span class="segmented" role="group" aria-label="Dead messages">
       <${Link} to=${{ group: undefined }} aria-current=${params.group ? undefined : 'true'}>each<//>
       <${Link} to=${{ group: 'error' }} aria-current=${params.group ? 'true' : undefined}>by error<//>
