@@ -44,7 +44,7 @@ func registerFind(s *Server) {
 // FoundLine is a line of a search of all queues.
 type FoundLine struct {
 	wire.Found[Message, problem.Problem]
-	Finished *Finished `json:"finished,omitempty" doc:"What became of a message with exactly the id that does not exist any more, if this server has kept that"`
+	Finished *Finished `json:"finished,omitempty" doc:"The last finished message with exactly the id in a queue, if this server has kept it and no such message exists"`
 }
 
 type findInput struct {

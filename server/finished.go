@@ -30,8 +30,8 @@ const (
 	maxUnderwayBytes = 8 << 20
 )
 
-// FinishedConfig says of which queues a Server keeps the last finished messages: what became of them, and neither their
-// payloads nor their headers. They are in the memory of this process, up to 64 MiB for all queues, and end with it.
+// FinishedConfig names the queues of which a Server keeps the last finished messages: their outcomes, times and errors,
+// and neither payloads nor headers. They are in the memory of this process, up to 64 MiB for all queues, and end with it.
 type FinishedConfig struct {
 	// Queues are names of queues. A * at the end stands for any text, and alone for all queues but Later's own.
 	// Default: none, and nothing is kept.
@@ -124,7 +124,7 @@ type finishedEntry struct {
 }
 
 const (
-	entryBytes = int(unsafe.Sizeof(finishedEntry{})) + 24 // with its place in the list, and what allocations round up
+	entryBytes = int(unsafe.Sizeof(finishedEntry{})) + 24 // with its place in the list, and rounding of allocations
 	listBytes  = int(unsafe.Sizeof(finishedList{})) + 128
 )
 
@@ -282,23 +282,23 @@ func (f *finishedLists) process(p *wire.Process) *wire.Process {
 	return shared
 }
 
-// underway is what is known of messages that were sent or claimed and have not finished: the last of them, up to
-// maxUnderwayBytes.
+// underway has the messages that were sent or claimed and have not finished: the last ones, up to maxUnderwayBytes.
 type underway struct {
 	messages map[messageName]known
-	order    []messageName // in which they began, also of those that have finished meanwhile
+	order    []messageName // in which they began; some have finished since
 	bytes    int           // of order
 }
 
 type messageName struct{ queue, id string }
 
-// known is what earlier events say of a message. Times are in ms since 1970, or 0 if they are not known.
+// known has the facts of a message from earlier events. Times are in ms since 1970, or 0 if they are not known.
 type known struct {
 	sent, due int64
 	dead      bool // an event has said why it is dead
 }
 
-const underwayBytes = 200 // of a message besides its name: two names and known, in a map and a list
+// underwayBytes is how much a message takes in addition to its name: in the map and in the order.
+const underwayBytes = 200
 
 func (n messageName) size() int { return underwayBytes + len(n.queue) + len(n.id) }
 

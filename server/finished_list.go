@@ -25,7 +25,7 @@ func registerFinished(s *Server) {
 		says("Messages of a queue that were acked, forwarded, cancelled, purged or dropped, or became dead."+what)),
 		s.listFinished)
 	route(s, access.Look, on("GET /v1/queues/{queue}/finished/{id}", "messages", "getFinished",
-		"List what became of the messages with an id, latest first", fails(http.StatusNotFound),
+		"List the finished messages with an id, latest first", fails(http.StatusNotFound),
 		says("More than one, if the id was used again, or a dead message was replayed."+what)), s.getFinished)
 }
 

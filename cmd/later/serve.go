@@ -47,8 +47,8 @@ At an address of this machine, and without authentication, serve answers request
 name in --listen only, so that no web page reaches it under a name of its own. --host allows the name that a proxy
 passes on, and --path-prefix is for one that passes on the path under which it has the server.
 
---keep-finished keeps what became of the last messages of a queue that were acked, cancelled or became dead, without
-their payloads, for the page and the HTTP API. It is in memory, up to 64 MiB for all queues, and ends with serve.
+--keep-finished keeps the outcomes of the last messages of a queue that were acked, cancelled or became dead, without
+their payloads, for the page and the HTTP API. They are in memory, up to 64 MiB for all queues, and end with serve.
 
 SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills, but not a second SIGTERM within 2 s, which
 timeout(1) sends. As a service of systemd, serve reports when it is ready, reloads and ends;

@@ -70,8 +70,8 @@ func parseFindCursor(text string) (c findCursor, err error) {
 }
 
 func invalidCursor(text string) error {
-	return store.Field("cursor", store.Invalid("cursor %.40q is invalid: give the one that the request before ended with, "+
-		"or none", text))
+	return store.Field("cursor", store.Invalid("cursor %.40q is invalid: give the one that the request before ended "+
+		"with, or none", text))
 }
 
 // byContent looks at messages until it has found or looked at enough.

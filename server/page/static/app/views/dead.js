@@ -9,7 +9,7 @@ import { Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { Bulk } from './bulk.js';
 
-const lookAtOnce = 10_000;
+const look = { first: 2500, more: 10_000 }; // messages that a request looks at
 const shownQueues = 4;
 const hour = 3600e3;
 const orders = {
@@ -39,7 +39,8 @@ export function DeadErrors() {
   useEffect(() => {
     const abort = new AbortController();
     const { groups: before, looked, next: cursor } = state;
-    get(path('dead-errors') + query({ queue, cursor, look: lookAtOnce }), { signal: abort.signal }).then((page) => {
+    const request = query({ queue, cursor, look: cursor ? look.more : look.first });
+    get(path('dead-errors') + request, { signal: abort.signal }).then((page) => {
       const groups = new Map(before);
       page.items.forEach((g) => groups.set(g.pattern, merged(groups.get(g.pattern), g)));
       setState({ ...page, groups, looked: looked + page.looked });
