@@ -54,7 +54,7 @@ func TestDeadErrorsAreMergedOverQueues(t *testing.T) {
 		}
 		g := page.Groups[0]
 		if g.Pattern != "HTTP #" || g.Count != 7 || g.ExampleQueue != "mail" || g.ExampleID != "new" || g.Error != "HTTP 7" ||
-			!slices.Equal(g.Queues, []QueueCount{{"orders", 5}, {"mail", 2}}) ||
+			!slices.Equal(g.Queues, []QueueCount{{Queue: "orders", Count: 5}, {Queue: "mail", Count: 2}}) ||
 			g.First.Sub(start) >= time.Second || g.Last.Sub(begin) < 5*time.Hour {
 			t.Errorf("%+v", g)
 		}

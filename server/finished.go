@@ -31,7 +31,8 @@ const (
 )
 
 // FinishedConfig names the queues of which a Server keeps the last finished messages: their outcomes, times and errors,
-// and neither payloads nor headers. They are in the memory of this process, up to 64 MiB for all queues, and end with it.
+// and neither payloads nor headers. They are in the memory of this process, up to 64 MiB for all queues, and end
+// with it.
 type FinishedConfig struct {
 	// Queues are names of queues. A * at the end stands for any text, and alone for all queues but Later's own.
 	// Default: none, and nothing is kept.

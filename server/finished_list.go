@@ -78,7 +78,8 @@ func (in *listFinishedInput) matches() (func(*finishedEntry) bool, error) {
 	}
 	after, before := in.After.UnixMilli(), in.Before.UnixMilli()
 	return func(e *finishedEntry) bool {
-		return strings.Contains(e.id, in.ID) && (in.After.IsZero() || e.at >= after) && (in.Before.IsZero() || e.at < before) &&
+		return strings.Contains(e.id, in.ID) &&
+			(in.After.IsZero() || e.at >= after) && (in.Before.IsZero() || e.at < before) &&
 			(len(in.Outcomes) == 0 || slices.Contains(in.Outcomes, string(e.outcome)))
 	}, nil
 }
@@ -163,7 +164,8 @@ func (f *finishedLists) page(ctx context.Context, queue string, before uint64, l
 
 // shown returns the JSON of the message, without its error if that is hidden.
 func (e *finishedEntry) shown(queue string, hide bool) Finished {
-	out := Finished{Queue: queue, ID: e.id, Outcome: e.outcome, Time: timeOf(e.at), SentAt: timeOf(e.sent), Due: timeOf(e.due),
+	out := Finished{Queue: queue, ID: e.id, Outcome: e.outcome,
+		Time: timeOf(e.at), SentAt: timeOf(e.sent), Due: timeOf(e.due),
 		Attempt: e.attempt, Lateness: e.lateness, Duration: e.duration, Count: e.count, Error: e.err, Process: e.process}
 	if hide {
 		out.Error = ""

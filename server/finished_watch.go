@@ -23,14 +23,16 @@ func (f *finishedLists) run(ctx context.Context, s *Server) {
 	sweeping.Go(func() { f.sweepUntil(ctx, s) })
 	defer sweeping.Wait()
 	var last *feed
+	warned := false
 	for ctx.Err() == nil {
 		feed, err := s.feeds.join(ctx, s, f.watched())
 		switch {
-		case err != nil && last == nil:
-			s.log.Warn("finished messages cannot be kept yet", "error", err)
+		case err != nil && !warned && ctx.Err() == nil:
+			s.log.Warn("finished messages cannot be kept, since events cannot be watched", "error", err)
+			warned = true
 		case err == nil && feed != last: // the feed that ended may be there for a moment
 			f.follow(ctx, feed)
-			last = feed
+			last, warned = feed, false
 		}
 		if err == nil {
 			s.feeds.leave(feed)

@@ -125,9 +125,9 @@ func (g *grouping) run(ctx context.Context, from findCursor) error {
 		waiting = slices.DeleteFunc(waiting, func(h *head) bool { return !last.beforeDead(h) })
 	}
 	for g.page.Looked < g.look && g.size < maxDeadErrorBytes {
-		if n := min(maxHeads-len(open), len(waiting)); n > 0 {
-			open = append(open, waiting[:n]...)
-			waiting, last = waiting[n:], &head{Queue: waiting[n-1].Queue, Older: waiting[n-1].Older}
+		for len(open) < maxHeads && len(waiting) > 0 && (len(open) == 0 || open[0].Older == waiting[0].Older) {
+			open = append(open, waiting[0])
+			waiting, last = waiting[1:], &head{Queue: waiting[0].Queue, Older: waiting[0].Older}
 		}
 		if len(open) == 0 {
 			break

@@ -172,6 +172,13 @@ func TestTheTimelineShowsWhatTheStoreKnows(t *testing.T) {
 	b.see(".timeline li.future", "Dead after 8 failed attempts")
 	b.checkLooks("timeline-replayed")
 
+	s.send("mail", "x", later.WithID("expires"), later.In(time.Hour), later.ExpireAfter(time.Hour))
+	b.visit("/?queue=mail&message=expires&mq=mail")
+	b.see(".timeline li.future:nth-last-child(2)", "Dead, if it was not delivered before")
+	s.send("mail", "x", later.WithID("expired"), later.ExpireAfter(time.Millisecond))
+	b.visit("/?queue=mail&message=expired&mq=mail")
+	b.see(".timeline li.bad", "Expired, dead at the next claim")
+
 	hidden := s.login("/?queue=mail&message=m&mq=mail", "secretary")
 	hidden.see(".timeline li", "failed")
 	hidden.gone(".timeline pre")

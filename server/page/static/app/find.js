@@ -31,7 +31,8 @@ function sum(before, more) {
 class Search {
   constructor(text, show) {
     Object.assign(this, { text, show, ids: [], finished: [], names: [], messages: [], most: 0, looked: none(),
-      matched: none(), namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined, before: undefined,
+      matched: none(), namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined,
+      before: undefined,
       abort: new AbortController() });
   }
 
@@ -40,7 +41,8 @@ class Search {
     if (this.error) Object.assign(this, this.before);
     const { ids, finished, names, messages, most, looked, matched, namesLeftOut, next } = this;
     const before = { ids, finished, names, messages, most, looked, matched, namesLeftOut, next };
-    Object.assign(this, { before, ids: [...ids], finished: [...finished], names: [...names], messages: [...messages], most: most + step,
+    Object.assign(this, { before, ids: [...ids], finished: [...finished], names: [...names],
+      messages: [...messages], most: most + step,
       running: true, error: undefined });
     const { signal } = this.abort;
     let last = {};

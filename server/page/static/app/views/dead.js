@@ -94,7 +94,8 @@ function Group({ g, from, part, done }) {
       ${more > 0 && ` and ${plural(more, 'more queue')}`}
       ${' '}· first <${Time} at=${g.first} /> · last <${Time} at=${g.last} /></p>
     ${g.error && g.error !== g.pattern && html`<p class="faint example">such as <${Link}
-      to=${{ message: g.example_id, mq: g.example_queue }}>${visible(g.example_id)}<//>: <bdi>${visible(g.error)}</bdi></p>`}
+      to=${{ message: g.example_id, mq: g.example_queue }}>${visible(g.example_id)}<//>:
+      ${' '}<bdi>${visible(g.error)}</bdi></p>`}
     ${may('operate') && html`<p class="row"><button onClick=${change('replay')}>Replay…</button>
       <button class="danger" onClick=${change('cancel')}>Cancel…</button></p>`}
   </li>`;

@@ -42,7 +42,8 @@ export function Finished({ queue }) {
   const params = useUrl();
   const [cursor, setCursor] = useState();
   const { id, outcome } = params;
-  const loaded = useLoad((signal) => get(path('queues', queue, 'finished') + query({ id, outcome, cursor }), { signal }),
+  const from = path('queues', queue, 'finished') + query({ id, outcome, cursor });
+  const loaded = useLoad((signal) => get(from, { signal }),
     [queue, id, outcome, cursor], cursor ? 0 : 2000);
   const set = (name) => (event) => {
     setCursor(undefined);
@@ -61,7 +62,8 @@ export function Finished({ queue }) {
         'Nothing has finished since the server began to look.'} />`}
       ${page.items.length > 0 && html`<${Table} tall class="events" label="Finished messages"
         head=${['Time', 'Outcome', 'Id', 'Details', 'Process']}>
-        ${page.items.map((f, i) => html`<${Row} key=${`${f.time} ${f.id} ${i}`} f=${f} shown=${f.id === params.message} />`)}
+        ${page.items.map((f, i) => html`
+          <${Row} key=${`${f.time} ${f.id} ${i}`} f=${f} shown=${f.id === params.message} />`)}
       <//>`}
       <p class="row">${cursor && html`<button onClick=${() => setCursor(undefined)}>Latest</button>`}
         ${page.next && html`<button onClick=${() => setCursor(page.next)}>Earlier</button>`}</p>`}<//>`;
@@ -71,8 +73,8 @@ export function Finished({ queue }) {
 function Kept({ page }) {
   const missed = [page.missed > 0 && `${plural(page.missed, 'event')} missed`,
     page.gaps > 0 && `the store was not connected ${plural(page.gaps, 'time')}`].filter(Boolean).join(', ');
-  return html`<p class="faint">This server keeps the last ${number(page.max_count)} for ${duration(millis(page.max_age))},
-    in its memory: ${plural(page.kept, 'message')}${page.since && html` since <${Time} at=${page.since} />`}.
+  return html`<p class="faint">This server keeps the last ${number(page.max_count)}
+    for ${duration(millis(page.max_age))}, in its memory: ${plural(page.kept, 'message')}${page.since && html` since <${Time} at=${page.since} />`}.
     ${missed && html` <strong class="late">Some are missing: ${missed}.</strong>`}</p>`;
 }
 

@@ -39,6 +39,15 @@ function failuresOf(m) {
   return steps;
 }
 
+// expiryOf returns when a message expires that waits for its first delivery, or undefined.
+function expiryOf(m) {
+  if (m.delivered || !['scheduled', 'ready'].includes(m.state)) return undefined;
+  if (m.expire_at) return Date.parse(m.expire_at);
+  return m.expire_after && Date.parse(m.due) + millis(m.expire_after);
+}
+
+const leaseEnded = (m, time) => m.state === 'leased' && Date.parse(m.lease_deadline) <= time;
+
 // pastOf returns what has happened at a time, in order.
 function pastOf(m, why, events, time) {
   const at = (text) => (text ? Date.parse(text) : undefined);
@@ -48,6 +57,13 @@ function pastOf(m, why, events, time) {
   if (m.state === 'leased') {
     steps.push(why?.held_since ? { at: at(why.held_since), what: 'Claimed', detail: on(why.worker) } :
       { near: Infinity, what: 'Claimed', unknown: 'no worker has reported yet that it holds the message' });
+  }
+  if (leaseEnded(m, time)) {
+    steps.push({ at: at(m.lease_deadline), bad: true, what: 'Lease ended',
+      detail: ', a failed attempt at the next claim' });
+  }
+  if (expiryOf(m) <= time) {
+    steps.push({ at: expiryOf(m), bad: true, what: 'Expired', detail: ', dead at the next claim' });
   }
   if (m.died_at) steps.push({ at: at(m.died_at), bad: true, what: `Dead: ${m.dead_reason.replaceAll('_', ' ')}` });
   for (const e of events) {
@@ -64,14 +80,10 @@ function futureOf(m, time) {
   const due = Date.parse(m.due);
   const steps = [];
   if (due > time) steps.push({ at: due, what: 'Due' });
-  if (m.state === 'leased') {
+  if (m.state === 'leased' && !leaseEnded(m, time)) {
     steps.push({ at: Date.parse(m.lease_deadline), what: 'The lease ends', detail: ', unless the worker extends it' });
   }
-  const waits = m.state === 'scheduled' || m.state === 'ready';
-  if (waits && !m.delivered && (m.expire_at || m.expire_after)) {
-    steps.push({ at: m.expire_at ? Date.parse(m.expire_at) : due + millis(m.expire_after), what: 'Dead',
-      detail: ', if it was not delivered before' });
-  }
+  if (expiryOf(m) > time) steps.push({ at: expiryOf(m), what: 'Dead', detail: ', if it was not delivered before' });
   steps.sort((a, b) => a.at - b.at);
   if (m.state !== 'dead' && m.max_attempts > m.attempts) {
     steps.push({ what: 'Dead', detail: ` after ${plural(m.max_attempts - m.attempts,
@@ -116,7 +128,8 @@ export function Timeline({ m, why }) {
       <button class="quiet" aria-pressed=${live} onClick=${() => setLive(!live)}
         title="Show also what only events tell, from now on: one more connection to the server">
         ${!live ? 'Follow live' : connected ? 'Following live' : 'Connecting…'}</button></header>
-    ${m.follows ? html`<p>A worker holds an earlier message with this id. This one takes its place when that ends.</p>` :
+    ${m.follows ?
+      html`<p>A worker holds an earlier message with this id. This one takes its place when that ends.</p>` :
       html`<${Steps} past=${pastOf(m, why, events, time)} future=${futureOf(m, time)} />`}
     <p class="faint">The store keeps no times of snoozes, releases, edits and changes of the due time${m.delivered &&
       '; this message has come back from a worker, or was replayed'}.</p>
