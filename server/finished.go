@@ -43,6 +43,9 @@ type FinishedConfig struct {
 	MaxAge time.Duration
 }
 
+// Check returns an ErrInvalid unless the configuration is allowed.
+func (c FinishedConfig) Check() error { return c.complete() }
+
 // complete checks the configuration, and sets the defaults.
 func (c *FinishedConfig) complete() error {
 	c.MaxCount, c.MaxAge = cmp.Or(c.MaxCount, DefaultFinishedCount), cmp.Or(c.MaxAge, DefaultFinishedAge)

@@ -112,7 +112,7 @@ func (o *serveOptions) checkFinished(given func(flag string) bool) error {
 	case o.finished.MaxAge <= 0:
 		return store.Invalid("--finished-age is 0: must be 1s or more")
 	}
-	return nil
+	return o.finished.Check()
 }
 
 var pathPrefix = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)

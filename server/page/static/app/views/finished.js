@@ -73,8 +73,9 @@ export function Finished({ queue }) {
 function Kept({ page }) {
   const missed = [page.missed > 0 && `${plural(page.missed, 'event')} missed`,
     page.gaps > 0 && `the store was not connected ${plural(page.gaps, 'time')}`].filter(Boolean).join(', ');
-  return html`<p class="faint">This server keeps the last ${number(page.max_count)}
-    for ${duration(millis(page.max_age))}, in its memory: ${plural(page.kept, 'message')}${page.since && html` since <${Time} at=${page.since} />`}.
+  const limits = `the last ${number(page.max_count)} for ${duration(millis(page.max_age))}`;
+  return html`<p class="faint">This server keeps ${limits}, in its memory: ${plural(page.kept, 'message')}
+    ${page.since && html` since <${Time} at=${page.since} />`}.
     ${missed && html` <strong class="late">Some are missing: ${missed}.</strong>`}</p>`;
 }
 
