@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/store"
 )
 
 // Filter selects messages of a queue. State or Group is required; a message matches if it matches all that is set. The
@@ -100,39 +101,78 @@ type DeadErrors struct {
 	Count   int
 	// First and Last are when the first and the last of them died.
 	First, Last time.Time
-	// ExampleID, Error and Reason are from the message that died last.
-	ExampleID string
-	Error     string
-	Reason    DeadReason
+	// Queues counts them by queue, the largest count first.
+	Queues []QueueCount
+	// Hours counts the deaths in each hour from DeadErrorsPage.From on. The last hour has not ended yet.
+	Hours [24]int
+	// ExampleQueue, ExampleID, Error and Reason are from the message that died last.
+	ExampleQueue, ExampleID string
+	Error                   string
+	Reason                  DeadReason
 }
 
-// DeadErrorsOptions limit Queue.DeadErrors.
+// QueueCount is a number of messages of a queue.
+type QueueCount = inspect.QueueCount
+
+// DeadErrorsOptions limit Client.DeadErrors and Queue.DeadErrors.
 type DeadErrorsOptions struct {
+	// Queues are the only queues to look at. Default: all but Later's internal queues. Queue.DeadErrors takes none.
+	Queues []string
+	// Visible reports whether the groups may have messages of a queue. Default: all are visible.
+	Visible func(queue string) bool
 	// Look is how many messages to look at, 1 or more. Default: 10,000.
 	Look int
 	// Cursor is DeadErrorsPage.Next of the page before. Default: the first page.
 	Cursor string
 }
 
-// DeadErrorsPage is the groups of the messages that one call of Queue.DeadErrors looked at.
+// DeadErrorsPage is the groups of the messages that one call of DeadErrors looked at.
 type DeadErrorsPage struct {
 	Groups []DeadErrors // largest first; groups of the same size by pattern
-	Looked int          // how many messages were looked at
-	Next   string       // Cursor of the next page; "" when all were looked at
+	// Queues is the number of queues that are looked at, and LeftOut the number of them that cannot be read.
+	Queues, LeftOut int
+	// Dead is how many dead messages the queues have, and Looked how many of them were looked at for this page.
+	Dead   int64
+	Looked int
+	// From is when the 24 hours of DeadErrors.Hours begin, by the store's clock: at a whole hour, and 23 hours before
+	// the hour of the first page. It is the same in all pages.
+	From time.Time
+	// HoursComplete is set when all messages that died since From were looked at, for this page or pages before it.
+	HoursComplete bool
+	Next          string // Cursor of the next page; "" when all were looked at
 }
 
-// DeadErrors groups the dead messages of the queue by the patterns of their last errors. It looks at a bounded number
-// of messages, and at fewer if their errors have many patterns, in the order of their death. A pattern can be in
-// several pages: add up the counts.
+// DeadErrors groups the dead messages of all queues by the patterns of their last errors. It looks at a bounded number
+// of messages, and at fewer if their errors have many patterns: first at those that died since From, then at earlier
+// ones. A pattern can be in several pages: add up the counts.
 //
-// A Filter with StateDead and the pattern selects exactly the messages of a group, for example to replay them.
-func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
-	groups, looked, next, err := inspect.GroupDead(ctx, q.list, o.Look, o.Cursor)
-	page := DeadErrorsPage{Looked: looked, Next: next}
-	for _, g := range groups {
+// A Filter with StateDead and the pattern selects exactly the messages of a group in each of its queues, for example to
+// replay them. A queue that cannot be read is left out unless Queues names it. See Queue.Get for errors.
+func (c *Client) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
+	for _, name := range o.Queues {
+		if err := c.Queue(name).invalid; err != nil {
+			return DeadErrorsPage{}, err
+		}
+	}
+	found, err := called(c, func() (inspect.DeadErrorsPage, error) {
+		return inspect.GroupDead(ctx, c.store, c.Queues, inspect.DeadErrorsOptions(o))
+	})
+	page := DeadErrorsPage{Queues: found.Queues, LeftOut: found.LeftOut, Dead: found.Dead, Looked: found.Looked,
+		From: found.From, HoursComplete: found.HoursComplete, Next: found.Next}
+	for _, g := range found.Groups {
 		page.Groups = append(page.Groups, DeadErrors(g))
 	}
 	return page, err
+}
+
+// DeadErrors is Client.DeadErrors for this queue.
+func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
+	if len(o.Queues) > 0 {
+		return DeadErrorsPage{}, store.Invalid("queues are given for the dead errors of queue %q: use Client.DeadErrors, "+
+			"or give none", q.name)
+	}
+	o.Queues = []string{q.name}
+	return q.client.DeadErrors(ctx, o)
 }
 
 // Why is the reason why a message has not been handled yet.

@@ -78,7 +78,7 @@ func (s *Server) changed(ctx context.Context, u *undoable, what string, attrs ..
 			h.Set(undoableHeader, "true")
 		}
 	}
-	s.problems.readSoon()
+	s.readSoon()
 	return c
 }
 
@@ -88,6 +88,11 @@ func (s *Server) amended(c *changelog.Change, attrs ...slog.Attr) {
 	after.Attributes = maps.Clone(c.Attributes)
 	maps.Copy(after.Attributes, attributesOf(attrs))
 	s.changes.Put(&after)
+	s.readSoon()
+}
+
+// readSoon has problems and overviews read soon, since something was changed.
+func (s *Server) readSoon() {
 	s.problems.readSoon()
 	s.overviews.readSoon()
 }

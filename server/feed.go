@@ -205,6 +205,13 @@ func (f *feed) end() uint64 {
 	return f.count
 }
 
+// start returns the number of the first event that is kept.
+func (f *feed) start() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.oldest
+}
+
 // idBefore returns the id that stands for all events before a number: a client continues from it with the event of that
 // number.
 func (f *feed) idBefore(number uint64) string { return fmt.Sprintf("%s-%d", f.epoch, number) }

@@ -29,7 +29,7 @@ func registerFind(s *Server) {
 		Method:      http.MethodGet, Path: "/v1/find", Tags: []string{"overview"},
 		Summary: "Find messages and names in all queues",
 		Description: "A stream of JSON objects, one a line, as they are found: first messages with exactly the id, in any " +
-			"state; then names of queues, topics, schedules and workers with all words, and groups and reminder series of " +
+			"state, and finished ones that this server has kept; then names of queues, topics, schedules and workers with all words, and groups and reminder series of " +
 			"exactly the name; then messages that match. Each stage ends with a line with progress, and the last stage " +
 			"has more of them. The last line of the stream has the progress of the stage content with done or next, or a " +
 			"problem; otherwise the stream was cut off. A word is looked for in ids, groups, keys and payloads, " +
@@ -42,7 +42,10 @@ func registerFind(s *Server) {
 }
 
 // FoundLine is a line of a search of all queues.
-type FoundLine = wire.Found[Message, problem.Problem]
+type FoundLine struct {
+	wire.Found[Message, problem.Problem]
+	Finished *Finished `json:"finished,omitempty" doc:"The last finished message with exactly the id in a queue, if this server has kept it and no such message exists"`
+}
 
 type findInput struct {
 	Query   string `query:"q" required:"true" maxLength:"4096" doc:"An id, a name, or words and conditions as in the parameter q of a list" example:"order 42"`
@@ -121,7 +124,7 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 		done()
 		return nil, err
 	}
-	f := &finding{Server: s, show: func(info *later.Info) Message {
+	f := &finding{Server: s, id: strings.TrimSpace(in.Query), see: o.Visible, show: func(info *later.Info) Message {
 		m := shownMessage(ctx, info)
 		if in.Preview > 0 {
 			m.cut(in.Preview)
@@ -130,6 +133,9 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 	}}
 	var stop func()
 	all := s.client.Find(ctx, o)
+	if in.Queue != "" {
+		f.see = func(queue string) bool { return queue == in.Queue && o.Visible(queue) }
+	}
 	if refused != nil {
 		all = onlyIDs(all, refused)
 	}
@@ -157,6 +163,9 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 type finding struct {
 	*Server
 	sseWriter
+	id    string          // the text that is looked for, which may be one
+	live  map[string]bool // the queues that have a message with it
+	see   func(queue string) bool
 	next  func() (*later.Found, error, bool)
 	show  func(*later.Info) Message
 	lines []byte // not yet written
@@ -180,7 +189,7 @@ func (f *finding) run(ctx context.Context) {
 
 // fail ends the results with a problem.
 func (f *finding) fail(ctx context.Context, err error) {
-	f.add(FoundLine{Problem: f.problemOf(ctx, err)})
+	f.add(FoundLine{Found: wire.Found[Message, problem.Problem]{Problem: f.problemOf(ctx, err)}})
 	f.ended = true
 }
 
@@ -197,12 +206,32 @@ func (f *finding) step(ctx context.Context) error {
 			f.ended = true
 			return err
 		}
-		f.add(view.Found[Message, problem.Problem](found, f.show))
+		if found.Stage == later.FindByID {
+			f.addFinished(ctx, found)
+		}
+		f.add(FoundLine{Found: view.Found[Message, problem.Problem](found, f.show)})
 		if found.Progress != nil {
 			return nil
 		}
 	}
 	return nil
+}
+
+// addFinished adds the finished messages with the id at the end of the first stage, but for messages that exist.
+func (f *finding) addFinished(ctx context.Context, found *later.Found) {
+	if found.Message != nil && found.Message.ID == f.id {
+		if f.live == nil {
+			f.live = map[string]bool{}
+		}
+		f.live[found.Message.Queue] = true
+	}
+	if found.Progress == nil {
+		return
+	}
+	for _, one := range f.finished.withID(f.id, func(queue string) bool { return !f.live[queue] && f.see(queue) },
+		hides(ctx)) {
+		f.add(FoundLine{Found: wire.Found[Message, problem.Problem]{Stage: string(later.FindByID)}, Finished: &one})
+	}
 }
 
 func (f *finding) add(line FoundLine) {

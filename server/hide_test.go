@@ -80,6 +80,7 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 		"GET " + mail + "?group=none", "GET /v1/find?q=none", "GET /v1/find?q=%22non%22",
 		"PATCH " + mail + "/none", "POST " + mail + "/none/run",
 		"GET /v1/topics/none/history", "GET /v1/schedules", "GET /v1/schedules/none", "GET /v1/queues/mail/dead-errors",
+		"GET /v1/dead-errors",
 		"GET /v1/problems", "GET /v1/queues/mail/export", "GET /v1/operations/" + operation} {
 		if !shown[path] {
 			t.Errorf("%s shows nothing even to somebody who may see it", path)

@@ -21,6 +21,8 @@ type ServerInfo struct {
 	Waits    int    `json:"waits" doc:"Requests that wait for messages or events"`
 	MaxWaits int    `json:"max_waits"`
 
+	KeepsFinished []string `json:"keeps_finished,omitempty" doc:"The queues whose finished messages this server keeps, as far as the sender may look at them; a * at the end stands for any text"`
+
 	AccessControl bool        `json:"access_control" doc:"Whether the server asks who sends a request"`
 	Who           string      `json:"who,omitempty"`
 	Role          access.Role `json:"role,omitempty" doc:"None, if the server has no access control"`
@@ -34,7 +36,7 @@ func (s *Server) info(ctx context.Context, _ *struct{}) (*output[ServerInfo], er
 	info := ServerInfo{
 		Version: s.cfg.Version, Store: s.cfg.Store, Started: wire.FormatTime(s.started), Waits: int(s.waits.Taken()),
 		MaxWaits: s.cfg.MaxWaits, AccessControl: controlled, Who: who.Name, Role: who.Role, Queues: who.Queues,
-		HidePayloads: who.HidePayloads,
+		HidePayloads: who.HidePayloads, KeepsFinished: s.finished.visible(ctx),
 	}
 	for right := access.Look; right <= access.Administer; right++ {
 		if may(ctx, right, "") == nil {

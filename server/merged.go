@@ -339,8 +339,8 @@ func (s *mergeSource) head() *later.Info {
 	return s.read[s.at]
 }
 
-// timeOf returns the time of a message in lists of its state.
-func timeOf(info *later.Info) time.Time {
+// listTime returns the time of a message in lists of its state.
+func listTime(info *later.Info) time.Time {
 	if info.State == later.StateDead {
 		return info.DiedAt
 	}
@@ -361,7 +361,7 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		var first *mergeSource
 		for _, s := range m.sources {
 			if info := s.head(); info != nil && (first == nil ||
-				m.before(s, timeOf(info), first, timeOf(first.head()))) {
+				m.before(s, listTime(info), first, listTime(first.head()))) {
 				first = s
 			}
 		}
@@ -379,7 +379,7 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		}
 		info := first.head()
 		first.at++
-		m.last, m.time = first, timeOf(info)
+		m.last, m.time = first, listTime(info)
 		return info, nil
 	}
 }
@@ -388,7 +388,7 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 func (m *merge) unread(first *mergeSource) []*mergeSource {
 	var some []*mergeSource
 	for _, s := range m.sources {
-		if s.head() == nil && !s.done && (first == nil || m.before(s, s.bound, first, timeOf(first.head()))) {
+		if s.head() == nil && !s.done && (first == nil || m.before(s, s.bound, first, listTime(first.head()))) {
 			some = append(some, s)
 		}
 	}
@@ -444,7 +444,7 @@ func (s *mergeSource) pass() {
 	}
 	at := slices.IndexFunc(s.read, func(info *later.Info) bool { return info.ID == s.passed }) + 1
 	if at == 0 && s.state != later.StateNone {
-		at = slices.IndexFunc(s.read, func(info *later.Info) bool { return !timeOf(info).Before(s.bound) })
+		at = slices.IndexFunc(s.read, func(info *later.Info) bool { return !listTime(info).Before(s.bound) })
 		if at < 0 {
 			at = len(s.read)
 		}

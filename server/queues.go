@@ -315,6 +315,7 @@ func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*output[wire.D
 	if err := s.client.Queue(in.Queue).Delete(ctx); err != nil {
 		return nil, err
 	}
+	s.finished.forget(in.Queue)
 	s.Changed(ctx, "queue deleted", slog.String("queue", in.Queue))
 	return outputOf(wire.Deleted{Queue: in.Queue, Deleted: true}), nil
 }

@@ -39,6 +39,7 @@ var routeRights = []struct {
 }{
 	{mayLook, `
 		GET /v1/changes
+		GET /v1/dead-errors
 		GET /v1/events
 		GET /v1/find
 		GET /v1/operations
@@ -53,6 +54,8 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}/dead-errors
 		GET /v1/queues/{queue}/dead-retention
 		GET /v1/queues/{queue}/export
+		GET /v1/queues/{queue}/finished
+		GET /v1/queues/{queue}/finished/{id}
 		GET /v1/queues/{queue}/flow
 		GET /v1/queues/{queue}/keys
 		GET /v1/queues/{queue}/keys/{key}
@@ -265,6 +268,7 @@ var namedIn = map[string]struct {
 	query, body string
 	may         mayDo
 }{
+	"GET /v1/dead-errors query.queue":     {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/events query.queue":          {query: "queue=QUEUE", may: mayLook},
 	"GET /v1/find query.queue":            {query: "q=x&queue=QUEUE", may: mayLook},
 	"GET /v1/messages query.queue":        {query: "queue=QUEUE", may: mayLook},

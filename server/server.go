@@ -40,6 +40,8 @@ type Config struct {
 	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for senders that ask for it.
 	// Default: "unknown".
 	Store string
+	// Finished says of which queues the server keeps the last finished messages, once WatchFinished is called.
+	Finished FinishedConfig
 }
 
 // Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
@@ -79,6 +81,7 @@ type Server struct {
 	samples    samples
 	changes    changelog.Log
 	undos      undos
+	finished   finishedLists
 	started    time.Time
 }
 
@@ -90,6 +93,9 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		return nil, store.Invalid("client is nil: give one that later.Open returned")
 	case cfg.MaxWaits < 0:
 		return nil, store.Invalid("MaxWaits is %d: give 1 or more, or 0 for %d", cfg.MaxWaits, defaultMaxWaits)
+	}
+	if err := cfg.Finished.complete(); err != nil {
+		return nil, err
 	}
 	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
 	cfg.Version, cfg.Store = cmp.Or(cfg.Version, "unknown"), cmp.Or(cfg.Store, "unknown")
@@ -111,6 +117,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		s.log = slog.Default()
 	}
 	s.operations.server = s
+	s.finished.FinishedConfig, s.finished.maxBytes = cfg.Finished, maxFinishedBytes
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.changes.Store, s.changes.Logger = c.Store(), s.log
 	s.changes.Ending, s.changes.Start = s.ending.Done(), s.startWriting
@@ -121,6 +128,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		registerOperations, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
 		registerGroups, registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerWhy,
 		registerEvents, registerTransfer, registerChanges, registerInfo, registerDueQueues,
+		registerFinished,
 	} {
 		register(s)
 	}

@@ -245,6 +245,8 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	contains(t, c.ok("dead", "errors", "q"), "REASON  ERROR        EXAMPLE\n", "buried  bad address  c\n")
+	contains(t, c.ok("dead", "errors"), "EXAMPLE  QUEUES\n", "bad address  c        q (3)\n")
+	contains(t, c.ok("dead", "errors", "--json"), `"queues":[{"queue":"q","count":3}]`, `"example_queue":"q"`)
 	contains(t, c.ok("dead", "errors", "q", "--look", "2", "--json"), `"pattern":"bad address","count":2,`)
 	c.fails(14, "reschedule", "q", "a", "--in", "1s")
 

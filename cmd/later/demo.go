@@ -185,6 +185,7 @@ func (s *shop) show(ctx context.Context) error {
 // showOnPage runs the shop and its page until a signal ends them, and then removes the shop's queues.
 func (s *shop) showOnPage(ctx context.Context) error {
 	m, o := s.report.main, serveOptions{listen: defaultListen, anyPort: true}
+	o.finished.Queues = []string{"*"}
 	control, address, err := m.control(o)
 	if err != nil {
 		return err

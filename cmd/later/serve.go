@@ -14,6 +14,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/health"
@@ -46,14 +47,23 @@ At an address of this machine, and without authentication, serve answers request
 name in --listen only, so that no web page reaches it under a name of its own. --host allows the name that a proxy
 passes on, and --path-prefix is for one that passes on the path under which it has the server.
 
+--keep-finished keeps the outcomes of the last messages of a queue that were acked, cancelled or became dead, without
+their payloads, for the page and the HTTP API. They are in memory, up to 64 MiB for all queues, and end with serve.
+
 SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills, but not a second SIGTERM within 2 s, which
 timeout(1) sends. As a service of systemd, serve reports when it is ready, reloads and ends;
 deploy/systemd/later-serve.service is an example.`,
 		`  later serve
   later serve --store redis://localhost:6379/0 --listen :7600 --web-config /etc/later/web.yml
+  later serve --keep-finished mail --keep-finished 'orders-*' --finished-age 7d
   later --store http://127.0.0.1:7600 work mail
   LATER_TOKEN=... later --store https://queue.example:7600 stats`,
-		run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o, func(string) {}) }))
+		func(cmd *cobra.Command, args []string) error {
+			if err := o.checkFinished(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			return run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o, func(string) {}) })(cmd, args)
+		})
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
 	flags.StringVar(&o.webConfig, "web-config", "", "`FILE` with TLS, identities and their roles")
@@ -62,6 +72,7 @@ deploy/systemd/later-serve.service is an example.`,
 	flags.StringSliceVar(&o.hosts, "host", nil, "answer requests for this `NAME`, too; can be repeated")
 	flags.StringVar(&o.pathPrefix, "path-prefix", "", "answer below this `PATH`, too, as in /later")
 	flags.BoolVar(&o.noPage, "no-page", false, "do not serve the page")
+	o.addFinished(flags)
 	return cmd
 }
 
@@ -73,7 +84,35 @@ type serveOptions struct {
 	hosts      []string
 	pathPrefix string
 	noPage     bool
+	finished   server.FinishedConfig
 	anyPort    bool // listen at another port if that one is taken
+}
+
+// addFinished adds the flags of the lists of finished messages.
+func (o *serveOptions) addFinished(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&o.finished.Queues, "keep-finished", nil,
+		"keep finished messages of this `QUEUE`; NAME* is several; can be repeated")
+	flags.IntVar(&o.finished.MaxCount, "finished-count", server.DefaultFinishedCount,
+		"keep the last `N` finished messages of each queue")
+	o.finished.MaxAge = server.DefaultFinishedAge
+	durationFlag(flags, &o.finished.MaxAge, "finished-age", "keep finished messages for this long")
+}
+
+// checkFinished checks the flags of the lists of finished messages.
+func (o *serveOptions) checkFinished(given func(flag string) bool) error {
+	for _, flag := range []string{"finished-count", "finished-age"} {
+		if given(flag) && len(o.finished.Queues) == 0 {
+			return store.Invalid("--%s is given without --keep-finished: name queues, such as --keep-finished mail, or '*'",
+				flag)
+		}
+	}
+	switch {
+	case o.finished.MaxCount < 1:
+		return store.Invalid("--finished-count is %d: must be 1 or more", o.finished.MaxCount)
+	case o.finished.MaxAge <= 0:
+		return store.Invalid("--finished-age is 0: must be 1s or more")
+	}
+	return o.finished.Check()
 }
 
 var pathPrefix = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
@@ -113,10 +152,12 @@ func (m *Main) webHandler(
 	c *later.Client, counts *metrics.Metrics, control *access.Control, o serveOptions,
 ) (h http.Handler, end func(), err error) {
 	log := m.logger()
-	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version, Store: m.storeKind()})
+	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version, Store: m.storeKind(),
+		Finished: o.finished})
 	if err != nil {
 		return nil, nil, err
 	}
+	api.WatchFinished()
 	changed := func(ctx context.Context, c remotestore.Change) {
 		attrs := []slog.Attr{slog.String("queue", c.Queue)}
 		if c.Count > 0 {

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
 // noErrorPattern is the pattern of the empty text.
 const noErrorPattern = "no error"
 
-// A page of groups ends when they have maxDeadErrorBytes as JSON, which the last deadErrorsPart messages may exceed by
-// as much as all of their errors.
+// A page of groups ends when they have maxDeadErrorBytes as JSON, which the messages of the last round, up to
+// deadErrorsPart of each list, may exceed by as much as all of their errors.
 const (
 	maxDeadErrorBytes = 2 << 20
 	deadErrorsPart    = store.MaxBatch / 2
@@ -32,59 +33,246 @@ func Pattern(text string) string {
 	return variable.ReplaceAllString(text, "#")
 }
 
+// DeadHours is the number of hours whose deaths a DeadErrors counts.
+const DeadHours = 24
+
 // DeadErrors are dead messages with the same Pattern of their last errors. The root package documents the fields.
 type DeadErrors struct {
-	Pattern     string
-	Count       int
-	First, Last time.Time
-	ExampleID   string
-	Error       string
-	Reason      store.DeadReason
+	Pattern                 string
+	Count                   int
+	First, Last             time.Time
+	Queues                  []QueueCount
+	Hours                   [DeadHours]int
+	ExampleQueue, ExampleID string
+	Error                   string
+	Reason                  store.DeadReason
 }
 
-// GroupDead groups the dead messages of a list by the patterns of their last errors, from a cursor on, and returns how
-// many of them it has looked at, at most look or Look if that is 0, and the cursor for the rest.
-func GroupDead(ctx context.Context, list List, look int, cursor string) (
-	all []DeadErrors, looked int, next string, err error,
+// QueueCount is a number of messages of a queue.
+type QueueCount struct {
+	Queue string
+	Count int
+}
+
+// DeadErrorsOptions say which dead messages a DeadErrors looks at. The root package documents the fields.
+type DeadErrorsOptions struct {
+	Queues  []string
+	Visible func(queue string) bool
+	Look    int
+	Cursor  string
+}
+
+// DeadErrorsPage is the groups of the messages that were looked at. The root package documents the fields.
+type DeadErrorsPage struct {
+	Groups          []DeadErrors
+	Queues, LeftOut int
+	Dead            int64
+	Looked          int
+	From            time.Time
+	HoursComplete   bool
+	Next            string
+}
+
+// grouping is one GroupDead.
+type grouping struct {
+	queueReader
+	deadGroups
+	store store.Store
+	look  int
+	now   time.Time // the latest clock of the queues
+	page  DeadErrorsPage
+}
+
+// GroupDead groups the dead messages of queues by the patterns of their last errors. all returns the names of the
+// queues that programs see, in case none are named.
+func GroupDead(ctx context.Context, s store.Store, all func(context.Context) ([]string, error), o DeadErrorsOptions) (
+	DeadErrorsPage, error,
 ) {
-	look = cmp.Or(look, Look)
-	if look < 1 {
-		return nil, 0, "", store.Invalid("look is %d: give 1 or more, or 0 for %d", look, Look)
+	g := &grouping{store: s, look: cmp.Or(o.Look, Look)}
+	if g.look < 1 {
+		return DeadErrorsPage{}, store.Invalid("look is %d: give 1 or more, or 0 for %d", o.Look, Look)
 	}
-	groups, size := map[string]*DeadErrors{}, 0
-	for next = cursor; ; {
-		part := min(deadErrorsPart, look-looked)
-		page, err := list(ctx, store.ListRequest{State: store.StateDead, Cursor: next, Limit: part})
-		if err != nil {
-			return nil, 0, "", err
+	from, err := parseFindCursor(o.Cursor)
+	if err == nil && o.Cursor != "" && from.Hour <= 0 {
+		err = invalidCursor(o.Cursor)
+	}
+	if err != nil {
+		return DeadErrorsPage{}, err
+	}
+	if g.queues, g.strict = sortedSet(slices.Clone(o.Queues), store.CheckQueue), len(o.Queues) > 0; !g.strict {
+		if g.queues, err = all(ctx); err != nil {
+			return DeadErrorsPage{}, err
 		}
-		for i := range page.Messages {
-			size += addDead(groups, &page.Messages[i])
+		g.queues = slices.DeleteFunc(g.queues, reserved.IsIdle)
+	}
+	g.queues = slices.DeleteFunc(g.queues, func(queue string) bool { return o.Visible != nil && !o.Visible(queue) })
+	if err := g.run(ctx, from); err != nil {
+		return DeadErrorsPage{}, err
+	}
+	return g.page, nil
+}
+
+// run reads lists until enough messages were looked at. It reads those with the deaths of the last hours first, so that
+// the counts by hour are complete as early as possible.
+func (g *grouping) run(ctx context.Context, from findCursor) error {
+	waiting, err := g.lists(ctx, from.Hour)
+	if err != nil {
+		return err
+	}
+	open := slices.DeleteFunc(from.Open, func(h *head) bool { return !slices.Contains(g.queues, h.Queue) })
+	last := from.Last
+	if last != nil {
+		waiting = slices.DeleteFunc(waiting, func(h *head) bool { return !last.beforeDead(h) })
+	}
+	for g.page.Looked < g.look && g.size < maxDeadErrorBytes {
+		for len(open) < maxHeads && len(waiting) > 0 && (len(open) == 0 || open[0].Older == waiting[0].Older) {
+			open = append(open, waiting[0])
+			waiting, last = waiting[1:], &head{Queue: waiting[0].Queue, Older: waiting[0].Older}
 		}
-		looked, next = looked+len(page.Messages), page.Next
-		if next == "" || looked >= look || size >= maxDeadErrorBytes {
+		if len(open) == 0 {
 			break
 		}
+		if err := g.round(ctx, open); err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(h *head) bool { return h.done })
 	}
-	for _, group := range groups {
-		all = append(all, *group)
+	g.finish(open, waiting, last)
+	return nil
+}
+
+// lists counts the dead messages of the queues, and returns the lists to read: the deaths since the hours began, and
+// those before.
+func (g *grouping) lists(ctx context.Context, hour int64) (all []*head, err error) {
+	stats := make([]store.Stats, len(g.queues))
+	err = g.each(ctx, func(ctx context.Context, i int) (err error) {
+		stats[i], err = g.store.Stats(ctx, g.queues[i])
+		return err
+	})
+	for i := range stats {
+		g.page.Dead += stats[i].Dead
+		if stats[i].Now.After(g.now) {
+			g.now = stats[i].Now
+		}
+	}
+	if hour > 0 {
+		g.from = time.UnixMilli(hour)
+	} else if !g.now.IsZero() {
+		g.from = g.now.Truncate(time.Hour).Add(-(DeadHours - 1) * time.Hour)
+	}
+	for _, older := range []bool{false, true} {
+		for i, queue := range g.queues {
+			if stats[i].Dead > 0 {
+				all = append(all, &head{Queue: queue, Older: older})
+			}
+		}
+	}
+	return all, err
+}
+
+// beforeDead reports whether the list of a head is read before that of another one.
+func (h *head) beforeDead(o *head) bool {
+	if h.Older != o.Older {
+		return o.Older
+	}
+	return h.Queue < o.Queue
+}
+
+// round reads a page of each list.
+func (g *grouping) round(ctx context.Context, open []*head) error {
+	left := g.look - g.page.Looked
+	reading := open[:min(len(open), left)]
+	part := min(deadErrorsPart, left/len(reading))
+	errs := make(chan error, len(reading))
+	for _, h := range reading {
+		go func() {
+			errs <- g.unlessBroken(h.Queue, func() (err error) {
+				req := store.ListRequest{State: store.StateDead, Cursor: h.Cursor, Limit: part, From: g.from}
+				if h.Older {
+					req.From, req.To = time.Time{}, g.from
+				}
+				h.page, err = g.store.List(ctx, h.Queue, req)
+				return err
+			})
+		}()
+	}
+	var first error
+	for range reading {
+		first = cmp.Or(first, <-errs)
+	}
+	for _, h := range reading {
+		for i := range h.page.Messages {
+			g.add(h.Queue, &h.page.Messages[i])
+		}
+		g.page.Looked += len(h.page.Messages)
+		h.Cursor, h.done, h.page = h.page.Next, h.page.Next == "", store.Page{}
+	}
+	return first
+}
+
+// finish completes the page. open and waiting are the lists that are left.
+func (g *grouping) finish(open, waiting []*head, last *head) {
+	p := &g.page
+	p.Queues, p.LeftOut, p.From, p.Groups = len(g.queues), g.leftOut(), g.from, g.sorted()
+	left := slices.Concat(open, waiting)
+	p.HoursComplete = !slices.ContainsFunc(left, func(h *head) bool { return !h.Older })
+	if len(left) > 0 {
+		p.Next = (&findCursor{Open: open, Last: last, Hour: g.from.UnixMilli()}).text()
+	}
+}
+
+// deadGroups are groups of dead messages by the patterns of their last errors.
+type deadGroups struct {
+	from   time.Time // when the hours begin that are counted; zero counts none
+	groups map[string]*deadGroup
+	size   int // bytes of JSON, about
+}
+
+type deadGroup struct {
+	DeadErrors
+	queues map[string]int
+}
+
+// add adds a message to its group.
+func (d *deadGroups) add(queue string, m *store.Info) {
+	pattern := Pattern(m.LastError)
+	g := d.groups[pattern]
+	if g == nil {
+		g = &deadGroup{DeadErrors: DeadErrors{Pattern: pattern, First: m.DiedAt}, queues: map[string]int{}}
+		if d.groups == nil {
+			d.groups = map[string]*deadGroup{}
+		}
+		d.groups[pattern] = g
+		d.size += 512 + textSize(pattern) + textSize(m.LastError)
+	}
+	if g.Count++; g.queues[queue] == 0 {
+		d.size += 32 + textSize(queue)
+	}
+	g.queues[queue]++
+	if hour := int(m.DiedAt.Sub(d.from) / time.Hour); !d.from.IsZero() && !m.DiedAt.Before(d.from) {
+		g.Hours[min(hour, DeadHours-1)]++ // a clock of another server may be ahead
+	}
+	if m.DiedAt.Before(g.First) {
+		g.First = m.DiedAt
+	}
+	if !m.DiedAt.Before(g.Last) {
+		g.Last, g.ExampleQueue, g.ExampleID, g.Error, g.Reason = m.DiedAt, queue, m.ID, m.LastError, m.DeadReason
+	}
+}
+
+// sorted returns the groups, the largest first.
+func (d *deadGroups) sorted() (all []DeadErrors) {
+	for _, g := range d.groups {
+		for queue, n := range g.queues {
+			g.Queues = append(g.Queues, QueueCount{queue, n})
+		}
+		slices.SortFunc(g.Queues, func(a, b QueueCount) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue))
+		})
+		all = append(all, g.DeadErrors)
 	}
 	slices.SortFunc(all, func(a, b DeadErrors) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Pattern, b.Pattern))
 	})
-	return all, looked, next, nil
-}
-
-// addDead adds a message to its group, and returns how many bytes of JSON a new group takes.
-func addDead(groups map[string]*DeadErrors, m *store.Info) (size int) {
-	pattern := Pattern(m.LastError)
-	group := groups[pattern]
-	if group == nil {
-		group = &DeadErrors{Pattern: pattern, First: m.DiedAt}
-		groups[pattern] = group
-		size = 512 + textSize(pattern) + textSize(m.LastError)
-	}
-	group.Count++ // messages come in the order of their death
-	group.Last, group.ExampleID, group.Error, group.Reason = m.DiedAt, m.ID, m.LastError, m.DeadReason
-	return size
+	return all
 }

@@ -7,8 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
@@ -25,8 +23,6 @@ const (
 	maxNames  = 50  // of each kind
 	// maxSchedules is the number of schedules that a Find reads, the first ones by name.
 	maxSchedules = 1000
-	// findReaders is the number of calls that a Find makes to the store at the same time.
-	findReaders = 16
 )
 
 // Stage is a part of a Find.
@@ -123,15 +119,14 @@ type Finder struct {
 type find struct {
 	*Finder
 	FindOptions
+	queueReader
 	filter Filter
 	from   findCursor
-	queues []string // that are searched, sorted
 	// ids has the texts that may be the id of a message, and names the texts that may be the name of a group or series.
 	// order 42 may be order-42.
 	ids, names []string
 	// refused says why only the text itself is looked for, as an id.
 	refused  error
-	broken   sync.Map // queues that cannot be read
 	progress Progress
 	yield    func(*Found, error) bool
 }
@@ -244,49 +239,9 @@ func (f *find) send(found *Found) error {
 // report passes on how far the Find is.
 func (f *find) report(stage Stage) error {
 	f.progress.Stage = stage
-	f.progress.LeftOut = 0
-	f.broken.Range(func(any, any) bool {
-		f.progress.LeftOut++
-		return true
-	})
+	f.progress.LeftOut = f.leftOut()
 	now := f.progress
 	return f.send(&Found{Stage: stage, Progress: &now})
-}
-
-// each calls do for the numbers of the queues, several at the same time, and returns the first error. A queue that is
-// damaged is left out from then on.
-func (f *find) each(ctx context.Context, do func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	var next atomic.Int64
-	for range min(findReaders, len(f.queues)) {
-		all.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(f.queues) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				if err := f.unlessBroken(f.queues[i], func() error { return do(ctx, i) }); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// unlessBroken calls do unless the queue is damaged, and notes that it is.
-func (f *find) unlessBroken(queue string, do func() error) error {
-	if _, broken := f.broken.Load(queue); broken {
-		return nil
-	}
-	err := do()
-	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnsupported) {
-		f.broken.Store(queue, true)
-		return nil
-	}
-	return err
 }
 
 // among returns a function that reports whether a queue may have messages with some ids or in some groups.

@@ -27,6 +27,7 @@ var findStates = []store.State{store.StateLeased, store.StateReady, store.StateD
 type head struct {
 	Queue  string      `json:"q"`
 	State  store.State `json:"s,omitempty"`
+	Older  bool        `json:"b,omitempty"` // of a DeadErrors: messages that died before the hours that it counts
 	Cursor string      `json:"c,omitempty"`
 
 	page store.Page
@@ -43,6 +44,7 @@ func (h *head) before(o *head) bool {
 type findCursor struct {
 	Open []*head `json:"o,omitempty"` // lists that were read in part
 	Last *head   `json:"l,omitempty"` // the last list that was begun
+	Hour int64   `json:"h,omitempty"` // of a DeadErrors: when the hours begin that it counts, in ms since 1970
 }
 
 func (c *findCursor) text() string {
@@ -62,10 +64,14 @@ func parseFindCursor(text string) (c findCursor, err error) {
 	}
 	if err != nil || len(text) > maxFindCursor || c.Last == nil || len(c.Open) > maxHeads ||
 		slices.Contains(c.Open, nil) {
-		return findCursor{}, store.Field("cursor", store.Invalid("cursor %.40q is invalid: give the one that the search "+
-			"before ended with, or none", text))
+		return findCursor{}, invalidCursor(text)
 	}
 	return c, nil
+}
+
+func invalidCursor(text string) error {
+	return store.Field("cursor", store.Invalid("cursor %.40q is invalid: give the one that the request before ended "+
+		"with, or none", text))
 }
 
 // byContent looks at messages until it has found or looked at enough.
@@ -101,7 +107,7 @@ func (f *find) byContent(ctx context.Context) error {
 		}
 	}
 	if f.progress.Done = len(open) == 0 && len(waiting) == 0; !f.progress.Done {
-		f.progress.Next = (&findCursor{open, last}).text()
+		f.progress.Next = (&findCursor{Open: open, Last: last}).text()
 	}
 	return f.report(ByContent)
 }

@@ -295,12 +295,12 @@ func (d *deaths) read(ctx context.Context, s store.Store, queue string, since ti
 	} else {
 		d.recent = int64(len(page.Messages))
 	}
-	groups := map[string]*DeadErrors{}
+	var groups deadGroups
 	for i := range page.Messages {
-		addDead(groups, &page.Messages[i])
+		groups.add(queue, &page.Messages[i])
 	}
 	most := 0
-	for pattern, group := range groups {
+	for pattern, group := range groups.groups {
 		if group.Count > most || group.Count == most && pattern < d.pattern {
 			most, d.pattern = group.Count, pattern
 		}

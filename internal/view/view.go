@@ -78,10 +78,16 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 	return shown
 }
 
-// DeadErrors returns the JSON of the dead messages of a queue with errors of the same pattern.
+// DeadErrors returns the JSON of dead messages with errors of the same pattern. queue is the only queue that was asked
+// for, or "".
 func DeadErrors(queue string, d later.DeadErrors) wire.DeadErrors {
-	return wire.DeadErrors{Queue: queue, Pattern: d.Pattern, Count: d.Count, First: wire.FormatTime(d.First),
-		Last: wire.FormatTime(d.Last), ExampleID: d.ExampleID, Error: d.Error, Reason: d.Reason}
+	out := wire.DeadErrors{Queue: queue, Pattern: d.Pattern, Count: d.Count, First: wire.FormatTime(d.First),
+		Last: wire.FormatTime(d.Last), Hours: d.Hours[:], ExampleQueue: d.ExampleQueue, ExampleID: d.ExampleID,
+		Error: d.Error, Reason: d.Reason}
+	for _, count := range d.Queues {
+		out.Queues = append(out.Queues, wire.QueueCount(count))
+	}
+	return out
 }
 
 // Worker returns the JSON of a worker.

@@ -40,10 +40,12 @@ func open(t *testing.T) *description {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(client, server.Config{Logger: slog.New(slog.DiscardHandler)})
+	s, err := server.New(client, server.Config{Logger: slog.New(slog.DiscardHandler),
+		Finished: server.FinishedConfig{Queues: []string{"mail"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.WatchFinished()
 	control, err := access.New(access.Config{Loopback: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,7 @@ var session = []step{
 	{request: "GET " + mail + "?state=dead", status: http.StatusOK, capture: `dead="id":"([^"]+)"`},
 	{request: "GET " + mail + "?state=dead&error_pattern=no+such+user", status: http.StatusOK},
 	{request: "GET /v1/queues/mail/dead-errors?look=10", status: http.StatusOK},
+	{request: "GET /v1/dead-errors?queue=mail&look=10", status: http.StatusOK},
 	{request: "POST " + mail + "/${dead}/replay", status: http.StatusOK},
 	{request: "DELETE " + mail + "/${dead}", status: http.StatusOK},
 	{request: "POST /v1/receive", body: `{"queues": [{"name": "mail", "weight": 2}, {"name": "other"}], "worker": "w"}`,
@@ -147,5 +148,7 @@ var session = []step{
 	{request: "POST /v1/schedules/apply", body: `{"schedules": [{"name": "hourly", "queue": "mail", "every": "1h"}]}`,
 		status: http.StatusOK},
 	{request: "DELETE /v1/schedules/daily", status: http.StatusOK},
+	{request: "GET /v1/queues/mail/finished?id=a&limit=10", status: http.StatusOK},
+	{request: "GET /v1/queues/mail/finished/none", status: http.StatusNotFound},
 	{request: "DELETE /v1/queues/mail", status: http.StatusOK},
 }

@@ -90,11 +90,18 @@ func newSite(t testing.TB, store, path, config string) *site {
 // newSiteOf is newSite with a client, which it closes.
 func newSiteOf(t testing.TB, client *later.Client, path, config string) *site {
 	t.Helper()
+	return newSiteKeeping(t, client, path, config, server.FinishedConfig{})
+}
+
+// newSiteKeeping is newSiteOf with lists of finished messages.
+func newSiteKeeping(t testing.TB, client *later.Client, path, config string, finished server.FinishedConfig) *site {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	api, err := server.New(client, server.Config{Logger: log})
+	api, err := server.New(client, server.Config{Logger: log, Finished: finished})
 	if err != nil {
 		t.Fatal(err)
 	}
+	api.WatchFinished()
 	control, err := access.New(access.Config{File: config, Loopback: true, Page: true, Logger: log})
 	if err != nil {
 		t.Fatal(err)

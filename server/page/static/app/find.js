@@ -30,17 +30,19 @@ function sum(before, more) {
 // Search is the results of one text: messages with the id, names, messages that match, and how far it is.
 class Search {
   constructor(text, show) {
-    Object.assign(this, { text, show, ids: [], names: [], messages: [], most: 0, looked: none(), matched: none(),
-      namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined, before: undefined,
+    Object.assign(this, { text, show, ids: [], finished: [], names: [], messages: [], most: 0, looked: none(),
+      matched: none(), namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined,
+      before: undefined,
       abort: new AbortController() });
   }
 
   // run looks for the text, or goes on. After an error, it repeats the request that failed.
   async run() {
     if (this.error) Object.assign(this, this.before);
-    const { ids, names, messages, most, looked, matched, namesLeftOut, next } = this;
-    const before = { ids, names, messages, most, looked, matched, namesLeftOut, next };
-    Object.assign(this, { before, ids: [...ids], names: [...names], messages: [...messages], most: most + step,
+    const { ids, finished, names, messages, most, looked, matched, namesLeftOut, next } = this;
+    const before = { ids, finished, names, messages, most, looked, matched, namesLeftOut, next };
+    Object.assign(this, { before, ids: [...ids], finished: [...finished], names: [...names],
+      messages: [...messages], most: most + step,
       running: true, error: undefined });
     const { signal } = this.abort;
     let last = {};
@@ -63,7 +65,8 @@ class Search {
     this.show();
   }
 
-  add({ stage, message, name, progress }, before) {
+  add({ stage, message, finished, name, progress }, before) {
+    if (finished) this.finished.push(finished);
     if (message) (stage === 'id' ? this.ids : this.messages).push(message);
     if (name) this.names.push(name);
     if (!progress) return;

@@ -36,6 +36,7 @@ export function millis(text) {
 // duration returns a length of time in one or two units, such as "2 h 5 min", "1 day" or "340 ms".
 export function duration(ms) {
   const abs = Math.abs(ms);
+  if (abs > 0 && abs < 0.05) return '<0.1 ms';
   if (abs < 1e3) return `${abs < 10 && abs % 1 ? abs.toFixed(1) : Math.round(abs)} ms`;
   const at = units.findIndex(([, size]) => abs >= size);
   const [unit, size] = units[at];

@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { useNow } from '../live.js';
 import { word } from '../search.js';
-import { Failure, State } from '../ui.js';
+import { Failure, State, Time } from '../ui.js';
 import { go, Link, url, useUrl } from '../url.js';
 import { hidesPayloads } from '../who.js';
 
@@ -45,7 +45,13 @@ export function optionsOf(search) {
   });
   const exactly = (n) => ['group', 'series'].includes(n.kind);
   const names = [...search.names.filter(exactly), ...search.names.filter((n) => !exactly(n))];
-  return [...search.ids.map(message('Exact id')), ...names.map(name),
+  const finished = (f) => ({
+    group: 'Exact id', key: `finished ${f.queue}/${f.id}`, exact: true,
+    label: html`<span class="faint">${f.outcome}</span> <span class="id">${visible(f.id)}</span>
+      <span>${visible(f.queue)}</span> <span class="faint"><${Time} at=${f.time} /></span>`,
+    run: () => go({ find: undefined, message: f.id, mq: f.queue }, { base: url().view ? {} : url() }),
+  });
+  return [...search.ids.map(message('Exact id')), ...search.finished.map(finished), ...names.map(name),
     ...search.messages.slice(0, search.most).map(message('Messages'))];
 }
 
@@ -104,7 +110,7 @@ export function Looked({ search }) {
   const { text, progress: p, running, done, next, looked, matched, error, namesLeftOut } = search;
   const total = (counts) => states.reduce((n, state) => n + counts[state], 0);
   const found = total(matched);
-  const nothing = !running && !search.ids.length && !search.names.length && !found;
+  const nothing = !running && !search.ids.length && !search.finished.length && !search.names.length && !found;
   const list = (state) => ({ state, q: text });
   const seen = p && `${number(total(looked))} of ${plural(total(p.messages), 'message')}`;
   const summary = p && `${plural(found, 'message')} found, ${seen} in ${plural(p.queues, 'queue')} looked at`;

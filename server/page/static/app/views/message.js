@@ -1,5 +1,6 @@
 // One message: why it has not run, its payload, its history, and what one can do with it.
 import { get, path, query } from '../api.js';
+import { canDuplicate, sendMessage } from '../dialogs.js';
 import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
 import { html, useRef } from '../html.js';
 import { useKeys } from '../keys.js';
@@ -9,7 +10,8 @@ import { go, Link } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { act, actionsOf } from './actions.js';
 import { asCommand, asCurl, asGo } from './commands.js';
-import { canDuplicate, sendMessage } from '../dialogs.js';
+import { Became } from './finished.js';
+import { Timeline } from './timeline.js';
 
 const titles = { run: 'Run now…', reschedule: 'Reschedule…', edit: 'Edit…', cancel: 'Cancel…', replay: 'Replay…' };
 
@@ -33,10 +35,10 @@ export function MessagePanel({ queue, id }) {
   const m = loaded.data?.m;
   return html`<${Panel} mono title=${visible(id)} back=${leave}
     beside=${m && !gone && html`<${State} of=${m.state} />`}>
-    ${gone ? html`<${Empty} title="This message does not exist any more.">
+    ${gone ? html`<${Became} queue=${queue} id=${id}><${Empty} title="This message does not exist any more.">
         It was handled, cancelled or removed${last.current && ' while you looked at it'}. <${Link}
           to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
-      <//>` : html`<${Trouble} error=${loaded.error} retry=${loaded.reload} at=${loaded.at} />`}
+      <//><//>` : html`<${Trouble} error=${loaded.error} retry=${loaded.reload} at=${loaded.at} />`}
     ${m && html`<${Message} m=${m} why=${gone ? undefined : loaded.data.why} gone=${gone} reload=${loaded.reload} />`}
     ${!m && !loaded.error && html`<p class="empty" aria-busy="true">Loading…</p>`}
   <//>`;
@@ -73,14 +75,7 @@ function Message({ m, why, gone, reload }) {
       ['Urgency', m.urgency],
       ['Follows', m.follows && 'an earlier message, which a worker holds'],
     ]} />
-    ${m.failures?.length > 0 && html`<section aria-labelledby="failures-title">
-      <h3 id="failures-title">Failures</h3>
-      <ol class="failures">${m.failures.map((f) => html`<li>
-        <p><strong>${f.attempt > 0 ? `Attempt ${f.attempt}` : 'Given back'}</strong> <${Time} at=${f.time} />
-          ${f.duration && ` after ${duration(millis(f.duration))}`}${f.worker && ` on ${f.worker}`}</p>
-        ${f.error && html`<pre tabIndex="0" dir="auto">${f.error}</pre>`}
-      </li>`)}</ol>
-    </section>`}
+    ${!gone && html`<${Timeline} m=${m} why=${why} />`}
     ${m.last_error && !m.failures?.length &&
       html`<section><h3>Last error</h3><pre tabIndex="0" dir="auto">${m.last_error}</pre></section>`}
     ${m.headers && html`<section aria-labelledby="headers-title"><h3 id="headers-title">Headers</h3>

@@ -13,9 +13,11 @@ import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may, useServer } from '../who.js';
 import { actionsOf, act } from './actions.js';
-import { MessagePanel } from './message.js';
+import { FinishedTab, useKeeps } from './finishedtab.js';
 import { Selected } from './selected.js';
 
+const Finished = lazy(() => import('./finished.js').then((m) => m.Finished));
+const MessagePanel = lazy(() => import('./message.js').then((m) => m.MessagePanel));
 const DeadErrors = lazy(() => import('./dead.js').then((m) => m.DeadErrors));
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const bytesPerMs = 0.7; // of a list that is read again and again
@@ -30,13 +32,14 @@ function sourcesOf(params, overview, states, group) {
 }
 
 // stateOf returns the state that is shown: "pending" is scheduled and ready ones, for a range of due times.
-function stateOf(params) {
+function stateOf(params, keepsFinished) {
+  if (params.state === 'finished' && !keepsFinished) return 'scheduled'; // it was of a queue that was left
   return params.state ?? (params.from || params.to ? 'pending' : 'scheduled');
 }
 
 export function Messages({ overview }) {
   const params = useUrl();
-  const state = stateOf(params);
+  const state = stateOf(params, useKeeps(params.queue));
   const group = hasGroup(params.q);
   const filter = { q: params.q, due_after: params.from, due_before: params.to };
   const ahead = params.from && Date.parse(params.from) > now(); // ready messages are due already
@@ -49,7 +52,8 @@ export function Messages({ overview }) {
   return html`<section class=${params.message ? 'card messages split' : 'card messages'} aria-label="Messages">
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
-      ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
+      ${state === 'finished' ? html`<${Finished} queue=${params.queue} key=${params.queue} />` :
+        state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
         html`
         <${List} key=${choice} sources=${sources} filter=${filter} list=${list} state=${state} counts=${counts}
           many=${!params.queue} queues=${overview.queues} />`}
@@ -72,6 +76,7 @@ function Tabs({ state, counts }) {
     ${tab('ready', 'ready', counts.ready ?? 0)}
     ${tab('leased', 'leased', counts.leased ?? 0)}
     ${tab('dead', 'dead', counts.dead ?? 0)}
+    <${FinishedTab} />
     ${state === 'dead' && !hidesPayloads() && html`<span class="segmented" role="group" aria-label="Dead messages">
       <${Link} to=${{ group: undefined }} aria-current=${params.group ? undefined : 'true'}>each<//>
       <${Link} to=${{ group: 'error' }} aria-current=${params.group ? 'true' : undefined}>by error<//>

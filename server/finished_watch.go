@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// sweepEvery is how often finished messages are removed for their age, and lists whose queues were deleted elsewhere.
+const sweepEvery = time.Minute
+
+// WatchFinished begins to keep the finished messages that Config.Finished asks for, from the live events of all
+// processes. Call it once, after New. It ends with Close. Without queues in Config.Finished it does nothing.
+func (s *Server) WatchFinished() {
+	if len(s.cfg.Finished.Queues) > 0 {
+		s.open.Go(func() { s.finished.run(s.ending, s) })
+	}
+}
+
+// run follows feeds of the queues until ctx ends.
+func (f *finishedLists) run(ctx context.Context, s *Server) {
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { f.sweepUntil(ctx, s) })
+	defer sweeping.Wait()
+	var last *feed
+	warned := false
+	for ctx.Err() == nil {
+		feed, err := s.feeds.join(ctx, s, f.watched())
+		switch {
+		case err != nil && !warned && ctx.Err() == nil:
+			s.log.Warn("finished messages cannot be kept, since events cannot be watched", "error", err)
+			warned = true
+		case err == nil && feed != last: // the feed that ended may be there for a moment
+			f.follow(ctx, feed)
+			last, warned = feed, false
+		}
+		if err == nil {
+			s.feeds.leave(feed)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rejoinAfter):
+		}
+	}
+}
+
+// follow takes the events of a feed until ctx or the feed ends. It begins with the first one that the feed has.
+func (f *finishedLists) follow(ctx context.Context, feed *feed) {
+	f.lock(func() {
+		if f.since.IsZero() {
+			f.since = time.Now()
+		}
+	})
+	client := feed.streams.join()
+	defer client.leave()
+	for next := feed.start(); ; {
+		events, missed := feed.read(next, client)
+		next += missed + uint64(len(events))
+		if missed > 0 {
+			f.lock(func() { f.miss("", missed) })
+		}
+		for i, now := 0, time.Now(); i < len(events); i++ {
+			f.add(&events[i].Event, now)
+		}
+		if missed > 0 || len(events) > 0 {
+			continue
+		}
+		select {
+		case <-client.C:
+		case <-ctx.Done():
+			return
+		case <-feed.ended:
+			f.lock(func() { f.miss("", 0) })
+			return
+		}
+	}
+}
+
+func (f *finishedLists) lock(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+// sweepUntil sweeps the lists until ctx ends. While the store cannot be read, all queues count as existing.
+func (f *finishedLists) sweepUntil(ctx context.Context, s *Server) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began, existed := time.Now(), map[string]bool{}
+		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
+		names, err := s.client.Queues(reading)
+		cancel()
+		for _, name := range names {
+			existed[name] = true
+		}
+		if err != nil {
+			began = time.Time{}
+		}
+		f.sweep(existed, began, time.Now())
+	}
+}
