@@ -290,7 +290,7 @@ func (c *overviewClient) run(ctx context.Context, heartbeat time.Duration) {
 		before := c.written
 		taken = c.send(event)
 		var pause <-chan time.Time
-		if c.changes && !isProblem {
+		if c.changes && !isProblem && c.seen > 0 && len(event) > 0 {
 			pause = time.After(c.pace.spend(c.written-before, time.Now()))
 		}
 		for news := false; taken && (!news || pause != nil); {
