@@ -87,6 +87,8 @@ type OverviewQueue struct {
 	LatenessSamples  int           `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
 	History          *History      `json:"history,omitempty" doc:"60 parts of 5 s each, the current one last; none if nothing happened in them"`
 
+	Events           int64         `json:"events,omitempty" doc:"How many events of the queue there were in the sample so far, of all kinds, such as edited and rescheduled: its messages are the same while this and the counts are. It can begin again at 0"`
+
 	minute historyEntry // the events behind the rates
 }
 
