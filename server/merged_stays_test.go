@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 // onListedStores runs a test on stores with lists of their own.
@@ -194,6 +196,33 @@ func TestMergedListOfTwoStatesHasMessagesThatFallDue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tornList is a store with a queue whose lists are damaged.
+type tornList struct{ *memstore.Store }
+
+func (s tornList) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	if queue == "bad" {
+		return store.Page{}, store.Errorf(store.ErrCorrupt, "its messages are torn")
+	}
+	return s.Store.List(ctx, queue, req)
+}
+
+// A damaged queue is left out of a list of several, also if no other one has messages, and fails a list of its own.
+func TestMergedListLeavesOutDamagedQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newBubbleAPI(t, tornList{memstore.New()})
+		a.sendDue("bad", time.Now().Add(time.Hour))
+		a.sendDue("good", time.Now().Add(time.Hour))
+		const both = "/v1/messages?states=ready&states=scheduled"
+		for path, status := range map[string]int{both: http.StatusOK, "/v1/messages": http.StatusOK,
+			"/v1/messages?state=dead": http.StatusOK, both + "&queue=bad": http.StatusInternalServerError,
+			"/v1/messages?queue=bad": http.StatusInternalServerError} {
+			if got := a.get(t.Context(), path); got.status != status {
+				t.Errorf("%s: %d %s", path, got.status, got.body)
+			}
+		}
+	})
 }
 
 // A cursor that a client made up reads other messages at most.

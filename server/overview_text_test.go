@@ -3,18 +3,21 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/memstore"
 )
@@ -279,6 +282,20 @@ func TestOverviewStreamIsCompressed(t *testing.T) {
 	}
 }
 
+// A HEAD request of a stream ends, and takes the place of no other.
+func TestHeadOfAStreamEnds(t *testing.T) {
+	a := newAPI(t)
+	for _, path := range []string{"/v1/overview/watch?changes=true", "/v1/events"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodHead, path, nil))
+		if w.Code != http.StatusOK || ctx.Err() != nil {
+			t.Errorf("%s: %d, %v", path, w.Code, ctx.Err())
+		}
+		cancel()
+	}
+}
+
 func TestFewStreamsAreCompressed(t *testing.T) {
 	a := newAPI(t)
 	a.server.zipped.Store(maxZipped)
@@ -289,4 +306,40 @@ func TestFewStreamsAreCompressed(t *testing.T) {
 	if n := a.server.zipped.Load(); n != maxZipped+1 && n != maxZipped {
 		t.Errorf("%d are counted", n)
 	}
+}
+
+// An overview tells a list that it has to be read again, also if no count has changed.
+func TestOverviewCountsTheEventsOfAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newBubbleAPI(t, memstore.New())
+		w := &overviewStream{}
+		defer a.watchOverview(w, "")()
+		time.Sleep(time.Second)
+		events := func() (n int64) {
+			t.Helper()
+			var o Overview
+			if err := json.Unmarshal([]byte(a.get(t.Context(), "/v1/overview").body), &o); err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range o.Queues {
+				n += q.Events
+			}
+			return n
+		}
+		q := a.client.Queue("mail")
+		for _, id := range []string{"a", "b"} {
+			if _, err := q.Send(t.Context(), nil, later.In(time.Hour), later.WithID(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Minute) // the sends have left the history
+		before := events()
+		if err := q.Reschedule(t.Context(), "b", later.In(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if after := events(); before != 2 || after != 3 {
+			t.Errorf("%d events, and %d after a message was rescheduled", before, after)
+		}
+	})
 }

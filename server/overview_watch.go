@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -271,6 +272,9 @@ func (s *Server) watchOverview(ctx context.Context, in *watchInput) (*huma.Strea
 		defer done()
 		defer s.overviews.leave(o)
 		c := &overviewClient{sharedOverview: o, sseWriter: newSSEWriter(hctx), changes: in.Changes}
+		if hctx.Method() == http.MethodHead {
+			return
+		}
 		defer s.zip(hctx, &c.sseWriter)()
 		c.run(ctx, s.heartbeat)
 	}}, nil
