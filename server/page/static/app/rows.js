@@ -40,7 +40,8 @@ async function readPage(filter, start, limit, { signal, looked, size }) {
 // useRows returns messages that match a filter, the parameters of a request, as they are asked for.
 //
 // Its count is that of the messages known so far; row returns one of them, or undefined until it has been read again;
-// see tells it which are in sight; refreshing reports whether a refresh is under way. A search stops now and then; more goes on. bytes is the size of the last reload.
+// see tells it which are in sight; refreshing reports whether a refresh is under way. A search stops now and then; more
+// goes on. bytes is the size of the last reload.
 export function useRows(filter) {
   const [, again] = useState(0);
   const list = useRef();

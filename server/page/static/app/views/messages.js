@@ -231,8 +231,10 @@ function useRefresh(queues, rows, busy, reload) {
   useEvery(500, () => {
     const pause = Math.max(2000, rows.bytes / bytesPerMs);
     const moved = queues.length !== seen.current.length || queues.some((q, i) => hasMoved(seen.current[i], q));
-    const back = rows.error && live.connected && !live.problem; // the store answers again, perhaps
-    if (rows.refreshing() || !back && (busy || !moved || rows.busy || !rows.began) || Date.now() - at.current < pause) return;
+    const down = rows.error && !(rows.error.status >= 400 && rows.error.status < 500);
+    const back = down && live.connected && !live.problem; // the store answers again, perhaps
+    const quiet = busy || !moved || rows.busy || !rows.began;
+    if (rows.refreshing() || (quiet && !back) || Date.now() - at.current < pause) return;
     seen.current = queues;
     at.current = Date.now();
     reload();
