@@ -76,6 +76,9 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		defer done()
 		defer s.feeds.leave(f)
 		stream := &eventStream{feed: f, filter: filter, sseWriter: newSSEWriter(hctx)}
+		if hctx.Method() == http.MethodHead {
+			return
+		}
 		var known bool
 		if stream.next, known = f.position(in.LastEventID); !known && in.LastEventID != "" {
 			stream.missed(0)

@@ -21,15 +21,21 @@ const (
 	// unless a single message has more.
 	mergedPage  = 25
 	mergedBytes = 1 << 20
+	// mergedMemory is how many bytes of messages a list keeps that it has read ahead, before the next parts are added.
+	mergedMemory = 64 << 20
+	// mergedSoon is how long before its due time a message may be ready already, as far as a list knows.
+	mergedSoon = 10 * time.Second
 )
 
 func registerMerged(s *Server) {
 	route(s, access.Look, on("GET /v1/messages", "messages", "listAllMessages", "List messages of several queues",
 		fails(http.StatusNotFound), s.fewReads,
-		says("In order of due time, dead ones in order of death, those of the same time by queue. With conditions on "+
-			"what is in a message, and those of a group: queue by queue, since such a list can be long without a match. "+
-			"Which queues have messages in a state may be known from up to 2 s ago. At most 1,000 queues are read, the "+
-			"first ones by name; internal ones are left out unless they are named. Otherwise as the list of a queue.")),
+		says("In order of due time, dead ones in order of death, those of the same time by queue. Leased ones, those of "+
+			"a group, and with conditions on what is in a message: queue by queue. Such a list can be long without a "+
+			"match, and one of two states can then lack a message that falls due while it is read. Counts of queues may be "+
+			"known from up to 2 s ago, so that a message that was sent since then can be missing. At most 1,000 queues "+
+			"are read, the first ones by name; internal ones are left out unless they are named. Otherwise as the list of "+
+			"a queue.")),
 		s.listMerged)
 }
 
@@ -48,12 +54,18 @@ func (s *Server) listMerged(ctx context.Context, in *mergedInput) (*output[Messa
 	if err != nil {
 		return nil, err
 	}
+	page, err := m.page(ctx, in)
+	return outputOf(page), err
+}
+
+// page returns the page that a request asks for.
+func (m *merge) page(ctx context.Context, in *mergedInput) (MessagePage, error) {
 	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
 	size := 0
 	for len(out.Items) < in.Limit && size < maxPageBytes {
 		info, err := m.take(ctx)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		if info == nil {
 			break
@@ -67,7 +79,7 @@ func (s *Server) listMerged(ctx context.Context, in *mergedInput) (*output[Messa
 	}
 	out.Looked, out.Next = m.looked, m.end()
 	out.Truncated = out.Next != "" && size >= maxPageBytes
-	return outputOf(out), nil
+	return out, nil
 }
 
 // states returns the states of the list, none for a group.
@@ -98,6 +110,7 @@ type merge struct {
 	client  *later.Client
 	filter  later.Filter
 	queues  bool // queue by queue, and not in order of time
+	several bool // of more than one queue, of which damaged ones are left out
 	sources []*mergeSource
 	limit   int // messages of one page of a source
 	bytes   int // of one page of a source
@@ -105,6 +118,7 @@ type merge struct {
 	looked  int
 	last    *mergeSource // where the list goes on
 	time    time.Time    // of the message taken last
+	soon    time.Time    // messages due later are not ready while the list is read; zero if that is not known
 }
 
 // mergeSource is the messages of a queue in one state, or those of a group in a queue.
@@ -113,12 +127,30 @@ type mergeSource struct {
 	state  later.State
 	from   time.Time // earlier messages are not read
 	bound  time.Time // messages that are not read yet are not earlier
+	after  place     // of the message taken last, also by an earlier request: the ones up to it are left out
 	read   []*later.Info
 	at     int    // the next of read
 	cursor string // with which read was read
 	next   string // the cursor of the page after it
 	done   bool   // there is none
-	passed string // the id of the last message that an earlier request took
+	again  bool   // the last page has to be read again, since messages have fallen due
+}
+
+// place is the place of a message in the list of a source. Stores list messages of the same time by id, and those of a
+// group by id only, without a time. The place of a leased message says nothing about others.
+type place struct {
+	at time.Time
+	id string
+}
+
+func (p place) compare(o place) int { return cmp.Or(p.at.Compare(o.at), cmp.Compare(p.id, o.id)) }
+
+// placeOf returns the place of a message of the source.
+func (s *mergeSource) placeOf(info *later.Info) place {
+	if s.state == later.StateNone {
+		return place{id: info.ID}
+	}
+	return place{listTime(info), info.ID}
 }
 
 // mergeCursor is the cursor of a merged list as JSON: the source of the last message, and how that goes on. Other
@@ -127,10 +159,10 @@ type mergeCursor struct {
 	Queue  string      `json:"q"`
 	State  later.State `json:"s,omitempty"`
 	Time   int64       `json:"t,omitempty"` // of the last message, in ms since 1970
+	ID     string      `json:"i,omitempty"` // of the last message: the ones up to it are left out of the page at Cursor
 	From   int64       `json:"f,omitempty"` // the from of the source, in ms since 1970
 	Cursor string      `json:"c,omitempty"`
-	ID     string      `json:"i,omitempty"` // the last message that was taken of the page at Cursor, if some were left
-	Done   bool        `json:"d,omitempty"` // the source has no more
+	Done   bool        `json:"d,omitempty"` // queue by queue, the source has no more
 }
 
 // newMerge returns the list that a request asks for, at its cursor.
@@ -155,7 +187,8 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 	if len(states) < 2 {
 		states = []later.State{filter.State}
 	}
-	m := &merge{client: s.client, filter: filter, queues: filter.Group != "" || looksInside(&filter), look: in.Look}
+	m := &merge{client: s.client, filter: filter, look: in.Look,
+		queues: filter.Group != "" || filter.State == later.StateLeased || looksInside(&filter)}
 	queues := sortedSet(in.Queues)
 	if len(queues) == 1 {
 		if err := s.queueExists(ctx, queues[0]); err != nil {
@@ -167,6 +200,7 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 			return nil, err
 		}
 	}
+	m.several = len(queues) > 1
 	for _, queue := range queues {
 		for _, state := range states {
 			m.sources = append(m.sources, &mergeSource{queue: queue, state: state, from: filter.From, bound: filter.From})
@@ -176,7 +210,7 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 		return nil, field("query.cursor", err)
 	}
 	if len(m.sources) > 2 {
-		if err := m.narrow(ctx, s.problems.knows); err != nil {
+		if err := m.narrow(ctx, s.problems.knowsSinceChange); err != nil {
 			return nil, err
 		}
 	}
@@ -205,87 +239,6 @@ func (s *Server) mergedQueues(ctx context.Context) ([]string, error) {
 	return queues[:min(len(queues), maxOverviewQueues)], nil
 }
 
-// narrow drops sources that have no messages, and notes when the first message of the other ones is due, if the store
-// or the last overview tells that faster than reading them.
-func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stats, bool)) error {
-	prober, probes := store.As[store.Prober](m.client.Store())
-	if !probes || m.queues || m.sources[0].state == later.StateLeased {
-		m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
-			counts, ok := known(s.queue)
-			return ok && !s.expect(counts)
-		})
-		return nil
-	}
-	clock, err := m.client.Queue(reserved.Schedules).Stats(ctx)
-	if err != nil {
-		return err
-	}
-	for _, state := range []later.State{later.StateReady, later.StateScheduled, later.StateDead} {
-		if err := m.probe(ctx, prober, state, clock.Now); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// probe narrows the sources of a state.
-func (m *merge) probe(ctx context.Context, prober store.Prober, state later.State, now time.Time) error {
-	var from time.Time
-	var queues []string
-	for _, s := range m.sources {
-		if s.state != state {
-			continue
-		}
-		if len(queues) == 0 || s.bound.Before(from) {
-			from = s.bound
-		}
-		queues = append(queues, s.queue)
-	}
-	if len(queues) == 0 {
-		return nil
-	}
-	if state == later.StateScheduled && from.Before(now) {
-		from = now
-	}
-	found, err := prober.Earliest(ctx, queues, state == later.StateDead, from)
-	if err != nil {
-		return err
-	}
-	m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
-		if s.state != state {
-			return false
-		}
-		first := found[0]
-		if found = found[1:]; !first.Known {
-			return false
-		}
-		if first.Time.After(s.bound) {
-			s.bound = first.Time
-		}
-		return !first.Any || state == later.StateReady && first.Time.After(now.Add(time.Second))
-	})
-	return nil
-}
-
-// expect reports whether a queue with these counts has messages for the source, and notes when the first is due.
-func (s *mergeSource) expect(counts store.Stats) bool {
-	n := counts.Scheduled + counts.Ready + counts.Leased + counts.Dead
-	switch s.state {
-	case later.StateScheduled:
-		n = counts.Scheduled
-	case later.StateReady:
-		n = counts.Ready
-	case later.StateLeased:
-		n = counts.Leased
-	case later.StateDead:
-		n = counts.Dead
-	}
-	if due := counts.NextDue; (s.state == later.StateScheduled || s.state == later.StateReady) && due.After(s.bound) {
-		s.bound = due
-	}
-	return n > 0
-}
-
 // resume goes to a cursor, "" for the beginning.
 func (m *merge) resume(cursor string) error {
 	if cursor == "" {
@@ -296,19 +249,27 @@ func (m *merge) resume(cursor string) error {
 	if err != nil || json.Unmarshal(text, &c) != nil || store.CheckQueue(c.Queue) != nil {
 		return store.Invalid("is %.40q: give the next of the page before", cursor)
 	}
-	at := &mergeSource{queue: c.Queue, state: c.State}
+	last := &mergeSource{queue: c.Queue, state: c.State}
+	after := place{id: c.ID}
+	if c.Time != 0 {
+		after.at = time.UnixMilli(c.Time)
+	}
 	m.sources = slices.DeleteFunc(m.sources, func(source *mergeSource) bool {
-		order := source.compare(at)
+		order := source.compare(last)
 		switch {
 		case order == 0:
-			source.next, source.passed, source.bound = c.Cursor, c.ID, time.UnixMilli(c.Time)
-			if c.From != 0 {
-				source.from = time.UnixMilli(c.From)
+			source.next, source.after, source.bound, source.done = c.Cursor, after, after.at, false
+			if from := time.UnixMilli(c.From); c.From != 0 && from.After(source.from) {
+				source.from = from
 			}
-		case !m.queues:
-			source.goOn(time.UnixMilli(c.Time), order < 0)
+		case m.queues:
+		case source.queue == c.Queue: // messages in the other state may have been in this one
+			source.goOn(after.at, false)
+			source.after = after
+		default:
+			source.goOn(after.at, order < 0)
 		}
-		return order == 0 && c.Done || order < 0 && m.queues
+		return m.queues && (order == 0 && c.Done || order < 0)
 	})
 	return nil
 }
@@ -379,16 +340,32 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		}
 		info := first.head()
 		first.at++
+		first.after = first.placeOf(info)
+		if other := m.sibling(first); first.state == later.StateScheduled && other != nil &&
+			first.after.compare(other.after) <= 0 {
+			continue // it was listed as a ready one
+		}
 		m.last, m.time = first, listTime(info)
 		return info, nil
 	}
+}
+
+// sibling returns the source with the messages of the same queue in the other state, or nil if there is none.
+func (m *merge) sibling(s *mergeSource) *mergeSource {
+	i := slices.Index(m.sources, s)
+	for _, j := range []int{i - 1, i + 1} {
+		if j >= 0 && j < len(m.sources) && m.sources[j].queue == s.queue {
+			return m.sources[j]
+		}
+	}
+	return nil
 }
 
 // unread returns sources to read because they may have messages before the first one that is read, if there is one.
 func (m *merge) unread(first *mergeSource) []*mergeSource {
 	var some []*mergeSource
 	for _, s := range m.sources {
-		if s.head() == nil && !s.done && (first == nil || m.before(s, s.bound, first, listTime(first.head()))) {
+		if s.head() == nil && (!s.done || s.again) && (first == nil || m.before(s, s.bound, first, listTime(first.head()))) {
 			some = append(some, s)
 		}
 	}
@@ -417,56 +394,101 @@ func (m *merge) read(ctx context.Context, some []*mergeSource) error {
 			filter.From = s.from // a cursor belongs to it
 		}
 		pages[i], errs[i] = m.client.Queue(s.queue).Search(ctx, filter,
-			later.SearchOptions{Limit: m.limit, Look: look, Cursor: s.next, Bytes: m.bytes})
+			later.SearchOptions{Limit: m.limit, Look: look, Cursor: s.begin(), Bytes: m.bytes})
 		return errs[i] == nil || isDamage(errs[i])
 	})
 	for i, s := range some {
-		if err := errs[i]; err != nil && (!isDamage(err) || len(m.sources) == 1) {
+		if err := errs[i]; err != nil && (!isDamage(err) || !m.several) {
 			return err
 		}
 		page := &pages[i]
 		m.looked += page.Looked
-		s.cursor, s.next, s.done = s.next, page.Next, page.Next == ""
+		s.cursor, s.next, s.done, s.again = s.begin(), page.Next, page.Next == "", false
 		s.read, s.at = page.Messages, 0
-		s.pass()
+		s.skip()
 		if m.queues {
 			m.last = s
+			continue
+		}
+		m.leave(s)
+		if ready := m.sibling(s); s.state == later.StateScheduled && ready != nil && ready.done {
+			ready.again = m.soon.IsZero() || !s.bound.After(m.soon)
 		}
 	}
+	m.release()
 	return nil
 }
 
-// pass skips the messages that an earlier request took. If the last of them is gone, messages of the same time can be
-// listed again.
-func (s *mergeSource) pass() {
-	if s.passed == "" {
+// begin returns the cursor of the page to read next.
+func (s *mergeSource) begin() string {
+	if s.done {
+		return s.cursor
+	}
+	return s.next
+}
+
+// skip skips the messages that were taken already.
+func (s *mergeSource) skip() {
+	if s.state == later.StateLeased {
+		s.at = slices.IndexFunc(s.read, func(info *later.Info) bool { return info.ID == s.after.id }) + 1
 		return
 	}
-	at := slices.IndexFunc(s.read, func(info *later.Info) bool { return info.ID == s.passed }) + 1
-	if at == 0 && s.state != later.StateNone {
-		at = slices.IndexFunc(s.read, func(info *later.Info) bool { return !listTime(info).Before(s.bound) })
-		if at < 0 {
-			at = len(s.read)
-		}
+	for s.at < len(s.read) && s.placeOf(s.read[s.at]).compare(s.after) <= 0 {
+		s.at++
 	}
-	s.at, s.passed = at, ""
+}
+
+// leave leaves out the messages of a source that the list has passed. They were sent after their queue was counted.
+func (m *merge) leave(s *mergeSource) {
+	for s.head() != nil && m.last != nil && m.before(s, listTime(s.head()), m.last, m.time) && m.last.queue != s.queue {
+		s.after = s.placeOf(s.read[s.at])
+		s.at++
+	}
+}
+
+// release forgets the last messages that were read ahead if they take too much memory. They are read again when it is
+// their turn.
+func (m *merge) release() {
+	var ahead []*mergeSource
+	sizes, size := map[*mergeSource]int{}, 0
+	for _, s := range m.sources {
+		if s.head() == nil {
+			continue
+		}
+		ahead = append(ahead, s)
+		for _, info := range s.read[s.at:] {
+			sizes[s] += Message{Info: info}.SizeAsJSON()
+		}
+		size += sizes[s]
+	}
+	slices.SortFunc(ahead, func(a, b *mergeSource) int {
+		if m.before(a, listTime(a.head()), b, listTime(b.head())) {
+			return -1
+		}
+		return 1
+	})
+	for i := len(ahead) - 1; i > 0 && size > mergedMemory; i-- {
+		s := ahead[i]
+		size -= sizes[s]
+		s.bound, s.next, s.done = listTime(s.head()), s.cursor, false
+		s.read, s.at = nil, 0
+	}
 }
 
 // end returns the cursor of the rest, or "" if there is none.
 func (m *merge) end() string {
-	if !slices.ContainsFunc(m.sources, func(s *mergeSource) bool { return !s.done || s.head() != nil }) || m.last == nil {
+	if m.last == nil || !slices.ContainsFunc(m.sources, func(s *mergeSource) bool {
+		return !s.done || s.again || s.head() != nil
+	}) {
 		return ""
 	}
 	s := m.last
-	c := mergeCursor{Queue: s.queue, State: s.state, Cursor: s.next, Done: s.done}
-	if s.head() != nil { // the rest of the page is read again
-		c.Cursor, c.Done = s.cursor, false
-		if s.at > 0 {
-			c.ID = s.read[s.at-1].ID
-		}
+	c := mergeCursor{Queue: s.queue, State: s.state, ID: s.after.id, Cursor: s.next, Done: s.done && s.head() == nil}
+	if s.done || s.head() != nil { // the rest of the page, and messages that come to it, are read again
+		c.Cursor = s.cursor
 	}
-	if !m.time.IsZero() {
-		c.Time = m.time.UnixMilli()
+	if !s.after.at.IsZero() {
+		c.Time = s.after.at.UnixMilli()
 	}
 	if !m.queues && s.from.After(m.filter.From) {
 		c.From = s.from.UnixMilli()

@@ -43,7 +43,8 @@ func registerOverview(s *Server) {
 			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
 			"share one reading. With changes=true only the first event is an overview, and events changes follow: at " +
 			"most 800 bytes a second on average, compressed, after the first 16 KiB, but one every 3 s if the queues " +
-			"change all the time, one every 2 s if none does, and one at once after a change through this server. " + about,
+			"change all the time, one every 2 s if none does, and one at once after a change through this server, which " +
+			"a message that is sent is not. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
@@ -86,6 +87,7 @@ type OverviewQueue struct {
 	LatenessP99      wire.Duration `json:"lateness_p99"`
 	LatenessSamples  int           `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
 	History          *History      `json:"history,omitempty" doc:"60 parts of 5 s each, the current one last; none if nothing happened in them"`
+	Events           int64         `json:"events,omitempty" doc:"How many events of the queue there were in the sample so far, of all kinds, such as edited and rescheduled: its messages are the same while this and the counts are. It can begin again at 0"`
 
 	minute historyEntry // the events behind the rates
 }

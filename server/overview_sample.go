@@ -38,6 +38,7 @@ type sample struct {
 	slots      [historySlots]historyEntry
 	latenesses []lateDelivery // a ring: the n-th is at n % maxLatenesses
 	delivered  int
+	events     int64 // all that were received or missed
 }
 
 // lateDelivery is the lateness of a delivery, and when it was.
@@ -81,6 +82,9 @@ func (s *samples) follow(ctx context.Context, f *feed) {
 	for next := f.end(); ; {
 		events, missed := f.read(next, client)
 		next += missed + uint64(len(events))
+		if missed > 0 {
+			s.miss()
+		}
 		if len(events) > 0 {
 			s.add(events, time.Now())
 			continue
@@ -101,9 +105,26 @@ func (s *samples) add(events []recentEvent, now time.Time) {
 	defer s.mu.Unlock()
 	slot := slotOf(now)
 	for i := range events {
+		if events[i].Kind == later.EventMissed {
+			s.missed()
+		}
 		if q := s.get(events[i].Queue, slot); q != nil {
 			q.add(&events[i].Event, slot)
 		}
+	}
+}
+
+// miss notes that events were missed.
+func (s *samples) miss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed()
+}
+
+// missed notes that events were missed, which can be of any queue. The caller has locked s.mu.
+func (s *samples) missed() {
+	for _, q := range s.queues {
+		q.events++
 	}
 }
 
@@ -156,6 +177,7 @@ func (q *sample) move(slot int64) {
 func (q *sample) add(e *wire.Event, slot int64) {
 	q.move(slot)
 	q.slots[q.last%historySlots].count(e.Kind, 1)
+	q.events++
 	if e.Kind != later.EventClaimed {
 		return
 	}
@@ -170,6 +192,7 @@ func (q *sample) add(e *wire.Event, slot int64) {
 
 // show sets the fields of a queue that come from the sample.
 func (q sample) show(o *OverviewQueue) {
+	o.Events = q.events
 	if q.slots != [historySlots]historyEntry{} {
 		h := &History{}
 		for n := range int64(historySlots) {

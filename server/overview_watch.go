@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -271,6 +272,9 @@ func (s *Server) watchOverview(ctx context.Context, in *watchInput) (*huma.Strea
 		defer done()
 		defer s.overviews.leave(o)
 		c := &overviewClient{sharedOverview: o, sseWriter: newSSEWriter(hctx), changes: in.Changes}
+		if hctx.Method() == http.MethodHead {
+			return
+		}
 		defer s.zip(hctx, &c.sseWriter)()
 		c.run(ctx, s.heartbeat)
 	}}, nil
@@ -290,7 +294,7 @@ func (c *overviewClient) run(ctx context.Context, heartbeat time.Duration) {
 		before := c.written
 		taken = c.send(event)
 		var pause <-chan time.Time
-		if c.changes && !isProblem {
+		if c.changes && !isProblem && c.seen > 0 && len(event) > 0 {
 			pause = time.After(c.pace.spend(c.written-before, time.Now()))
 		}
 		for news := false; taken && (!news || pause != nil); {

@@ -154,6 +154,17 @@ func (ps *sharedProblems) knows(queue string) (stats store.Stats, ok bool) {
 	return stats, ok
 }
 
+// knowsSinceChange returns the counts of a queue if they were read after the last change through this server.
+func (ps *sharedProblems) knowsSinceChange(queue string) (stats store.Stats, ok bool) {
+	ps.mu.Lock()
+	changed := !ps.changed.Before(ps.since)
+	ps.mu.Unlock()
+	if changed {
+		return stats, false
+	}
+	return ps.knows(queue)
+}
+
 // begin begins a reading if one is due, and returns a channel that is closed at its end, or nil.
 func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 	ps.mu.Lock()

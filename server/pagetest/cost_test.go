@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
@@ -133,8 +134,11 @@ func TestDialogKeepsItsTextDuringALogin(t *testing.T) {
 	b.click("dialog button", "Save")
 	b.see("dialog h1", "Log in")
 	b.checkAccess()
+	b.press(kb.Escape)
+	b.press(kb.Escape)
 	login()
 	b.await(`document.querySelector('dialog textarea[name=payload]').value.includes('99')`)
+	b.await("document.activeElement.closest('dialog')")
 	b.click("dialog button", "Save")
 	b.see(".panel", "99")
 }
@@ -214,4 +218,51 @@ func (s *site) sendAndHandle(ctx context.Context, name func(int) string, rate in
 			return
 		}
 	}
+}
+
+// A list shows changes that leave all counts as they are.
+func TestListShowsEditedAndRescheduledMessages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 3)
+	b := s.open("/")
+	b.await(`[...document.querySelectorAll('.rows td.id')].at(-1)?.textContent.includes('m-02')`)
+	b.awaitOverviews(3)
+	if err := s.client.Queue("orders").Reschedule(t.Context(), "m-01", later.In(100*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	b.await(`[...document.querySelectorAll('.rows td.id')].at(-1)?.textContent.includes('m-01')`)
+}
+
+// A list that could not be read is read again once the store answers, although nothing has changed.
+func TestListIsReadAgainWhenTheStoreAnswers(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	s := newSite(t, redis.URL(), "", "")
+	s.fill("orders", 3)
+	b := s.open("/")
+	b.see(".rows td.id", "m-02")
+	b.allow("50[0-9]|ERR_")
+	redis.Kill()
+	b.see(".banner", "cannot be read")
+	b.press(".")
+	b.see(".list > p", "As of")
+	redis.Restart(t)
+	b.gone(".banner")
+	b.gone(".list > p", "As of")
+	b.gone(".list > .failure")
+	b.see(".rows td.id", "m-02")
+}
+
+// The events view says that it has missed events while its tab was not seen.
+func TestEventsViewSaysWhatItMissed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	b := s.open("/?view=events")
+	b.see("main .live", "live")
+	b.setVisible("hidden")
+	b.see("main .live.off", "not connected")
+	b.setVisible("visible")
+	b.see("main .live", "live")
+	b.see(".events", "while not connected")
 }

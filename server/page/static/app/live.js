@@ -111,19 +111,22 @@ function stream() {
 // failed says that nothing arrives, and connects again after a while.
 async function failed(error) {
   disconnect();
-  live.connected = false;
+  live.connected = error?.status >= 500; // the server has answered
   live.problem = error ?? live.problem ?? { detail: 'The server cannot be reached.' };
-  retry = setTimeout(connect, wait);
+  const mine = setTimeout(connect, wait);
+  retry = mine;
   wait = Math.min(wait * 2, 8000);
   tell();
-  if (error) return;
+  let problem = error;
   try {
-    await get(path('server')); // an EventSource does not say what was wrong
-  } catch (problem) {
-    live.problem = { code: problem.code, detail: problem.message };
-    if (problem.status === 401) disconnect();
-    tell();
+    if (!error) await get(path('server')); // an EventSource does not say what was wrong
+  } catch (thrown) {
+    problem = thrown;
   }
+  if (!problem || retry !== mine) return; // it connects again already, such as after a login
+  live.problem = { code: problem.code, detail: problem.message };
+  if (problem.status === 401) disconnect();
+  tell();
 }
 
 // poll asks for the overview again and again, since other tabs have the connections.
@@ -138,9 +141,10 @@ function poll() {
         asked = Date.now();
         live.problems = await get(path('problems'), { signal });
       }
-      arrived(await get(path('overview') + watched, { signal }));
+      const overview = await get(path('overview') + watched, { signal });
+      if (!signal.aborted) arrived(overview);
     } catch (error) {
-      if (!signal.aborted) failed({ code: error.code, detail: error.message });
+      if (!signal.aborted) failed(Object.assign(error, { detail: error.message }));
       return;
     }
     if (!signal.aborted) retry = setTimeout(ask, pollEvery);
@@ -157,17 +161,30 @@ export function reconnect() {
 onSight(reconnect);
 
 // follow calls event with each event of the store that matches, and state with whether it is connected, until the
-// function that it returns is called. It takes the connection of this tab, which polls the overview meanwhile.
+// function that it returns is called. It takes the connection of this tab, which polls the overview meanwhile. An event
+// missed stands for the ones while the tab was not connected.
 export function follow(params, { event, state }) {
   let events;
+  let later;
+  let began = false;
   const start = () => {
+    clearTimeout(later);
     events?.close();
     state(false);
     if (!mayConnect()) return;
+    let first = true;
     events = new EventSource(path('events') + query(params));
-    events.onopen = () => state(true);
+    events.onopen = () => {
+      if (began && first) event({ kind: 'missed', time: new Date(now()).toISOString(), error: 'while not connected' });
+      began = true;
+      first = false;
+      state(true);
+    };
     events.onmessage = (message) => event(JSON.parse(message.data));
-    events.onerror = () => state(false);
+    events.onerror = () => {
+      state(false); // the browser connects again by itself, unless the server refused
+      if (events.readyState === EventSource.CLOSED) later = setTimeout(start, pollEvery);
+    };
   };
   followed += 1;
   connect();
@@ -175,6 +192,7 @@ export function follow(params, { event, state }) {
   const stop = onSight(start);
   return () => {
     stop();
+    clearTimeout(later);
     events?.close();
     followed -= 1;
     connect();

@@ -1,7 +1,7 @@
 // The page begins here: its frame, which view is shown, and the keys that work everywhere.
 import { onUnauthorized } from './api.js';
 import { duration, local } from './format.js';
-import { html, render, useEffect, useRef, useState } from './html.js';
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from './html.js';
 import { showHelp, useKeys } from './keys.js';
 import { now, reconnect, useLive, useNow, watch } from './live.js';
 import { noRange, watched } from './ranges.js';
@@ -109,9 +109,19 @@ function App() {
 // LoginAgain asks for a token above the page and its dialogs, which keep their texts.
 function LoginAgain({ done }) {
   const element = useRef();
-  useEffect(() => element.current.showModal(), []);
-  return html`<dialog ref=${element} class="login" onCancel=${(event) => event.preventDefault()}
-    aria-label="Log in"><${Login} done=${done} /></dialog>`;
+  const show = () => element.current?.showModal();
+  useLayoutEffect(() => {
+    const { current } = element;
+    show();
+    return () => {
+      current.close(); // gives the focus back, unless its button was disabled while it worked
+      if (document.activeElement !== document.body) return;
+      document.querySelector('dialog[open] :is(textarea, input, select, button):enabled')?.focus();
+    };
+  }, []);
+  // A browser closes a dialog at the second Escape, whatever the page says.
+  return html`<dialog ref=${element} class="login" onCancel=${(event) => event.preventDefault()} onClose=${show}
+    onKeyDown=${(event) => event.stopPropagation()} aria-label="Log in"><${Login} done=${done} /></dialog>`;
 }
 
 // currentOf returns the aria-current of the link to a view.

@@ -40,15 +40,17 @@ async function readPage(filter, start, limit, { signal, looked, size }) {
 // useRows returns messages that match a filter, the parameters of a request, as they are asked for.
 //
 // Its count is that of the messages known so far; row returns one of them, or undefined until it has been read again;
-// see tells it which are in sight. A search stops now and then; more goes on. bytes is the size of the last reload.
+// see tells it which are in sight; refreshing reports whether a refresh is under way. A search stops now and then; more
+// goes on. bytes is the size of the last reload.
 export function useRows(filter) {
   const [, again] = useState(0);
   const list = useRef();
+  const fresh = useRef(); // the list that a refresh reads
   const show = () => again((n) => n + 1);
 
   const begin = () => ({ abort: new AbortController(), pages: [], looked: 0, bytes: 0 });
   list.current ??= begin();
-  useEffect(() => () => list.current.abort.abort(), []);
+  useEffect(() => () => [list, fresh].forEach(({ current }) => current?.abort.abort()), []);
 
   const read = async (into, start, index, limit) => {
     if (into.busy) return;
@@ -109,15 +111,17 @@ export function useRows(filter) {
       });
       if (to > from - ahead && l.pages.at(-1)?.next && !l.pages.at(-1).stalled && !l.error) more();
     },
+    refreshing: () => Boolean(fresh.current?.busy),
     // refresh reads the rows down to one from the beginning, and shows the messages read before until then.
     refresh: async (to) => {
-      const fresh = begin();
-      list.current.abort.abort();
+      const next = begin();
       const before = list.current;
-      await read(fresh, undefined, 0, Math.min(mostRows, Math.max(firstPage, to + ahead + 1)));
-      if (list.current !== before) return;
-      const { error, abort } = fresh;
-      list.current = error ? Object.assign(before, { error, abort, busy: false }) : fresh;
+      [before, fresh.current].forEach((l) => l?.abort.abort()); // what they read is older
+      fresh.current = next;
+      await read(next, undefined, 0, Math.min(mostRows, Math.max(firstPage, to + ahead + 1)));
+      if (fresh.current !== next || next.abort.signal.aborted) return;
+      const { error, abort } = next;
+      list.current = error ? Object.assign(before, { error, abort, busy: false }) : next;
       show();
     },
   };

@@ -56,8 +56,10 @@ channel?.addEventListener('message', ({ data: tab }) => {
 });
 
 let timer;
+let hiding;
 
 function show() {
+  clearTimeout(hiding);
   if (since) return;
   since = Date.now();
   tell(true);
@@ -65,12 +67,11 @@ function show() {
 }
 
 function hide() {
+  clearTimeout(hiding);
   clearInterval(timer);
   since = 0;
   tell();
 }
-
-let hiding;
 
 document.addEventListener('visibilitychange', () => {
   clearTimeout(hiding);

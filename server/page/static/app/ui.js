@@ -90,7 +90,8 @@ export function lazy(load) {
     const run = () => load().then((loaded) => {
       component = loaded;
       setState({});
-    }, () => setState({ error: { message: 'This part of the page cannot be loaded.' } }));
+    }, () => setState({ error: { message: 'This part of the page cannot be loaded. If the server ' +
+      'has a new version, load the page again.' } }));
     useEffect(() => { if (!component) run(); }, []);
     if (component) return html`<${component} ...${properties} />`;
     return state.error ? html`<${Failure} error=${state.error} retry=${run} />` :

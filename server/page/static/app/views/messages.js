@@ -5,7 +5,7 @@ import { iso, local, plural, relative, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { useKeys } from '../keys.js';
-import { now, useNow } from '../live.js';
+import { live, now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
 import { selectable, useSelection } from '../selection.js';
@@ -190,7 +190,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
       </div>
       ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
     </div>
-    <${Trouble} error=${rows.error} retry=${rows.began ? rows.more : reload} at=${rows.at} />
+    <${Trouble} error=${rows.error} retry=${reload} at=${rows.at} />
     <div class=${picks ? 'rows picks' : 'rows'} ref=${box} tabIndex="0" role="region" aria-label="List of messages"
       onScroll=${measure}
       onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}>
@@ -214,14 +214,10 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     </div>`;
 }
 
-// eventsOf returns how many events the history of a queue has.
-const eventsOf = ({ history = {} }) => Object.values(history).flat().reduce((sum, n) => sum + n, 0);
-
-// hasMoved reports whether messages of a queue have changed between two of its overviews. A history loses old events by
-// itself.
+// hasMoved reports whether messages of a queue have changed between two of its overviews. Edited and rescheduled ones
+// are events, and change no count.
 function hasMoved(before, after) {
-  return ['queue', 'scheduled', 'ready', 'leased', 'dead', 'next_due'].some((f) => before[f] !== after[f]) ||
-    eventsOf(before) < eventsOf(after);
+  return ['queue', 'scheduled', 'ready', 'leased', 'dead', 'next_due', 'events'].some((f) => before[f] !== after[f]);
 }
 
 const tooMany = (n) =>
@@ -234,8 +230,11 @@ function useRefresh(queues, rows, busy, reload) {
   const at = useRef(0);
   useEvery(500, () => {
     const pause = Math.max(2000, rows.bytes / bytesPerMs);
-    const same = queues.length === seen.current.length && !queues.some((q, i) => hasMoved(seen.current[i], q));
-    if (busy || same || rows.busy || !rows.began || Date.now() - at.current < pause) return;
+    const moved = queues.length !== seen.current.length || queues.some((q, i) => hasMoved(seen.current[i], q));
+    const down = rows.error && !(rows.error.status >= 400 && rows.error.status < 500);
+    const back = down && live.connected && !live.problem; // the store answers again, perhaps
+    const quiet = busy || !moved || rows.busy || !rows.began;
+    if (rows.refreshing() || (quiet && !back) || Date.now() - at.current < pause) return;
     seen.current = queues;
     at.current = Date.now();
     reload();
