@@ -64,7 +64,7 @@ func TestSelectedMessagesAreShiftedAndMovedBack(t *testing.T) {
 		}
 	}
 	b.click("dialog button", "Undo")
-	b.see(".notice", "3 messages moved back")
+	b.see(".notice", "3 messages are as before")
 	if got := s.due("orders", "m-03"); !got.Equal(due) {
 		t.Errorf("due %v, want %v", got, due)
 	}

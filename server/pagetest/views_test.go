@@ -120,7 +120,7 @@ func TestShardsOfAQueueAreSeen(t *testing.T) {
 	}
 	s.send("mail", "x")
 	q := s.client.Queue("orders")
-	held, err := q.Receive(t.Context(), 3)
+	held, err := q.Receive(t.Context(), 3, later.Lease(10*time.Minute)) // the change waits for them
 	if err != nil || len(held) == 0 {
 		t.Fatalf("received %d, %v", len(held), err)
 	}

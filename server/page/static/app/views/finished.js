@@ -5,6 +5,7 @@ import { html, useState } from '../html.js';
 import { now } from '../live.js';
 import { Empty, Loaded, Table, Time, useLoad } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
+import { useKeeps } from './finishedtab.js';
 import { Steps } from './timeline.js';
 
 const bad = new Set(['buried', 'expired', 'died', 'dropped']);

@@ -4,10 +4,9 @@ import { bytesOf, local, localInput, plural, timeZone, visible } from '../format
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
-import { Failure, notify, open } from '../ui.js';
+import { Failure, notify } from '../ui.js';
 import { go } from '../url.js';
 import { When, whenOf } from '../when.js';
-import { hidesPayloads, may } from '../who.js';
 import { headersOf, payloadOf } from './actions.js';
 
 // The fields of the form have the names that the API gives them.
