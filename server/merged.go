@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -188,7 +189,7 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 		states = []later.State{filter.State}
 	}
 	m := &merge{client: s.client, filter: filter, look: in.Look,
-		queues: filter.Group != "" || filter.State == later.StateLeased || looksInside(&filter)}
+		queues: filter.Group != "" || filter.State == later.StateLeased || (*inspect.Filter)(&filter).LooksInside()}
 	queues := sortedSet(in.Queues)
 	if len(queues) == 1 {
 		if err := s.queueExists(ctx, queues[0]); err != nil {
@@ -219,12 +220,6 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 		m.limit, m.bytes = min(max(2, 4*in.Limit/len(m.sources)), mergedPage, in.Limit), mergedBytes
 	}
 	return m, nil
-}
-
-// looksInside reports whether a filter has conditions on what is in a message.
-func looksInside(f *later.Filter) bool {
-	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
-		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
 }
 
 // mergedQueues returns the queues that the sender of a request may see, the first ones by name.

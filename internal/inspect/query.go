@@ -213,7 +213,7 @@ func lower(b byte) byte {
 func (f *Filter) onlyWords() bool {
 	rest := *f
 	rest.Words = nil
-	return len(f.Words) > 0 && f.Group == "" && !rest.looks()
+	return len(f.Words) > 0 && f.Group == "" && !rest.LooksInside()
 }
 
 // Text returns the conditions of a filter in words, such as "order" and "42" in id, group, key or payload. It leaves

@@ -214,7 +214,7 @@ func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
 	found, size := Page{Next: o.Cursor}, 0
 	for {
 		part := min(store.MaxBatch, o.Look-found.Looked)
-		if !f.looks() {
+		if !f.LooksInside() {
 			part = min(part, o.Limit-len(found.Messages))
 		}
 		page, err := list(ctx, f.request(found.Next, part))
@@ -261,8 +261,8 @@ func (f *Filter) fitting(messages []store.Info, limit int, size *int, first bool
 	return len(messages)
 }
 
-// looks reports whether Matches can refuse a message.
-func (f *Filter) looks() bool {
+// LooksInside reports whether Matches can refuse a message.
+func (f *Filter) LooksInside() bool {
 	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
 		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
 }
