@@ -1,5 +1,6 @@
 // What the server sends by itself: the overview of queues and horizon, and its clock.
 import { get, path, query } from './api.js';
+import { millis } from './format.js';
 import { observable, useEffect, useState } from './html.js';
 import { mayConnect, onSight, seen } from './tabs.js';
 
@@ -135,6 +136,7 @@ function poll() {
   const { signal } = abort;
   source = { close: () => abort.abort() };
   let asked = 0; // when the problems were
+  let pause = pollEvery;
   const ask = async () => {
     try {
       if (Date.now() - asked > problemsEvery) {
@@ -142,12 +144,13 @@ function poll() {
         live.problems = await get(path('problems'), { signal });
       }
       const overview = await get(path('overview') + watched, { signal });
+      pause = Math.max(pollEvery, 10 * millis(overview.took)); // a tenth of a store's time, as a stream takes
       if (!signal.aborted) arrived(overview);
     } catch (error) {
       if (!signal.aborted) failed(Object.assign(error, { detail: error.message }));
       return;
     }
-    if (!signal.aborted) retry = setTimeout(ask, pollEvery);
+    if (!signal.aborted) retry = setTimeout(ask, pause);
   };
   ask();
 }
