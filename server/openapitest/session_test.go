@@ -33,6 +33,7 @@ var session = []step{
 		body: `{"messages": [{"token": "${token}", "action": "ack"}]}`, status: http.StatusOK},
 	{request: "GET " + mail + "?state=dead", status: http.StatusOK, capture: `dead="id":"([^"]+)"`},
 	{request: "GET " + mail + "?state=dead&error_pattern=no+such+user", status: http.StatusOK},
+	{request: "GET /v1/messages?states=ready&states=scheduled&preview=100", status: http.StatusOK},
 	{request: "GET /v1/queues/mail/dead-errors?look=10", status: http.StatusOK},
 	{request: "GET /v1/dead-errors?queue=mail&look=10", status: http.StatusOK},
 	{request: "POST " + mail + "/${dead}/replay", status: http.StatusOK},
