@@ -95,7 +95,7 @@ func (s *Store) Earliest(ctx context.Context, queues []string, dead bool, from t
 	return all, nil
 }
 
-// earliestOf is what Redis has of the earliest messages of a queue.
+// earliestOf has the replies of Redis about the earliest messages of a queue.
 type earliestOf struct {
 	meta           *redis.SliceCmd  // its format, and how many messages are in buckets
 	first, buckets *redis.ZSliceCmd // the first message that is in no bucket, and the start of the first bucket

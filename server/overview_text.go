@@ -10,8 +10,8 @@ import (
 // maxGone is how many names of queues that are gone an overviewText remembers.
 const maxGone = 1000
 
-// overviewText has the events of an overview that is read again and again. An event is the whole overview, or what has
-// changed since an earlier reading. The zero value has none.
+// overviewText has the events of an overview that is read again and again. An event is the whole overview, or the
+// changes since an earlier reading. The zero value has none.
 type overviewText struct {
 	reading int       // the number of the last reading, 0 before the first one
 	last    *Overview // its Queues and Runs are in queues and runs
@@ -21,7 +21,7 @@ type overviewText struct {
 	oldest  int            // gone has all since this reading
 	moved   int            // the last reading in which a queue or a run differed
 	whole   []byte         // the event with the whole overview, nil until it is needed
-	step    []byte         // the event with what has changed since the reading before, nil until it is needed
+	step    []byte         // the event with the changes since the reading before, nil until it is needed
 }
 
 // changedText is JSON, and the number of the reading that brought it.
@@ -94,7 +94,7 @@ type shownOverview struct {
 	Gone   []string          `json:"gone,omitempty"`
 }
 
-// event returns the event for a client that has seen a reading, 0 for none: what has changed since then, or the whole
+// event returns the event for a client that has seen a reading, 0 for none: the changes since then, or the whole
 // overview.
 func (t *overviewText) event(seen int) []byte {
 	switch {
@@ -111,7 +111,7 @@ func (t *overviewText) event(seen int) []byte {
 	return t.step
 }
 
-// since returns what has changed since a reading, or the whole overview for 0.
+// since returns the changes since a reading, or the whole overview for 0.
 func (t *overviewText) since(seen int) *shownOverview {
 	o := &shownOverview{Overview: t.last, Queues: []json.RawMessage{}}
 	for i := range t.queues {

@@ -214,7 +214,7 @@ type overviewClient struct {
 	*sharedOverview
 	sseWriter
 	listener *listener
-	changes  bool // it is sent what has changed
+	changes  bool // it is sent changes
 	pace     pace
 	seen     int       // the number of the last reading that it was sent
 	sent     time.Time // when that was

@@ -21,7 +21,7 @@ const problemsEvery = 10_000;
 
 const [use, tell] = observable();
 let shown = 0; // when the last overview was shown
-let source; // what is connected: it has close
+let source; // the connection: it has close
 let watched; // the parameters of the overview as a query, undefined before the first watch
 let retry;
 let wait = 500;
@@ -120,7 +120,7 @@ async function failed(error) {
   tell();
   let problem = error;
   try {
-    if (!error) await get(path('server')); // an EventSource does not say what was wrong
+    if (!error) await get(path('server')); // an EventSource gives no reason
   } catch (thrown) {
     problem = thrown;
   }

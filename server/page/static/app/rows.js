@@ -3,7 +3,7 @@ import { get, path, query } from './api.js';
 import { saw } from './find.js';
 import { useEffect, useRef, useState } from './html.js';
 
-const firstPage = 45; // rows: what a large screen shows, and some more
+const firstPage = 45; // rows: the ones on a large screen, and some more
 const pageSize = 100;
 const mostRows = 500; // of one request
 const ahead = 15; // rows below the ones in sight that are read before they are needed

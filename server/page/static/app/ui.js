@@ -17,7 +17,7 @@ export function Time({ at, only }) {
 }
 
 // useLoad calls load with an AbortSignal when dependencies change and after a login, and again after some milliseconds
-// if every is given. It returns what that resolved to last and when, its error, and a function that loads again. It
+// if every is given. It returns the last result and when it came, the error, and a function that loads again. It
 // renders if the data or the error changes.
 export function useLoad(load, dependencies, every = 0) {
   const [state, setState] = useState({});

@@ -18,7 +18,7 @@ export function useServer() {
   return server;
 }
 
-// known returns what useServer does, without rendering again.
+// known returns the server as useServer does, without rendering again.
 export function known() {
   return server;
 }
