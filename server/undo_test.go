@@ -371,7 +371,7 @@ func TestUndoOfSchedules(t *testing.T) {
 		if got := a.do(http.MethodGet, one, nil).is(http.StatusOK); got["paused"] != true || got["pause_note"] != "holidays" {
 			t.Errorf("%v", got)
 		}
-		pause = a.change(http.MethodPost, one+"/resume", nil)
+		a.change(http.MethodPost, one+"/resume", nil)
 		pause = a.change(http.MethodPost, one+"/pause", nil)
 		a.undo(pause)
 		if got := a.do(http.MethodGet, one, nil).is(http.StatusOK); got["paused"] != false {
