@@ -236,14 +236,7 @@ func TestFinishedListsShareTheirMemory(t *testing.T) {
 			t.Fatalf("%d bytes", f.bytes)
 		}
 	}
-	sum := 0
-	for _, l := range f.queues {
-		for _, e := range l.entries {
-			sum += e.size()
-		}
-		sum += listBytes
-	}
-	if sum += len("few") + len("many"); sum != f.bytes || f.bytes < f.maxBytes*3/4 {
+	if sum := f.size(); sum != f.bytes || f.bytes < f.maxBytes*3/4 {
 		t.Errorf("%d bytes are counted, and %d are there", f.bytes, sum)
 	}
 	if few, many := f.queues["few"], f.queues["many"]; len(few.entries) != 20 ||
@@ -254,6 +247,35 @@ func TestFinishedListsShareTheirMemory(t *testing.T) {
 	f.forget("few")
 	if f.bytes != 0 {
 		t.Errorf("%d bytes of no list", f.bytes)
+	}
+}
+
+// size returns how much the lists take.
+func (f *finishedLists) size() (sum int) {
+	for queue, l := range f.queues {
+		for _, e := range l.entries {
+			sum += e.size()
+		}
+		sum += listBytes + len(queue)
+	}
+	return sum
+}
+
+// TestFinishedListsOfManyQueuesAreBounded has more queues than the memory has room for, of which events were missed, or
+// each with one message.
+func TestFinishedListsOfManyQueuesAreBounded(t *testing.T) {
+	for _, kind := range []store.EventKind{later.EventAcked, later.EventMissed} {
+		f := &finishedLists{FinishedConfig: FinishedConfig{Queues: []string{"*"}, MaxCount: 10, MaxAge: time.Hour},
+			maxBytes: 100_000}
+		for i, now := 0, time.Now(); i < 3000; i++ {
+			f.add(&wire.Event{Kind: kind, Queue: fmt.Sprint("q-", i), ID: "a", Missed: 1}, now)
+			if f.bytes > f.maxBytes || f.bytes != f.size() {
+				t.Fatalf("%d bytes are counted, and %d are there", f.bytes, f.size())
+			}
+		}
+		if n := len(f.queues); n < 100 {
+			t.Errorf("%d queues are left", n)
+		}
 	}
 }
 
