@@ -166,9 +166,7 @@ func (f *finishedLists) keep(e *wire.Event, at int64, known known, now time.Time
 		attempt: e.Attempt, count: e.Count, lateness: e.Lateness, duration: e.Duration, err: e.Error,
 		process: f.process(e.Process)}
 	if entry.sent == 0 {
-		if made, ok := store.IDTime(e.ID); ok {
-			entry.sent = made.UnixMilli()
-		}
+		entry.sent = sentAt(e.ID, at)
 	}
 	l := f.list(e.Queue)
 	l.changed = now
@@ -179,6 +177,17 @@ func (f *finishedLists) keep(e *wire.Event, at int64, known known, now time.Time
 	f.drop(l, len(l.entries)-f.MaxCount)
 	f.dropOld(l, now)
 	f.shrink()
+}
+
+// sentAt returns when a message was sent that finished at a time, in ms since 1970, or 0 if its id does not tell. Names
+// that programs choose can look like ids of Later, with a time that is far away.
+func sentAt(id string, finished int64) int64 {
+	made, ok := store.IDTime(id)
+	age := time.UnixMilli(finished).Sub(made)
+	if !ok || age < -time.Minute || age > 366*24*time.Hour { // clocks differ
+		return 0
+	}
+	return made.UnixMilli()
 }
 
 // shrink removes the oldest messages of the longest lists if all lists take too much, and empty lists if they alone do.

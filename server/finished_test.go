@@ -250,6 +250,20 @@ func TestFinishedListsShareTheirMemory(t *testing.T) {
 	}
 }
 
+// TestFinishedMessagesAreSentWhenTheIDTellsIt has a name with the form of an id of Later, whose time is in 2085.
+func TestFinishedMessagesAreSentWhenTheIDTellsIt(t *testing.T) {
+	f := &finishedLists{FinishedConfig: FinishedConfig{Queues: []string{"mail"}, MaxCount: 10, MaxAge: time.Hour},
+		maxBytes: maxFinishedBytes}
+	for id, sent := range map[string]bool{store.NewID(): true, "order-00000042": false, "20261127-00042": false} {
+		now := time.Now()
+		f.add(&wire.Event{Kind: later.EventAcked, Queue: "mail", ID: id, Time: wire.FormatTime(now)}, now)
+		entries := f.queues["mail"].entries
+		if got := entries[len(entries)-1].sent; (got > 0) != sent {
+			t.Errorf("%s was sent %v", id, time.UnixMilli(got))
+		}
+	}
+}
+
 // size returns how much the lists take.
 func (f *finishedLists) size() (sum int) {
 	for queue, l := range f.queues {

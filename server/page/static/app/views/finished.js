@@ -102,9 +102,10 @@ function stepsOf(earlier, last) {
   const at = (text) => Date.parse(text);
   const ends = [...earlier, last];
   const steps = [];
-  const sent = ends.find((f) => f.sent_at);
-  if (sent) steps.push({ at: at(sent.sent_at), what: 'Sent' });
+  let before = -Infinity;
   for (const f of ends) {
+    if (at(f.sent_at) > before) steps.push({ at: at(f.sent_at), what: 'Sent' }); // not by a replay
+    before = at(f.time);
     if (f.due) steps.push({ at: at(f.due), what: 'Fell due' });
     const { error, ...rest } = f;
     const process = processOf(f.process);
