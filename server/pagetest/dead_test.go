@@ -20,7 +20,7 @@ func TestDeadLettersWithOneErrorAreReplayedInAllQueues(t *testing.T) {
 		b.see(".listhead", "3 kinds of errors in 10 dead messages")
 		b.see(".errors li:first-child strong", "5")
 		b.see(".errors li:first-child p", "webhooks 3, mail 2 · first")
-		b.await(`document.querySelector('.errors .trend').getAttribute('aria-label').startsWith('5 deaths in the last 24 h, most ')`)
+		b.await(`document.querySelector('.errors .trend').ariaLabel.startsWith('5 deaths in the last 24 h, most ')`)
 		b.see(".errors li", "5 in 24 h")
 		b.await(`!document.querySelector('.errors').textContent.includes('\u202e')`) // it is shown as text
 		const asked = "performance.getEntriesByType('resource').filter((e) => e.name.includes('dead-errors')).length"
@@ -40,7 +40,8 @@ func TestDeadLettersWithOneErrorAreReplayedInAllQueues(t *testing.T) {
 		b.check()
 		b.click("dialog button", "Close")
 		b.await("document.querySelectorAll('.errors li').length === 2")
-		for queue, want := range map[string]later.Stats{"webhooks": {Ready: 3}, "mail": {Ready: 2, Dead: 4}, "sms": {Dead: 1}} {
+		for queue, want := range map[string]later.Stats{"webhooks": {Ready: 3}, "mail": {Ready: 2, Dead: 4},
+			"sms": {Dead: 1}} {
 			if got := s.stats(queue); got.Ready != want.Ready || got.Dead != want.Dead {
 				t.Errorf("%s: %+v", queue, got)
 			}

@@ -15,7 +15,8 @@ func TestNamesOfOthersAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const name = "\u202egnp.exe <img src=x>"
 	s := newSite(t, "", "", "")
-	s.send(name, "x", later.WithID(name), later.In(time.Hour), later.Group(name), later.Key(name), later.Header(name, name))
+	s.send(name, "x", later.WithID(name), later.In(time.Hour), later.Group(name), later.Key(name),
+		later.Header(name, name))
 	s.bury(name, name+" %d", 2)
 	s.bury("mail", name+" %d", 1)
 	s.schedule(name, "*/15 * * * *")
