@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -165,9 +166,7 @@ func (f *finishedLists) keep(e *wire.Event, at int64, known known, now time.Time
 		attempt: e.Attempt, count: e.Count, lateness: e.Lateness, duration: e.Duration, err: e.Error,
 		process: f.process(e.Process)}
 	if entry.sent == 0 {
-		if made, ok := store.IDTime(e.ID); ok {
-			entry.sent = made.UnixMilli()
-		}
+		entry.sent = sentAt(e.ID, at)
 	}
 	l := f.list(e.Queue)
 	l.changed = now
@@ -177,14 +176,50 @@ func (f *finishedLists) keep(e *wire.Event, at int64, known known, now time.Time
 	f.grow(l, entry.size())
 	f.drop(l, len(l.entries)-f.MaxCount)
 	f.dropOld(l, now)
-	for f.bytes > f.maxBytes {
-		longest := l
-		for _, other := range f.queues {
-			if other.bytes > longest.bytes {
-				longest = other
-			}
+	f.shrink()
+}
+
+// sentAt returns when a message was sent that finished at a time, in ms since 1970, or 0 if its id does not tell. Names
+// that programs choose can look like ids of Later, with a time that is far away.
+func sentAt(id string, finished int64) int64 {
+	made, ok := store.IDTime(id)
+	age := time.UnixMilli(finished).Sub(made)
+	if !ok || age < -time.Minute || age > 366*24*time.Hour { // clocks differ
+		return 0
+	}
+	return made.UnixMilli()
+}
+
+// shrink removes the oldest messages of the longest lists if all lists take too much, and empty lists if they alone do.
+// It makes room for many messages, since it looks at all lists.
+func (f *finishedLists) shrink() {
+	if f.bytes <= f.maxBytes {
+		return
+	}
+	queues := slices.Collect(maps.Keys(f.queues))
+	slices.SortFunc(queues, func(a, b string) int {
+		return cmp.Or(cmp.Compare(f.queues[a].bytes, f.queues[b].bytes), f.queues[a].changed.Compare(f.queues[b].changed))
+	})
+	left := f.maxBytes / 8 * 7
+	for i, queue := range queues {
+		l, share, n, bytes := f.queues[queue], left/(len(queues)-i), 0, 0
+		for n < len(l.entries) && l.bytes-bytes > share {
+			bytes += l.entries[n].size()
+			n++
 		}
-		f.drop(longest, max(1, len(longest.entries)/8)) // several, since the search takes a while
+		if f.drop(l, n); l.bytes > share {
+			f.remove(queue)
+			continue
+		}
+		left -= l.bytes
+	}
+}
+
+// remove removes the list of a queue.
+func (f *finishedLists) remove(queue string) {
+	if l := f.queues[queue]; l != nil {
+		f.bytes -= l.bytes
+		delete(f.queues, queue)
 	}
 }
 
@@ -236,10 +271,7 @@ func (f *finishedLists) dropOld(l *finishedList, now time.Time) {
 func (f *finishedLists) forget(queue string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l := f.queues[queue]; l != nil {
-		f.bytes -= l.bytes
-		delete(f.queues, queue)
-	}
+	f.remove(queue)
 }
 
 // sweep removes old messages, and the lists of queues that did not exist when a reading of all queues began.
@@ -248,8 +280,7 @@ func (f *finishedLists) sweep(existed map[string]bool, began, now time.Time) {
 	defer f.mu.Unlock()
 	for queue, l := range f.queues {
 		if f.dropOld(l, now); !existed[queue] && l.changed.Before(began) {
-			f.bytes -= l.bytes
-			delete(f.queues, queue)
+			f.remove(queue)
 		}
 	}
 }
@@ -264,6 +295,7 @@ func (f *finishedLists) miss(queue string, n uint64) {
 		l := f.list(queue)
 		l.changed = time.Now()
 		missed, gaps = &l.missed, &l.gaps
+		defer f.shrink()
 	}
 	if *missed += n; n == 0 {
 		*gaps++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,16 @@ func TestAMessageThatIsGoneSaysWhatBecameOfIt(t *testing.T) {
 	b.see(".timeline li:last-child", "Acked")
 	b.checkLooks("became")
 	b.size(1280, 800, 1)
+
+	s.send("mail", "x", later.WithID("invoice-7"))
+	s.handle(1)
+	b.visit("/?queue=mail&message=invoice-7&mq=mail")
+	const steps = "[...document.querySelectorAll('.timeline strong')].map(e => e.textContent)"
+	b.await(steps + ".filter(s => s === 'Acked').length === 2")
+	if got := evaluate[[]string](b, steps); !slices.Equal(got, []string{"Sent", "Fell due", "Acked", "Sent", "Fell due",
+		"Acked"}) {
+		t.Errorf("the steps of a message that was sent again are %q", got)
+	}
 
 	b.visit("/")
 	b.write("invoice-7", "#find")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -68,13 +69,16 @@ func (b *tab) media(features ...string) {
 	}
 }
 
-// looks are the ways to see a page: colours, a phone, and a window that is enlarged to 200 %.
-var looks = []struct {
+// look is a way to see a page.
+type look struct {
 	name          string
 	width, height int64
 	scale         float64
 	media         []string
-}{
+}
+
+// looks are colours, a phone, and a window that is enlarged to 200 %.
+var looks = []look{
 	{"light", 1280, 800, 1, []string{"prefers-color-scheme", "light"}},
 	{"dark", 1280, 800, 1, []string{"prefers-color-scheme", "dark"}},
 	{"phone", 390, 844, 2, []string{"prefers-color-scheme", "light"}},
@@ -84,11 +88,43 @@ var looks = []struct {
 // checkLooks checks the page as it is now in all looks, and takes pictures whose names begin with name.
 func (b *tab) checkLooks(name string) {
 	b.t.Helper()
-	for _, look := range looks {
-		b.size(look.width, look.height, look.scale)
-		b.media(look.media...)
-		b.checkAccess()
-		b.checkWidth()
-		b.screenshot(name + "-" + look.name)
+	for _, l := range looks {
+		b.as(l)
+		b.check()
+		b.screenshot(name + "-" + l.name)
 	}
+}
+
+// as shows the page in a look.
+func (b *tab) as(l look) {
+	b.t.Helper()
+	b.size(l.width, l.height, l.scale)
+	b.media(l.media...)
+}
+
+// check checks the page as it is now.
+func (b *tab) check() {
+	b.t.Helper()
+	b.checkAccess()
+	b.checkWidth()
+}
+
+// journey is what people do, in light, dark and on a phone, each with a site of its own.
+func journey(t *testing.T, do func(t *testing.T, l look)) {
+	t.Parallel()
+	for _, l := range looks[:3] {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			do(t, l)
+		})
+	}
+}
+
+// openAs opens a tab in a look.
+func (s *site) openAs(l look, path string) *tab {
+	s.Helper()
+	b := s.open(blank)
+	b.as(l)
+	b.visit(path)
+	return b
 }

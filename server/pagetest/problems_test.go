@@ -14,31 +14,33 @@ func longAgo() later.SendOption { return later.At(time.Now().Add(-12*time.Minute
 
 // A person finds why nothing is delivered without an action, and what helps with one.
 func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "", "", "")
-	for range 3 {
-		s.send("mail", "hello", longAgo())
-	}
-	b := s.open("/")
-	b.see(".problems li.act", "queue mail has no worker: 3 messages are due, the first for 12 min")
-	b.see(".problems button", "Copy the command later stats mail")
-	b.see("[role=status]", "1 problem, 1 to act on")
-	b.checkAccess()
-	b.click(".problems a", "has no worker")
-	b.awaitURL("queue=mail&state=ready")
-	b.see(".problems", "has no worker") // the strip is above every view
-	b.press("g")
-	b.press("p")
-	b.await("document.activeElement.closest('.problems li a') !== null")
-	b.press("g")
-	b.press("w")
-	b.see("h1", "Workers")
-	b.see(".problems", "has no worker")
+	journey(t, func(t *testing.T, l look) {
+		s := newSite(t, "", "", "")
+		for range 3 {
+			s.send("mail", "hello", longAgo())
+		}
+		b := s.openAs(l, "/")
+		b.see(".problems li.act", "queue mail has no worker: 3 messages are due, the first for 12 min")
+		b.see(".problems button", "Copy the command later stats mail")
+		b.see("[role=status]", "1 problem, 1 to act on")
+		b.check()
+		b.click(".problems a", "has no worker")
+		b.awaitURL("queue=mail&state=ready")
+		b.see(".problems", "has no worker") // the strip is above every view
+		b.check()
+		b.press("g")
+		b.press("p")
+		b.await("document.activeElement.closest('.problems li a') !== null")
+		b.press("g")
+		b.press("w")
+		b.see("h1", "Workers")
+		b.see(".problems", "has no worker")
 
-	stop := s.work(later.WorkerConfig{}, "mail", func(context.Context, *later.Message) error { return nil })
-	b.gone(".problems a")
-	b.see(".problems", "No problems")
-	stop()
+		stop := s.work(later.WorkerConfig{}, "mail", func(context.Context, *later.Message) error { return nil })
+		b.gone(".problems a")
+		b.see(".problems", "No problems")
+		stop()
+	})
 }
 
 func TestPausedQueueIsResumedFromTheProblems(t *testing.T) {
@@ -65,24 +67,26 @@ func TestPausedQueueIsResumedFromTheProblems(t *testing.T) {
 
 // A person sees which key is at its limit, and since when, with one action.
 func TestPersonFindsAKeyAtItsLimit(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "", "", "")
-	q := s.client.Queue("mail")
-	if err := q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"customer-7/1", "customer-7/2", "customer-7/3"} {
-		s.send("mail", "hello", longAgo(), later.WithID(id), later.Key("customer-7"))
-	}
-	stop := s.work(later.WorkerConfig{Concurrency: 4}, "mail", untilStopped)
-	b := s.open("/")
-	b.see(".problems li.act",
-		"key customer-7 of queue mail has 1 of 1 messages in flight, its limit: 2 messages are due, the first for 12 min")
-	b.click(".problems button", "Keys… mail")
-	b.see("dialog", "customer-7")
-	b.see("dialog", "1 of 1 in flight")
-	b.closeDialog()
-	stop()
+	journey(t, func(t *testing.T, l look) {
+		s := newSite(t, "", "", "")
+		q := s.client.Queue("mail")
+		if err := q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"customer-7/1", "customer-7/2", "customer-7/3"} {
+			s.send("mail", "hello", longAgo(), later.WithID(id), later.Key("customer-7"))
+		}
+		stop := s.work(later.WorkerConfig{Concurrency: 4}, "mail", untilStopped)
+		b := s.openAs(l, "/")
+		b.see(".problems li.act",
+			"key customer-7 of queue mail has 1 of 1 messages in flight, its limit: 2 messages are due, the first for 12 min")
+		b.click(".problems button", "Keys… mail")
+		b.see("dialog", "customer-7")
+		b.see("dialog", "1 of 1 in flight")
+		b.check()
+		b.closeDialog()
+		stop()
+	})
 }
 
 func untilStopped(ctx context.Context, _ *later.Message) error {

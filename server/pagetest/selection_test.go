@@ -164,33 +164,35 @@ func TestSelectionOfSeveralQueuesAndDeadMessages(t *testing.T) {
 
 // The journey of issue 34: the message of order 42 is moved to tomorrow 9:00 in six actions.
 func TestMessageIsMovedToTomorrowInSixActions(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "", "", "")
-	for i := range 60 {
-		s.send("reminders", fmt.Sprintf(`{"order":%d}`, i), later.WithID(fmt.Sprintf("order-%d", i)), later.In(48*time.Hour))
-	}
-	b := s.open("/")
-	b.see(".queues li")
-	b.zone("Europe/Berlin")
-	b.visit("/")
-	b.see(".rows td.id")
-	b.press("/")                              // 1
-	b.write("order-42", "#find")              // 2
-	b.press(kb.Enter)                         // 3
-	b.click(".panel button", "Reschedule…")   // 4
-	b.click("dialog button", "tomorrow 9:00") // 5
-	b.checkAccess()
-	b.click("dialog button.primary", "Reschedule") // 6
-	b.see(".notice", "order-42 is due")
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	day := time.Now().In(berlin).AddDate(0, 0, 1)
-	want := time.Date(day.Year(), day.Month(), day.Day(), 9, 0, 0, 0, berlin)
-	if got := s.due("reminders", "order-42"); !got.Equal(want) {
-		t.Errorf("due %v, want %v", got, want)
-	}
+	journey(t, func(t *testing.T, l look) {
+		s := newSite(t, "", "", "")
+		for i := range 60 {
+			s.send("reminders", fmt.Sprintf(`{"order":%d}`, i), later.WithID(fmt.Sprintf("order-%d", i)), later.In(48*time.Hour))
+		}
+		b := s.openAs(l, "/")
+		b.see(".queues li")
+		b.zone("Europe/Berlin")
+		b.visit("/")
+		b.see(".rows td.id")
+		b.press("/")                              // 1
+		b.write("order-42", "#find")              // 2
+		b.press(kb.Enter)                         // 3
+		b.click(".panel button", "Reschedule…")   // 4
+		b.click("dialog button", "tomorrow 9:00") // 5
+		b.check()
+		b.click("dialog button.primary", "Reschedule") // 6
+		b.see(".notice", "order-42 is due")
+		b.check()
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		day := time.Now().In(berlin).AddDate(0, 0, 1)
+		want := time.Date(day.Year(), day.Month(), day.Day(), 9, 0, 0, 0, berlin)
+		if got := s.due("reminders", "order-42"); !got.Equal(want) {
+			t.Errorf("due %v, want %v", got, want)
+		}
+	})
 }
 
 // TestUsualTimesAreOfTheCalendar looks at times around changes to and from summer time, and at ends of days and weeks.

@@ -32,38 +32,35 @@ func TestCancelIsUndoneByANotice(t *testing.T) {
 
 // TestWrongBulkChangeIsUndoneInFourActions undoes a cancel of all messages that somebody made in another tab.
 func TestWrongBulkChangeIsUndoneInFourActions(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "", "", "")
-	s.fill("orders", 30)
-	b := s.open("/?queue=orders")
-	b.see(".rows td.id", "m-00")
-	b.click("button", "Change all that match…")
-	b.click("dialog label.choice", "Cancel")
-	b.click("dialog button", "See what matches")
-	b.confirm("30", "Cancel")
-	b.see("dialog button", "Undo")
-	b.click("dialog button", "Close")
-	for _, width := range []int64{390, 1280} {
-		b.size(width, 800, 1)
+	journey(t, func(t *testing.T, l look) {
+		s := newSite(t, "", "", "")
+		s.fill("orders", 30)
+		b := s.openAs(l, "/?queue=orders")
+		b.see(".rows td.id", "m-00")
+		b.click("button", "Change all that match…")
+		b.click("dialog label.choice", "Cancel")
+		b.click("dialog button", "See what matches")
+		b.confirm("30", "Cancel")
+		b.see("dialog button", "Undo")
+		b.click("dialog button", "Close")
 		b.visit("/")
 		b.see(".figures")
 		b.press("gc") // two actions
 		b.see("td", "bulk change")
 		b.see("td", "until")
 		b.see("td.payload", "count=30")
-		b.checkWidth()
-		b.checkAccess()
-	}
-	b.click("td button", "Undo for 30 messages")
-	b.see("dialog", "Undo \"bulk change\"?")
-	b.checkAccess()
-	b.click("dialog button.primary", "Undo for 30 messages")
-	b.see(".notice", "30 messages are as before")
-	if left := s.stats("orders").Scheduled; left != 30 {
-		t.Errorf("%d messages are there", left)
-	}
-	b.see("td", "undone by")
-	b.gone("td button", "Undo")
+		b.check()
+		b.click("td button", "Undo for 30 messages")
+		b.see("dialog", "Undo \"bulk change\"?")
+		b.check()
+		b.click("dialog button.primary", "Undo for 30 messages")
+		b.see(".notice", "30 messages are as before")
+		if left := s.stats("orders").Scheduled; left != 30 {
+			t.Errorf("%d messages are there", left)
+		}
+		b.see("td", "undone by")
+		b.gone("td button", "Undo")
+	})
 }
 
 func TestCursorStaysOnItsMessage(t *testing.T) {

@@ -1,7 +1,25 @@
 // The parts of htm and Preact that the page uses, and values outside of components that these show.
-import { useLayoutEffect, useState } from '../vendor/preact.js';
+import { html as create, useLayoutEffect, useState } from '../vendor/preact.js';
+import { visible } from './format.js';
 
-export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+export { render, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+
+const shown = new WeakSet(); // elements whose texts are visible
+
+// show makes the texts in an element visible, whoever wrote them.
+function show(node) {
+  if (typeof node === 'string') return visible(node);
+  if (Array.isArray(node)) return node.map(show);
+  if (node?.props?.children && !shown.has(node)) {
+    shown.add(node);
+    node.props.children = show(node.props.children);
+  }
+  return node;
+}
+
+// html returns the elements of a template. Their texts are visible: no name, error or payload changes the direction of
+// what is around it. Attributes are as they are.
+export const html = (...template) => show(create(...template));
 
 // observable returns a hook that renders again, and a function that has all components with the hook do so.
 export function observable() {

@@ -1,6 +1,6 @@
 // The page begins here: its frame, which view is shown, and the keys that work everywhere.
 import { onUnauthorized } from './api.js';
-import { duration, local } from './format.js';
+import { duration, local, visible } from './format.js';
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from './html.js';
 import { showHelp, useKeys } from './keys.js';
 import { now, reconnect, useLive, useNow, watch } from './live.js';
@@ -75,7 +75,7 @@ function App() {
     if (server && !login) watchView(params);
   }, [server, login, params.view, params.queue, params.z0, params.z1]);
   useEffect(() => {
-    document.title = `${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`;
+    document.title = visible(`${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`);
   });
   const fresh = (name) => () => go({ view: name }, { base: {} });
   useKeys({

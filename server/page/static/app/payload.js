@@ -1,5 +1,5 @@
 // A payload as a tree, as text, or as bytes.
-import { bytesOf, hexDump, plural, visible } from './format.js';
+import { bytesOf, hexDump, plural } from './format.js';
 import { html, useMemo, useState } from './html.js';
 import { digits, parse, payloadText } from './json.js';
 import { copy } from './ui.js';
@@ -46,7 +46,7 @@ export function Payload({ m }) {
 function Text({ text }) {
   const [all, setAll] = useState(false);
   const shown = all ? text : text.slice(0, shownText);
-  return html`<pre tabIndex="0" dir="auto">${visible(shown)}</pre>
+  return html`<pre tabIndex="0" dir="auto">${shown}</pre>
     ${shown.length < text.length &&
       html`<button onClick=${() => setAll(true)}>Show all ${plural(text.length, 'character')}</button>`}`;
 }
@@ -55,12 +55,12 @@ function Text({ text }) {
 function Node({ name, value, open }) {
   const [opened, setOpened] = useState(open > 0);
   const [shown, setShown] = useState(shownItems);
-  const label = name !== undefined && html`<span class="key">${visible(String(name))}</span>: `;
+  const label = name !== undefined && html`<span class="key">${String(name)}</span>: `;
   const number = digits(value);
   if (value === null || typeof value !== 'object' || number) {
     const kind = value === null ? 'null' : number ? 'number' : typeof value;
     return html`<div>${label}<span class=${`value ${kind}`} dir="auto">${
-      number ?? (typeof value === 'string' ? visible(JSON.stringify(value)) : String(value))}</span></div>`;
+      number ?? (typeof value === 'string' ? JSON.stringify(value) : String(value))}</span></div>`;
   }
   const list = Array.isArray(value);
   const entries = Object.entries(value);

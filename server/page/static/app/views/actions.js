@@ -1,6 +1,6 @@
 // What one can do with a message.
 import { path, post, query } from '../api.js';
-import { local, plural, relative, visible } from '../format.js';
+import { local, plural, relative } from '../format.js';
 import { html } from '../html.js';
 import { parse, payloadText } from '../json.js';
 import { now } from '../live.js';
@@ -40,23 +40,23 @@ export function act(action, m, done = () => {}) {
 function Run({ m, done }) {
   const submit = async () => {
     await post(pathOf(m, 'run'));
-    notify(`${visible(m.id)} is due now`);
+    notify(`${m.id} is due now`);
     done();
   };
   const [due, time] = [Date.parse(m.due), now()];
-  const text = html`It is in the queue <strong>${visible(m.queue)}</strong>, due ${local(due, time)}
+  const text = html`It is in the queue <strong>${m.queue}</strong>, due ${local(due, time)}
     (${relative(due, time)}). Its handler runs as soon as a worker is free. This cannot be undone.`;
-  return html`<${Confirm} title=${`Run ${visible(m.id)} now?`} text=${text} action="Run it now" submit=${submit} />`;
+  return html`<${Confirm} title=${`Run ${m.id} now?`} text=${text} action="Run it now" submit=${submit} />`;
 }
 
 function Reschedule({ m, done }) {
   const submit = async (fields) => {
     const { value, undo } = await change('PATCH', undoable(m), whenOf(fields));
-    offer(`${visible(m.id)} is due ${local(Date.parse(value.due), now())}`, undo,
-      { said: `${visible(m.id)} is due as before`, done });
+    offer(`${m.id} is due ${local(Date.parse(value.due), now())}`, undo,
+      { said: `${m.id} is due as before`, done });
     done();
   };
-  return html`<${Form} title=${`Reschedule ${visible(m.id)}`} action="Reschedule" submit=${submit}>
+  return html`<${Form} title=${`Reschedule ${m.id}`} action="Reschedule" submit=${submit}>
     <p class="faint">It is due ${local(Date.parse(m.due), now())} now.</p>
     <${When} at=${Date.parse(m.due)} />
   <//>`;
@@ -65,24 +65,24 @@ function Reschedule({ m, done }) {
 function Cancel({ m, done }) {
   const submit = async () => {
     const { undo } = await change('DELETE', undoable(m));
-    offer(`${visible(m.id)} is cancelled`, undo, { said: `${visible(m.id)} is back as it was`, done });
+    offer(`${m.id} is cancelled`, undo, { said: `${m.id} is back as it was`, done });
     if (url().message === m.id) go({ message: undefined, mq: undefined }, { replace: true });
     done();
   };
   const text = m.state === 'leased' ? 'A worker holds it: its handler is told, and may have done its work already.' :
     'It is removed, and its id is free again. This can be undone for ten minutes, unless the server restarts.';
-  return html`<${Confirm} title=${`Cancel ${visible(m.id)}?`} text=${text} action="Cancel the message" danger
+  return html`<${Confirm} title=${`Cancel ${m.id}?`} text=${text} action="Cancel the message" danger
     submit=${submit} />`;
 }
 
 function Replay({ m, done }) {
   const submit = async (fields) => {
     await post(pathOf(m, 'replay'), whenOf(fields));
-    notify(`${visible(m.id)} is live again`);
+    notify(`${m.id} is live again`);
     done();
   };
-  return html`<${Form} title=${`Replay ${visible(m.id)}`} action="Replay" submit=${submit}>
-    <p>It is in the queue <strong>${visible(m.queue)}</strong>. It becomes live again with all its attempts
+  return html`<${Form} title=${`Replay ${m.id}`} action="Replay" submit=${submit}>
+    <p>It is in the queue <strong>${m.queue}</strong>. It becomes live again with all its attempts
       ${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}, and its handler runs when it is due and a
       worker is free. This cannot be undone.</p>
     <${When} allowNow />
@@ -120,11 +120,11 @@ function Edit({ m, done }) {
     if (headers !== before) fields.headers = headersOf(headers);
     if (Object.keys(fields).length) {
       const { undo } = await change('PATCH', undoable(m), fields);
-      offer(`${visible(m.id)} is changed`, undo, { said: `${visible(m.id)} is as before`, done });
+      offer(`${m.id} is changed`, undo, { said: `${m.id} is as before`, done });
     }
     done();
   };
-  return html`<${Form} title=${`Edit ${visible(m.id)}`} action="Save" submit=${submit}>
+  return html`<${Form} title=${`Edit ${m.id}`} action="Save" submit=${submit}>
     ${bytes ? html`<p>The payload is not text. Edit it with <code>later edit ${m.queue} ${m.id}</code>.</p>` :
     html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>
       ${text}</textarea><//>`}

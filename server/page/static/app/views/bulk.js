@@ -1,6 +1,6 @@
 // Changing all messages that match: first the number and ten examples, then a confirmation, then progress.
 import { get, path, post, query, remove } from '../api.js';
-import { local, number, plural, visible } from '../format.js';
+import { local, number, plural } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
@@ -147,8 +147,8 @@ function Sure({ step, setStep, action, change, run, filter, selected }) {
       ${examples.length < matched && `, such as these ${examples.length}`}:</p>
     <${Table} label="Examples" head=${['Due', 'Queue', 'Id', 'Payload']}>
       ${examples.map((m) =>
-        html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
-        <td class="payload"><bdi>${visible((payloadText(m) ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
+        html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${m.id}</td>
+        <td class="payload"><bdi>${(payloadText(m) ?? '').slice(0, 80)}</bdi></td></tr>`)}<//>
     ${action === 'cancel' && matched > mostCopies && html`<p class="late">They are too many to be restored
       afterwards: a server keeps ${number(mostCopies)} of them.</p>`}
     ${action === 'cancel' && !selected && !hidesPayloads() &&

@@ -1,6 +1,6 @@
 // Who changed what, and the operations of this server.
 import { get, path, query, remove } from '../api.js';
-import { plural, visible } from '../format.js';
+import { plural } from '../format.js';
 import { html } from '../html.js';
 import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
 import { undoAll } from '../undo.js';
@@ -21,7 +21,7 @@ export function Changes() {
           ${data.items.map((c) => html`<tr key=${c.id}>
             <td><${Time} at=${c.time} /></td><td>${c.who}</td><td>${c.what}</td>
             <td>${c.queue && html`<${Link} fresh to=${{ queue: c.queue }}>${c.queue}<//>`}</td>
-            <td class="payload"><bdi>${visible(detailsOf(c))}</bdi></td>
+            <td class="payload"><bdi>${detailsOf(c)}</bdi></td>
             <td><${Undo} c=${c} done=${loaded.reload} /></td>
           </tr>`)}<//>`}<//>
     </section>
@@ -43,7 +43,7 @@ function Undo({ c, done }) {
   const submit = () => { undoAll([c.id], { said: messages ? undefined : 'Undone', done }); };
   const ask = () => open(Confirm, {
     title: `Undo "${c.what}"?`, action: what, submit,
-    text: html`By ${c.who}${c.queue && ` in ${visible(c.queue)}`}, ${detailsOf(c)}. What has changed since is left as
+    text: html`By ${c.who}${c.queue && ` in ${c.queue}`}, ${detailsOf(c)}. What has changed since is left as
       it is.`,
   });
   return html`<button onClick=${ask} aria-label=${`${what}… ${c.what} ${c.queue ?? ''}`}>${what}…</button>

@@ -2,7 +2,7 @@
 // one error.
 import { get, path, query } from '../api.js';
 import { Bulk } from '../dialogs.js';
-import { clockOf, number, plural, short, visible } from '../format.js';
+import { clockOf, number, plural, short } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { word } from '../search.js';
 import { Empty, Failure, open, Time } from '../ui.js';
@@ -87,15 +87,15 @@ function Group({ g, from, part, done }) {
   const link = (queue) => ({ group: undefined, queue, q: word('pattern', g.pattern) });
   return html`<li>
     <div class="row"><${Link} class="what" to=${link(only)} title="Show these messages">
-      <strong>${short(g.count)}</strong> <bdi>${visible(g.pattern)}</bdi><//>
+      <strong>${short(g.count)}</strong> <bdi>${g.pattern}</bdi><//>
       <${Trend} hours=${g.hours} from=${Date.parse(from)} part=${part} /></div>
     <p class="faint">${g.queues.slice(0, shownQueues).map(({ queue, count }, i) => html`${i > 0 && ', '}
       <${Link} to=${link(queue)}>${queue}<//>${!only && ` ${short(count)}`}`)}
       ${more > 0 && ` and ${plural(more, 'more queue')}`}
       ${' '}· first <${Time} at=${g.first} /> · last <${Time} at=${g.last} /></p>
     ${g.error && g.error !== g.pattern && html`<p class="faint example">such as <${Link}
-      to=${{ message: g.example_id, mq: g.example_queue }}>${visible(g.example_id)}<//>:
-      ${' '}<bdi>${visible(g.error)}</bdi></p>`}
+      to=${{ message: g.example_id, mq: g.example_queue }}>${g.example_id}<//>:
+      ${' '}<bdi>${g.error}</bdi></p>`}
     ${may('operate') && html`<p class="row"><button onClick=${change('replay')}>Replay…</button>
       <button class="danger" onClick=${change('cancel')}>Cancel…</button></p>`}
   </li>`;

@@ -1,5 +1,5 @@
 // The latest events of all processes, as they happen, with a filter.
-import { duration, exact, iso, millis, plural, visible } from '../format.js';
+import { duration, exact, iso, millis, plural } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { follow, now } from '../live.js';
@@ -90,8 +90,8 @@ function Event({ e }) {
     <td title=${at ? iso(at) : ''}>${at ? exact(at, now()) : ''}</td>
     <td><span class=${bad.has(e.kind) ? 'kind bad' : 'kind'}>${e.kind.replaceAll('_', ' ')}</span></td>
     <td>${e.queue && html`<${Link} fresh to=${{ queue: e.queue }}>${e.queue}<//>`}</td>
-    <td class="id">${e.id && html`<${Link} fresh to=${{ queue: e.queue, message: e.id }}>${visible(e.id)}<//>`}</td>
-    <td class="payload"><bdi>${visible(details)}</bdi></td>
+    <td class="id">${e.id && html`<${Link} fresh to=${{ queue: e.queue, message: e.id }}>${e.id}<//>`}</td>
+    <td class="payload"><bdi>${details}</bdi></td>
     <td class="faint">${e.process && `${e.process.name || e.process.host} ${e.process.pid}`}</td>
   </tr>`;
 }

@@ -1,6 +1,6 @@
 // One box that finds anything: an id, a name, or the content of a message. The palette shows the same results.
 import { examples, useFind } from '../find.js';
-import { local, number, plural, relative, visible } from '../format.js';
+import { local, number, plural, relative } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { useNow } from '../live.js';
@@ -24,9 +24,9 @@ function placeOf({ kind, name, queue }) {
 function MessageOption({ m }) {
   const time = useNow();
   const at = Date.parse(m.died_at || m.due);
-  return html`<${State} of=${m.state} /> <span class="id">${visible(m.id)}</span> <span>${visible(m.queue)}</span>
+  return html`<${State} of=${m.state} /> <span class="id">${m.id}</span> <span>${m.queue}</span>
     <span class="faint">${at ? `${local(at, time)} ${relative(at, time)}` : ''}</span>
-    <span class="faint payload"><bdi>${hidesPayloads() ? '' : visible(payloadText(m) ?? '')}</bdi></span>`;
+    <span class="faint payload"><bdi>${!hidesPayloads() && payloadText(m)}</bdi></span>`;
 }
 
 // optionsOf returns the results of a search as options: a group, a key, a label and an action each.
@@ -39,16 +39,16 @@ export function optionsOf(search) {
   });
   const name = (n) => ({
     group: 'Names', key: `${n.kind} ${n.name} ${n.queue}`, queue: n.kind === 'queue' && n.name,
-    label: html`<span class="faint">${n.kind}</span> <strong>${visible(n.name)}</strong>
-      ${n.queue && !['queue', 'topic'].includes(n.kind) && html` <span class="faint">in ${visible(n.queue)}</span>`}`,
+    label: html`<span class="faint">${n.kind}</span> <strong>${n.name}</strong>
+      ${n.queue && !['queue', 'topic'].includes(n.kind) && html` <span class="faint">in ${n.queue}</span>`}`,
     run: () => go(placeOf(n), { base: {} }),
   });
   const exactly = (n) => ['group', 'series'].includes(n.kind);
   const names = [...search.names.filter(exactly), ...search.names.filter((n) => !exactly(n))];
   const finished = (f) => ({
     group: 'Exact id', key: `finished ${f.queue}/${f.id}`, exact: true,
-    label: html`<span class="faint">${f.outcome}</span> <span class="id">${visible(f.id)}</span>
-      <span>${visible(f.queue)}</span> <span class="faint"><${Time} at=${f.time} /></span>`,
+    label: html`<span class="faint">${f.outcome}</span> <span class="id">${f.id}</span>
+      <span>${f.queue}</span> <span class="faint"><${Time} at=${f.time} /></span>`,
     run: () => go({ find: undefined, message: f.id, mq: f.queue }, { base: url().view ? {} : url() }),
   });
   return [...search.ids.map(message('Exact id')), ...search.finished.map(finished), ...names.map(name),
@@ -126,7 +126,7 @@ export function Looked({ search }) {
           ${plural(matched[state], 'match', 'matches')}<//>` : 'none'}
         <span class="faint"> in ${number(looked[state])} of ${number(Math.max(p.messages[state], looked[state]))}</span>
       </span>`)}</p>
-      <p class="faint">Looked for ${visible(p.conditions)}${search.names.length || nothing ?
+      <p class="faint">Looked for ${p.conditions}${search.names.length || nothing ?
         ', and for names of queues, topics, schedules, workers, groups and series' : ''}.</p>
       ${p.left_out > 0 && html`<p class="late">${plural(p.left_out, 'queue')} cannot be read.</p>`}
       ${namesLeftOut > 0 && html`<p class="late">
@@ -143,7 +143,7 @@ function Help({ use }) {
   return html`<div class="findhelp"><h2>How to search</h2>
     <ul>${examples().map(([text, what]) => html`<li key=${text}>
       <button class="plain" onMouseDown=${(event) => event.preventDefault()} onClick=${() => use(text)}>
-        <code>${visible(text)}</code></button> <span class="faint">${what}</span></li>`)}</ul>
+        <code>${text}</code></button> <span class="faint">${what}</span></li>`)}</ul>
     <p class="faint">All words and conditions must match.</p></div>`;
 }
 

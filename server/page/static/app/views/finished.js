@@ -1,6 +1,6 @@
 // Messages that have finished, as far as the server has kept what became of them.
 import { get, path, query } from '../api.js';
-import { duration, exact, iso, local, millis, number, plural, visible } from '../format.js';
+import { duration, exact, iso, local, millis, number, plural } from '../format.js';
 import { html, useState } from '../html.js';
 import { now } from '../live.js';
 import { Empty, Loaded, Table, Time, useLoad } from '../ui.js';
@@ -11,7 +11,7 @@ import { Steps } from './timeline.js';
 const bad = new Set(['buried', 'expired', 'died', 'dropped']);
 const outcomes = ['acked', 'forwarded', 'buried', 'expired', 'died', 'dropped', 'cancelled', 'purged'];
 
-const processOf = (p) => p && visible(`${p.name || 'process'} ${p.pid}${p.host ? ` on ${p.host}` : ''}`);
+const processOf = (p) => p && `${p.name || 'process'} ${p.pid}${p.host ? ` on ${p.host}` : ''}`;
 
 function detailsOf(f) {
   return [
@@ -69,8 +69,8 @@ function Row({ f, shown }) {
   return html`<tr class=${shown ? 'shown' : ''}>
     <td title=${iso(at)}>${exact(at, now())}</td>
     <td><span class=${bad.has(f.outcome) ? 'kind bad' : 'kind'}>${f.outcome}</span></td>
-    <td class="id">${f.id && html`<${Link} to=${{ message: f.id, mq: f.queue }}>${visible(f.id)}<//>`}</td>
-    <td class="payload"><bdi>${visible(detailsOf(f))}</bdi></td>
+    <td class="id">${f.id && html`<${Link} to=${{ message: f.id, mq: f.queue }}>${f.id}<//>`}</td>
+    <td class="payload"><bdi>${detailsOf(f)}</bdi></td>
     <td class="faint">${processOf(f.process)}</td>
   </tr>`;
 }
@@ -102,9 +102,10 @@ function stepsOf(earlier, last) {
   const at = (text) => Date.parse(text);
   const ends = [...earlier, last];
   const steps = [];
-  const sent = ends.find((f) => f.sent_at);
-  if (sent) steps.push({ at: at(sent.sent_at), what: 'Sent' });
+  let before = -Infinity;
   for (const f of ends) {
+    if (at(f.sent_at) > before) steps.push({ at: at(f.sent_at), what: 'Sent' }); // not by a replay
+    before = at(f.time);
     if (f.due) steps.push({ at: at(f.due), what: 'Fell due' });
     const { error, ...rest } = f;
     const process = processOf(f.process);

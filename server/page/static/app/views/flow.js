@@ -1,6 +1,6 @@
 // The limits of a queue and of its keys: how many messages may be in flight at once, and how many may start in a time.
 import { get, path, post, put, query } from '../api.js';
-import { duration, millis, number, plural, visible } from '../format.js';
+import { duration, millis, number, plural } from '../format.js';
 import { html } from '../html.js';
 import { Empty, Field, Form, Loaded, notify, open, Table, Time, useLoad } from '../ui.js';
 import { change, offer } from '../undo.js';
@@ -112,8 +112,8 @@ async function waitingKeys(queue, signal) {
 function reasonText(k) {
   switch (k.reason) {
     case 'full': return `${number(k.leased)} of ${number(k.concurrency)} in flight`;
-    case 'held': return html`its message <span class="id">${visible(k.holder)}</span>, which has started`;
-    case 'halted': return html`the dead message <span class="id">${visible(k.holder)}</span>`;
+    case 'held': return html`its message <span class="id">${k.holder}</span>, which has started`;
+    case 'halted': return html`the dead message <span class="id">${k.holder}</span>`;
     case 'resting': return html`its rate, next <${Time} at=${k.next} only="relative" />`;
     default: return 'its turn';
   }
@@ -127,7 +127,7 @@ function Keys({ q, close }) {
     <${Loaded} of=${loaded} empty=${empty}>${({ keys, read, more }) => html`
       <${Table} label="Keys" head=${['key', 'ready', 'waits since', 'in flight', 'waits for', 'limits']} tall>
         ${keys.map((k) => html`<tr key=${k.key}>
-          <td class="id">${k.key ? visible(k.key) : html`<span class="faint">messages without a key</span>`}</td>
+          <td class="id">${k.key || html`<span class="faint">messages without a key</span>`}</td>
           <td>${number(k.waiting)}</td>
           <td>${k.since && html`<${Time} at=${k.since} only="relative" />`}</td><td>${number(k.leased)}</td>
           <td class=${k.reason === 'turn' ? '' : 'late'}>${reasonText(k)}</td>
@@ -149,7 +149,7 @@ function ResumeKey({ q, k }) {
     notify(`${k.key} goes on`);
   };
   return html`<${Form} title=${`Let ${k.key} go on`} action="Go on" submit=${submit}>
-    <p>The dead message <span class="id">${visible(k.holder)}</span> halts the key.</p>
+    <p>The dead message <span class="id">${k.holder}</span> halts the key.</p>
     <${Field} label="Next is"><select name="first" autofocus>
       <option value="dead">the dead message: it is replayed</option>
       <option value="next">the message behind it: the dead one stays dead</option>

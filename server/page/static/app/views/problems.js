@@ -46,9 +46,9 @@ export function Problem({ p, beside }) {
   return html`<li class=${p.severity}>
     <${Link} fresh to=${p.place} title=${text}><span class="hidden">
       ${p.severity === 'act' ? 'To act on: ' : 'To watch: '}</span>${text}<//>
-    ${help ? html`<button onClick=${help.act}>${help.label}<span class="hidden"> ${visible(help.of)}</span></button>` :
+    ${help ? html`<button onClick=${help.act}>${help.label}<span class="hidden"> ${help.of}</span></button>` :
       html`<button class="quiet command" title="Copy the command" onClick=${() => copy(p.action.shell, 'the command')}>
-        <span class="hidden">Copy the command </span><code>${visible(p.action.shell)}</code></button>`}
+        <span class="hidden">Copy the command </span><code>${p.action.shell}</code></button>`}
     ${beside}
   </li>`;
 }
@@ -61,7 +61,7 @@ const helps = {
   resume: (p) => ({
     label: 'Resume…', of: p.queue,
     act: () => open(Confirm, {
-      title: `Resume ${visible(p.queue)}?`, action: 'Resume', text: 'Its workers receive its messages that are due.',
+      title: `Resume ${p.queue}?`, action: 'Resume', text: 'Its workers receive its messages that are due.',
       submit: async () => {
         const { undo } = await change('POST', path('queues', p.queue, 'resume'));
         offer(`${p.queue} is resumed`, undo, { said: `${p.queue} is paused again` });
@@ -70,7 +70,7 @@ const helps = {
   }),
   resume_workers: ({ paused }) => paused && ({
     label: 'Resume', of: paused.join(', '),
-    act: () => attempt(`Resumed ${visible(paused.join(', '))}`, async () => {
+    act: () => attempt(`Resumed ${paused.join(', ')}`, async () => {
       for (const worker of paused) {
         const { workers } = await post(path('workers', worker, 'resume'));
         const refused = workers.find((w) => w.error);
@@ -81,8 +81,8 @@ const helps = {
   resume_key: (p) => ({
     label: 'Resume…', of: `key ${p.key}`,
     act: () => open(Confirm, {
-      title: `Resume key ${visible(p.key)}?`, action: 'Resume',
-      text: `Its next message starts, and the dead message ${visible(p.message)} stays dead. To have that one start
+      title: `Resume key ${p.key}?`, action: 'Resume',
+      text: `Its next message starts, and the dead message ${p.message} stays dead. To have that one start
         first, replay it instead.`,
       submit: () => post(path('queues', p.queue, 'keys', p.key, 'resume')),
     }),

@@ -2,7 +2,7 @@
 // on it and sends to it.
 import { ActivityChart } from '../activity.js';
 import { get, path, query } from '../api.js';
-import { duration, millis, number, plural, visible } from '../format.js';
+import { duration, millis, number, plural } from '../format.js';
 import { html } from '../html.js';
 import { live, useLive } from '../live.js';
 import { attempt, Empty, Facts, Failure, Loaded, Time, useLoad } from '../ui.js';
@@ -29,7 +29,7 @@ export function QueuePage() {
     <section class="card" aria-labelledby="queue-title">
       <header class="row">
         <${Link} fresh to=${{ view: 'queues' }} class="button" aria-label="Back to the queues">←<//>
-        <h1 id="queue-title">${visible(queue)}</h1> ${q && html`<${Badges} q=${q} />`}
+        <h1 id="queue-title">${queue}</h1> ${q && html`<${Badges} q=${q} />`}
         <span class="grow"></span>
         <${Actions} q=${q ?? { queue }} />
       </header>

@@ -1,6 +1,6 @@
 // The list of queues with their counts, rates and lateness, each a link to its messages.
 import { path } from '../api.js';
-import { duration, millis, number, plural, short, visible } from '../format.js';
+import { duration, millis, number, plural, short } from '../format.js';
 import { html, useState } from '../html.js';
 import { noRange } from '../ranges.js';
 import { rove } from '../rove.js';
@@ -103,7 +103,7 @@ function Queue({ q, current }) {
 export function togglePause(q) {
   const act = async (action, done, back) => {
     const { undo } = await change('POST', path('queues', q.queue, action));
-    offer(`${visible(q.queue)} is ${done}`, undo, { said: `${visible(q.queue)} is ${back}` });
+    offer(`${q.queue} is ${done}`, undo, { said: `${q.queue} is ${back}` });
   };
   if (q.paused) {
     attempt('', () => act('resume', 'resumed', 'paused again'));

@@ -207,7 +207,7 @@ function Row({ q, current }) {
     ${perSecond(n)}</span></td>`;
   return html`<tr tabIndex=${current ? 0 : -1} onClick=${(event) => event.target.closest('a, button') || show(q)}>
     <td class="col-queue" title=${visible(q.queue)}><${Link} fresh tabIndex="-1"
-      to=${{ view: 'queue', queue: q.queue }}>${visible(q.queue)}<//></td>
+      to=${{ view: 'queue', queue: q.queue }}>${q.queue}<//></td>
     ${count('scheduled')}${count('ready')}
     <td class="col-overdue">${q.oldest_due ?
       html`<span class="late"><${Time} at=${q.oldest_due} only="relative" /></span>` : '–'}</td>

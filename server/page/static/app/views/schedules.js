@@ -1,6 +1,6 @@
 // Schedules: what runs when, on a calendar and as a list, and changing them.
 import { get, path, post, query, remove } from '../api.js';
-import { duration, local, millis, number, plural, timeZone, visible } from '../format.js';
+import { duration, local, millis, number, plural, timeZone } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
@@ -72,7 +72,7 @@ function Schedule({ name, changed }) {
   }).then(both);
   const trigger = () => open(Confirm, {
     title: `Run ${name} now?`, action: 'Run it now', submit: () => { tell('trigger', `${name} runs now`); },
-    text: `A message is sent to the queue ${visible(loaded.data.queue)}, due at once. This cannot be undone.`,
+    text: `A message is sent to the queue ${loaded.data.queue}, due at once. This cannot be undone.`,
   });
   return html`<${Panel} card title=${name} back=${() => go({ schedule: undefined })}>
     <${Loaded} of=${loaded}>${(s) => html`

@@ -1,6 +1,6 @@
 // Sending a new message, or one like another. The server checks it; what it refuses is said beside the field.
 import { path, post } from '../api.js';
-import { bytesOf, local, localInput, plural, timeZone, visible } from '../format.js';
+import { bytesOf, local, localInput, plural, timeZone } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
@@ -60,7 +60,7 @@ export function Send({ queue, like, close }) {
     setError(undefined);
     try {
       const sent = await post(at('queue', () => path('queues', fields.queue, 'messages')), bodyOf(fields, like));
-      notify(`${visible(sent.id)} is sent to ${visible(sent.queue)}, due ${local(Date.parse(sent.due), now())}`);
+      notify(`${sent.id} is sent to ${sent.queue}, due ${local(Date.parse(sent.due), now())}`);
       close();
       go({ message: sent.id, mq: sent.queue, view: undefined });
     } catch (problem) {
@@ -73,7 +73,7 @@ export function Send({ queue, like, close }) {
   };
   const field = (name, label, rest = {}) => html`<${Input} name=${name} label=${label} ...${rest}
     error=${wrong === name && error.message} />`;
-  const title = like ? `Duplicate ${visible(like.id)}` : 'New message';
+  const title = like ? `Duplicate ${like.id}` : 'New message';
   return html`<form ref=${form} onSubmit=${submit} class="send">
     <h2 id="dialog-title">${title}</h2>
     <div class="pair">

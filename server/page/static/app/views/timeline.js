@@ -1,5 +1,5 @@
 // What happened to a message, and what is to come, as far as the store knows it.
-import { duration, millis, plural, visible } from '../format.js';
+import { duration, millis, plural } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { follow, now, useNow } from '../live.js';
 import { Time } from '../ui.js';
@@ -11,7 +11,7 @@ const keptEvents = 100; // by the page
 const told = { claimed: 'Claimed', snoozed: 'Snoozed', released: 'Returned', rescheduled: 'Due time changed',
   edited: 'Changed', lease_lost: 'Lease lost', unsettled: 'Settle not stored' };
 
-const on = (worker) => (worker ? ` on ${visible(worker)}` : '');
+const on = (worker) => (worker ? ` on ${worker}` : '');
 const after = (text) => (text ? ` after ${duration(millis(text))}` : '');
 
 // failuresOf returns the failed attempts and what can be told from their numbers.
@@ -103,7 +103,7 @@ export function Steps({ past, future = [] }) {
         ${s.unknown && html`<span class="faint"> – ${s.unknown}</span>`}</p>
       ${s.at && html`<p class="faint"><${Time} at=${new Date(s.at).toISOString()} />
         ${distance > 0 && html` <span class="distance">${duration(distance)} later</span>`}</p>`}
-      ${s.error && html`<pre tabIndex="0" dir="auto">${visible(s.error)}</pre>`}
+      ${s.error && html`<pre tabIndex="0" dir="auto">${s.error}</pre>`}
     </li>`;
   };
   return html`<ol class="timeline">${past.map((s) => step(s))}${future.map((s) => step(s, true))}</ol>`;

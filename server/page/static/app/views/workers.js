@@ -1,6 +1,6 @@
 // Workers: what each holds and since when, and pausing, draining and restarting them.
 import { get, path, query } from '../api.js';
-import { duration, plural, visible } from '../format.js';
+import { duration, plural } from '../format.js';
 import { html } from '../html.js';
 import { useNow } from '../live.js';
 import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
@@ -62,7 +62,7 @@ function Worker({ w, done }) {
     ${w.held.length > 0 ?
       html`<${Table} label=${`Messages that ${w.name} holds`} numbers=${2} head=${['Holds', 'Queue', 'Attempt', 'For']}>
         ${w.held.map((h) => html`<tr key=${h.queue + h.id}>
-        <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td>
+        <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${h.id}<//></td>
         <td>${h.queue}</td><td class="number">${h.attempt}</td>
         <td class=${heldFor(h) > stuckAfter ? 'number late' : 'number'}>${duration(heldFor(h))}</td></tr>`)}<//>
       ${w.held_count > w.held.length &&
