@@ -213,14 +213,16 @@ func (b *backer) count(changed, skipped int) {
 	b.progress(b.changed, b.skipped)
 }
 
-// moveBack gives the messages that still have the due time of the change their former one.
+// moveBack gives the messages that still have the due time of the change their former one. It begins with the last move,
+// because a change can move a message twice, which was listed twice when it was moved meanwhile.
 func (b *backer) moveBack() error {
 	log := &b.kept.log
 	for len(log.Moves) > 0 {
 		if err := context.Cause(b.ctx); err != nil {
 			return err
 		}
-		part := log.Moves[:min(len(log.Moves), store.MaxBatch)]
+		rest := lastMoves(log.Moves)
+		part := log.Moves[rest:]
 		table, ids := make(map[string]undo.Move, len(part)), make([]string, len(part))
 		for i, m := range part {
 			table[m.ID], ids[i] = m, m.ID
@@ -232,21 +234,31 @@ func (b *backer) moveBack() error {
 		if err != nil {
 			return err
 		}
-		changed := 0
+		var left []undo.Move
 		for i, err := range results {
 			switch {
 			case err == nil:
-				changed++
 			case skipped(err):
-				b.left.Moves = append(b.left.Moves, part[i])
+				left = append(left, part[i])
 			default:
 				return err
 			}
 		}
-		log.Moves = log.Moves[len(part):]
-		b.count(changed, len(part)-changed)
+		b.left.Moves = slices.Concat(left, b.left.Moves)
+		log.Moves = log.Moves[:rest]
+		b.count(len(part)-len(left), len(left))
 	}
 	return nil
+}
+
+// lastMoves returns where the last moves begin that one call can make, of different messages.
+func lastMoves(moves []undo.Move) int {
+	at, seen := len(moves), map[string]bool{}
+	for at > 0 && len(seen) < store.MaxBatch && !seen[moves[at-1].ID] {
+		at--
+		seen[moves[at].ID] = true
+	}
+	return at
 }
 
 // restore adds the copies whose ids are free.
@@ -321,6 +333,6 @@ func (b *backer) putSchedule() error {
 
 // restoreAll keeps the skipped messages for another try.
 func (k *kept) restoreAll(left undo.Log) {
-	k.log.Moves = slices.Concat(left.Moves, k.log.Moves)
+	k.log.Moves = slices.Concat(k.log.Moves, left.Moves)
 	k.log.Copies = slices.Concat(left.Copies, k.log.Copies)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/undo"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -63,6 +66,25 @@ func TestTwoServersThatUndoAMoveAtOnceMoveItOnce(t *testing.T) {
 			}
 			a.same(before)
 		}
+	})
+}
+
+// A change can find a message twice, if it is moved while the change looks.
+func TestUndoOfAMessageThatWasMovedTwiceByAChange(t *testing.T) {
+	onEachStore(t, func(a *api) {
+		a.fill(20)
+		before := a.infos("007", "008")
+		k := a.server.undos.begin()
+		ctx := undo.WithLog(t.Context(), &k.log)
+		for _, hours := range []time.Duration{77, 88} {
+			results, err := a.client.Queue("mail").RescheduleBatch(ctx, []string{"007", "008", "007"}, later.In(hours*time.Hour))
+			if err = errors.Join(append(results, err)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := a.server.changed(t.Context(), &undoable{right: access.Operate, kept: k}, "bulk change", slog.String("queue", "mail"))
+		a.undo(c.ID)
+		a.same(before)
 	})
 }
 
