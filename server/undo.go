@@ -113,6 +113,14 @@ func errChangedSince(what string) error {
 
 // changeUndone lists that a change was undone.
 func (s *Server) changeUndone(ctx context.Context, c *changelog.Change, changed, skipped int) {
+	by := s.changed(ctx, nil, "change undone", undoneAttrs(c, changed, skipped)...)
+	after := *c
+	after.Undone = &changelog.Undone{Time: by.Time, Who: by.Who, Change: by.ID}
+	s.changes.Put(&after)
+}
+
+// undoneAttrs returns the log attributes of an undo.
+func undoneAttrs(c *changelog.Change, changed, skipped int) []slog.Attr {
 	attrs := []slog.Attr{slog.String("undoes", c.ID), slog.String("was", c.What), slog.Int("count", changed)}
 	if skipped > 0 {
 		attrs = append(attrs, slog.Int("skipped", skipped))
@@ -125,10 +133,7 @@ func (s *Server) changeUndone(ctx context.Context, c *changelog.Change, changed,
 			attrs = append(attrs, slog.String(name, value))
 		}
 	}
-	by := s.changed(ctx, nil, "change undone", attrs...)
-	after := *c
-	after.Undone = &changelog.Undone{Time: by.Time, Who: by.Who, Change: by.ID}
-	s.changes.Put(&after)
+	return attrs
 }
 
 // startUndo undoes a change of many messages in an operation.
@@ -155,6 +160,7 @@ func (s *Server) undoKept(ctx context.Context, c *changelog.Change, k *kept, pro
 		k.done += b.changed
 		s.undos.release(k)
 		if b.changed > 0 {
+			s.Changed(ctx, "change undone in part", undoneAttrs(c, b.changed, b.skipped)...)
 			err = fmt.Errorf("%d messages are as before, and then this failed: repeat it for the others: %w", b.changed, err)
 		}
 		return b.changed, b.skipped, err
@@ -213,8 +219,8 @@ func (b *backer) count(changed, skipped int) {
 	b.progress(b.changed, b.skipped)
 }
 
-// moveBack gives the messages that still have the due time of the change their former one. It begins with the last move,
-// because a change can move a message twice, which was listed twice when it was moved meanwhile.
+// moveBack gives the messages that still have the due time of the change their former one. It begins with the last
+// move: a change moves a message twice that it found twice, because others moved it meanwhile.
 func (b *backer) moveBack() error {
 	log := &b.kept.log
 	for len(log.Moves) > 0 {

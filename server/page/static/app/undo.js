@@ -23,8 +23,8 @@ export async function undone(id) {
   return operation ?? result;
 }
 
-// undoAll undoes changes, says what came of it, and then calls done. One that cannot be undone does not keep the others.
-// said is what is said of one that succeeds.
+// undoAll undoes changes, says what came of it, and then calls done. It goes on after one that cannot be undone. said
+// is what is said of one that succeeds.
 export async function undoAll(ids, { said, done = () => {} } = {}) {
   let [changed, skipped] = [0, 0];
   const errors = new Set();

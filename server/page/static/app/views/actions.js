@@ -105,7 +105,7 @@ export const linesOf = (headers = {}) => Object.entries(headers).map(([name, val
 export function headersOf(text, before = {}) {
   if (unix(text) === unix(linesOf(before))) return before;
   const strange = Object.entries(before).find(([name, value]) => name.includes('=') || /[\r\n]/.test(name + value));
-  if (strange) throw new Error(`The header ${visible(strange[0])} does not fit on a line: edit headers with later edit`);
+  if (strange) throw new Error(`The header ${visible(strange[0])} does not fit on a line: edit it with later edit`);
   const headers = {};
   for (const line of text.split('\n').filter((l) => l.trim())) {
     const at = line.indexOf('=');
