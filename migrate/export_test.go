@@ -46,7 +46,8 @@ func TestExportOfAnEmptyStoreIsOne(t *testing.T) {
 
 func TestExportReportsAQueueThatDoesNotExistBeforeItWrites(t *testing.T) {
 	var b bytes.Buffer
-	for name, want := range map[string]error{"none": store.ErrNotFound, "{": store.ErrInvalid} {
+	for name, want := range map[string]error{"none": store.ErrNotFound, "{": store.ErrInvalid,
+		"changes:": store.ErrInvalid, "worker:": store.ErrInvalid} {
 		_, err := Export(t.Context(), twoQueues(t), &b, ExportConfig{Queues: []string{"a", name}})
 		if !errors.Is(err, want) || b.Len() > 0 {
 			t.Errorf("%q: %v, wrote %q", name, err, &b)

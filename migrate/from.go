@@ -140,7 +140,7 @@ type fromRun struct {
 func migrateFrom(ctx context.Context, to *later.Client, sources []fromSource, cfg FromConfig) (FromResult, error) {
 	r := &fromRun{to: side{to.Store(), "target"}, cfg: cfg}
 	for i := range sources {
-		if err := store.CheckQueue(sources[i].queue); err != nil {
+		if err := checkQueue(sources[i].queue); err != nil {
 			return r.result, fmt.Errorf("source %q needs another name: %w", sources[i].name, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,7 +216,7 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 		return store.Invalid("a message follows the end of the export: give each export with its header")
 	}
 	queue, info, err := wire.DecodeMessage(line)
-	if err != nil {
+	if err = cmp.Or(err, checkQueue(queue)); err != nil {
 		return err
 	}
 	renamed := rename(&queue, &info)

@@ -169,8 +169,9 @@ func TestImportNamesTheLineThatFailsAndImportsThoseBeforeIt(t *testing.T) {
 	for bad, want := range map[string]string{
 		"x\n":                             "line 4: text is not one JSON object",
 		strings.Repeat("x", 9<<20) + "\n": "line 4: line is longer than 8388608 bytes",
-		strings.Replace(lines[3], `"id"`, `"Id"`, 1): `line 4: field "Id" is unknown`,
-		`{"later_export":3}` + "\n":                  "line 4: store unsupported: the export has the format 3",
+		strings.Replace(lines[3], `"id"`, `"Id"`, 1):      `line 4: field "Id" is unknown`,
+		strings.Replace(lines[3], `"a"`, `"changes:"`, 1): `line 4: queue "changes:" has the list of changes`,
+		`{"later_export":3}` + "\n":                       "line 4: store unsupported: the export has the format 3",
 	} {
 		target := newMem(t)
 		input := strings.Join(slices.Replace(slices.Clone(lines), 3, 4, bad), "")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
 )
 
@@ -25,6 +26,15 @@ var stateOrder = []store.State{
 	store.StateLeased, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead,
 }
 
+// checkQueue returns an ErrInvalid for a name that no queue can have, or for one of Later's own queues whose messages
+// mean something in their store only, such as the list of changes.
+func checkQueue(name string) error {
+	if why := reserved.Check(name, reserved.Open); why != "" {
+		return store.Invalid("%s", why)
+	}
+	return store.CheckQueue(name)
+}
+
 // queuesOf returns the queues that were asked for, each once, or all queues if none were. It returns ErrNotFound if one
 // does not exist, unless mayBeGone is set.
 func queuesOf(ctx context.Context, client *later.Client, asked []string, mayBeGone bool) ([]string, error) {
@@ -33,7 +43,7 @@ func queuesOf(ctx context.Context, client *later.Client, asked []string, mayBeGo
 	}
 	var names []string
 	for _, name := range asked {
-		if err := store.CheckQueue(name); err != nil {
+		if err := checkQueue(name); err != nil {
 			return nil, err
 		}
 		if slices.Contains(names, name) {

@@ -113,6 +113,14 @@ func errChangedSince(what string) error {
 
 // changeUndone lists that a change was undone.
 func (s *Server) changeUndone(ctx context.Context, c *changelog.Change, changed, skipped int) {
+	by := s.changed(ctx, nil, "change undone", undoneAttrs(c, changed, skipped)...)
+	after := *c
+	after.Undone = &changelog.Undone{Time: by.Time, Who: by.Who, Change: by.ID}
+	s.changes.Put(&after)
+}
+
+// undoneAttrs returns the log attributes of an undo.
+func undoneAttrs(c *changelog.Change, changed, skipped int) []slog.Attr {
 	attrs := []slog.Attr{slog.String("undoes", c.ID), slog.String("was", c.What), slog.Int("count", changed)}
 	if skipped > 0 {
 		attrs = append(attrs, slog.Int("skipped", skipped))
@@ -125,10 +133,7 @@ func (s *Server) changeUndone(ctx context.Context, c *changelog.Change, changed,
 			attrs = append(attrs, slog.String(name, value))
 		}
 	}
-	by := s.changed(ctx, nil, "change undone", attrs...)
-	after := *c
-	after.Undone = &changelog.Undone{Time: by.Time, Who: by.Who, Change: by.ID}
-	s.changes.Put(&after)
+	return attrs
 }
 
 // startUndo undoes a change of many messages in an operation.
@@ -155,6 +160,7 @@ func (s *Server) undoKept(ctx context.Context, c *changelog.Change, k *kept, pro
 		k.done += b.changed
 		s.undos.release(k)
 		if b.changed > 0 {
+			s.Changed(ctx, "change undone in part", undoneAttrs(c, b.changed, b.skipped)...)
 			err = fmt.Errorf("%d messages are as before, and then this failed: repeat it for the others: %w", b.changed, err)
 		}
 		return b.changed, b.skipped, err
@@ -213,14 +219,16 @@ func (b *backer) count(changed, skipped int) {
 	b.progress(b.changed, b.skipped)
 }
 
-// moveBack gives the messages that still have the due time of the change their former one.
+// moveBack gives the messages that still have the due time of the change their former one. It begins with the last
+// move: a change moves a message twice that it found twice, because others moved it meanwhile.
 func (b *backer) moveBack() error {
 	log := &b.kept.log
 	for len(log.Moves) > 0 {
 		if err := context.Cause(b.ctx); err != nil {
 			return err
 		}
-		part := log.Moves[:min(len(log.Moves), store.MaxBatch)]
+		rest := lastMoves(log.Moves)
+		part := log.Moves[rest:]
 		table, ids := make(map[string]undo.Move, len(part)), make([]string, len(part))
 		for i, m := range part {
 			table[m.ID], ids[i] = m, m.ID
@@ -232,21 +240,31 @@ func (b *backer) moveBack() error {
 		if err != nil {
 			return err
 		}
-		changed := 0
+		var left []undo.Move
 		for i, err := range results {
 			switch {
 			case err == nil:
-				changed++
 			case skipped(err):
-				b.left.Moves = append(b.left.Moves, part[i])
+				left = append(left, part[i])
 			default:
 				return err
 			}
 		}
-		log.Moves = log.Moves[len(part):]
-		b.count(changed, len(part)-changed)
+		b.left.Moves = slices.Concat(left, b.left.Moves)
+		log.Moves = log.Moves[:rest]
+		b.count(len(part)-len(left), len(left))
 	}
 	return nil
+}
+
+// lastMoves returns where the last moves begin that one call can make, of different messages.
+func lastMoves(moves []undo.Move) int {
+	at, seen := len(moves), map[string]bool{}
+	for at > 0 && len(seen) < store.MaxBatch && !seen[moves[at-1].ID] {
+		at--
+		seen[moves[at].ID] = true
+	}
+	return at
 }
 
 // restore adds the copies whose ids are free.
@@ -321,6 +339,6 @@ func (b *backer) putSchedule() error {
 
 // restoreAll keeps the skipped messages for another try.
 func (k *kept) restoreAll(left undo.Log) {
-	k.log.Moves = slices.Concat(left.Moves, k.log.Moves)
+	k.log.Moves = slices.Concat(k.log.Moves, left.Moves)
 	k.log.Copies = slices.Concat(left.Copies, k.log.Copies)
 }

@@ -124,8 +124,10 @@ func TestChangesAreSharedAndSurviveARestart(t *testing.T) {
 		if names, err := b.client.Queues(t.Context()); err != nil || fmt.Sprint(names) != "[mail]" {
 			t.Errorf("%v, %v", names, err)
 		}
-		b.do(http.MethodGet, "/v1/queues/changes:/messages", nil).fails(http.StatusBadRequest, "invalid", "",
-			"GET /v1/changes")
+		for _, what := range []string{"/messages", "/export"} {
+			b.do(http.MethodGet, "/v1/queues/changes:"+what, nil).fails(http.StatusBadRequest, "invalid", "",
+				"GET /v1/changes")
+		}
 	})
 }
 

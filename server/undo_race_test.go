@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,9 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/undo"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -63,6 +68,26 @@ func TestTwoServersThatUndoAMoveAtOnceMoveItOnce(t *testing.T) {
 			}
 			a.same(before)
 		}
+	})
+}
+
+// A change can find a message twice, if it is moved while the change looks.
+func TestUndoOfAMessageThatWasMovedTwiceByAChange(t *testing.T) {
+	onEachStore(t, func(a *api) {
+		a.fill(20)
+		before := a.infos("007", "008")
+		k := a.server.undos.begin()
+		ctx := undo.WithLog(t.Context(), &k.log)
+		for _, hours := range []time.Duration{77, 88} {
+			results, err := a.client.Queue("mail").RescheduleBatch(ctx, []string{"007", "008", "007"}, later.In(hours*time.Hour))
+			if err = errors.Join(append(results, err)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := a.server.changed(t.Context(), &undoable{right: access.Operate, kept: k}, "bulk change",
+			slog.String("queue", "mail"))
+		a.undo(c.ID)
+		a.same(before)
 	})
 }
 
@@ -214,6 +239,45 @@ func TestUndoWhoseReplyWasLostRestoresNoMessageTwice(t *testing.T) {
 			}
 			a.refuses(op["change"].(string)) // it may have been left, and handled since
 		})
+	}
+}
+
+// breaking is a store that restores nothing after some calls.
+type breaking struct {
+	store.Store
+	calls atomic.Int64
+}
+
+func (b *breaking) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
+	if b.calls.Add(-1) < 0 {
+		return nil, store.ErrUnavailable
+	}
+	return b.Store.Restore(ctx, queue, msgs)
+}
+
+func TestUndoThatFailedInTheMiddleIsListedAndRepeated(t *testing.T) {
+	s := &breaking{Store: memstore.New()}
+	c, err := later.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAPIOver(t, c, Config{})
+	a.fill(600)
+	change := a.bulk(`{"filter": {"state": "scheduled"}, "action": "cancel"}`)["change"].(string)
+	s.calls.Store(1)
+	failed := a.undo(change)
+	list, _ := a.changes("?limit=1")
+	if failed["state"] != "failed" || failed["changed"] != 500.0 ||
+		!strings.Contains(list, "undone in part mail map[count:500") {
+		t.Errorf("%v, %s", failed, list)
+	}
+	s.calls.Store(9)
+	a.undo(change)
+	if stats, err := c.Queue("mail").Stats(t.Context()); err != nil || stats.Scheduled != 600 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	if list, _ := a.changes("?limit=1"); !strings.Contains(list, "change undone mail map[count:600") {
+		t.Error(list)
 	}
 }
 

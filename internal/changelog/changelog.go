@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,9 +23,13 @@ import (
 )
 
 const (
-	// Kept is how many changes the list keeps. Up to trimAt of them are in the store between two trims.
+	// Kept is how many changes the list keeps, the latest ones. Up to trimAt of them are in the store between two trims.
 	Kept   = 1000
 	trimAt = Kept + 200
+	// KeptMinor is how many of them can be minor changes, so that a program that cancels many messages one by one does
+	// not push out the changes of people.
+	KeptMinor = 500
+	minorID   = "m." // begins the ids of minor changes, which are trimmed without reading them
 	// writeEvery is the time between two writes while there are always further changes.
 	writeEvery   = 500 * time.Millisecond
 	writeTimeout = 5 * time.Second
@@ -47,6 +52,12 @@ type Change struct {
 	Undone *Undone         `json:"undone,omitempty"`
 
 	again bool // it may have been written before
+}
+
+// isMinor reports whether a change is of a single message, group or series and cannot be undone.
+func (c *Change) isMinor() bool {
+	a := c.Attributes
+	return c.Right == "" && (a["id"] != nil || a["group"] != nil || a["series"] != nil)
 }
 
 // Undone is who undid a change.
@@ -94,6 +105,9 @@ func (l *Log) Add(c *Change) {
 		c.Time = l.last.Add(time.Millisecond) // so that the list is in their order
 	}
 	l.last, c.ID = c.Time, store.NewID()
+	if c.isMinor() {
+		c.ID = minorID + c.ID
+	}
 	l.mu.Unlock()
 	l.put(c)
 }
@@ -109,7 +123,8 @@ func (l *Log) put(c *Change) {
 	defer l.mu.Unlock()
 	l.pending = slices.DeleteFunc(l.pending, func(p *Change) bool { return p.ID == c.ID })
 	if l.pending = append(l.pending, c); len(l.pending) > Kept {
-		l.pending = slices.Delete(l.pending, 0, 1)
+		old := max(0, slices.IndexFunc(l.pending, (*Change).isMinor)) // the oldest one, if there are minor ones
+		l.pending = slices.Delete(l.pending, old, old+1)
 	}
 	if !l.writing {
 		l.writing = l.Start(l.write)
@@ -193,15 +208,21 @@ func (l *Log) trim(ctx context.Context) error {
 		return err
 	}
 	req := store.ListRequest{State: store.StateScheduled, IDsOnly: true, Limit: store.MaxBatch}
-	for n := 0; ; {
+	for n, minor := 0, 0; ; {
 		page, err := l.Store.List(ctx, reserved.Changes, req)
 		if err != nil {
 			return err
 		}
 		var old []string
 		for i := range page.Messages {
-			if n++; n > Kept {
-				old = append(old, page.Messages[i].ID)
+			id := page.Messages[i].ID
+			isMinor := strings.HasPrefix(id, minorID)
+			if n == Kept || isMinor && minor == KeptMinor {
+				old = append(old, id)
+				continue
+			}
+			if n++; isMinor {
+				minor++
 			}
 		}
 		if len(old) > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -137,5 +138,30 @@ func TestChangeOfAnySizeIsWritten(t *testing.T) {
 	l.Flush()
 	if got, _ := texts(t, newLog(s), changelog.Position{}, 10); fmt.Sprint(got) != "[strange large]" {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestManyMinorChangesDoNotPushOutTheOthers(t *testing.T) {
+	for _, every := range []int{100, 3000} { // written at once, and while the store cannot be written
+		s := newStore(t)
+		l := newLog(s)
+		minor := func(n int) {
+			for i := range n {
+				l.Add(&changelog.Change{What: "cancelled", Attributes: map[string]any{"id": fmt.Sprint(i)}})
+				if i%every == every-1 {
+					l.Flush()
+				}
+			}
+		}
+		minor(300)
+		l.Add(&changelog.Change{What: "paused"})
+		l.Add(&changelog.Change{What: "moved", Right: "send", Attributes: map[string]any{"id": "1"}})
+		minor(3000)
+		l.Flush()
+		got, _ := texts(t, newLog(s), changelog.Position{}, 5000)
+		if n := len(got); n < changelog.KeptMinor+2 || n > 1200 ||
+			!slices.Contains(got, "paused") || !slices.Contains(got, "moved") || got[0] != "cancelled" {
+			t.Errorf("written every %d: %d changes, which end with %v", every, n, got[n-2:])
+		}
 	}
 }

@@ -46,9 +46,6 @@ func CopyBytes(m *store.Info) int {
 	return n
 }
 
-// Bytes returns how many bytes of memory a move takes, about.
-func (m *Move) Bytes() int { return len(m.ID) + 32 }
-
 type logKey struct{}
 
 // WithLog returns a context whose calls note their changes in a Log.

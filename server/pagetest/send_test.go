@@ -1,6 +1,8 @@
 package pagetest
 
 import (
+	"bytes"
+	"maps"
 	"testing"
 	"time"
 
@@ -132,6 +134,62 @@ func TestMessageIsDuplicated(t *testing.T) {
 	if m := s.get("orders", "bytes-2"); string(m.Payload) != "\xff\x00" {
 		t.Errorf("the payload is %q", m.Payload)
 	}
+}
+
+func TestSendWhoseReplyWasLostIsRepeatedOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", "0")
+	b := s.open("/?queue=orders")
+	b.click("button", "New message…")
+	b.write("1", "dialog textarea[name=payload]")
+	evaluate[bool](b, `(() => { const real = fetch; window.fetch = async (to, init) => {
+		const response = await real(to, init);
+		if (init.method !== 'POST') return response;
+		window.fetch = real;
+		throw new TypeError('the reply was lost');
+	}; return true; })()`)
+	b.click("dialog button.primary", "Send")
+	b.see("dialog .failure", "cannot be reached")
+	b.click("dialog button.primary", "Send")
+	b.see(".notice", "is sent to orders")
+	if got := s.stats("orders"); got.Ready != 2 {
+		t.Errorf("%+v", got)
+	}
+	b.see(".panel h2")
+	b.click("button", "Duplicate…")
+	b.click("dialog button.primary", "Send") // another one, with the same fields
+	b.gone("dialog")
+	if got := s.stats("orders"); got.Ready != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A textarea has one kind of line breaks, and headers are lines of one.
+func TestLineBreaksStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", "a\r\nb", later.WithID("first"), later.In(time.Hour), later.Header("x", "1\ny=2"))
+	first := s.get("orders", "first")
+	b := s.open("/?queue=orders&message=first")
+	b.click(".panel .actions button", "Duplicate…")
+	b.write("second", "dialog input[name=id]")
+	b.click("dialog button.primary", "Send")
+	b.see(".panel h2", "second")
+	if m := s.get("orders", "second"); !bytes.Equal(m.Payload, first.Payload) || !maps.Equal(m.Headers, first.Headers) {
+		t.Errorf("%q %q, want %q %q", m.Payload, m.Headers, first.Payload, first.Headers)
+	}
+	b.click(".panel button", "Edit…")
+	b.write("a\nb\nc", "dialog textarea[name=payload]")
+	b.click("dialog button.primary", "Save")
+	b.see(".notice", "second is changed")
+	if m := s.get("orders", "second"); string(m.Payload) != "a\r\nb\r\nc" || !maps.Equal(m.Headers, first.Headers) {
+		t.Errorf("%q %q", m.Payload, m.Headers)
+	}
+	b.click(".panel button", "Edit…")
+	b.write("x=3", "dialog textarea[name=headers]")
+	b.click("dialog button.primary", "Save")
+	b.see("dialog .failure", "does not fit on a line")
 }
 
 func TestReadersCannotSendOrDuplicate(t *testing.T) {

@@ -63,6 +63,31 @@ func TestWrongBulkChangeIsUndoneInFourActions(t *testing.T) {
 	})
 }
 
+func TestUndoOfSeveralQueuesGoesOnAfterOneWithNothingLeft(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("a", 2)
+	s.fill("b", 2)
+	due := s.due("b", "m-01")
+	b := s.open("/")
+	b.see(".rows td.id", "m-01")
+	b.click("button", "Change all that match…")
+	b.click("dialog label.choice", "Shift")
+	b.write("2h", "dialog input[name=by]")
+	b.click("dialog button", "See what matches")
+	b.confirm("4", "Shift")
+	if _, err := s.client.Queue("a").Purge(t.Context(), later.StateScheduled); err != nil {
+		t.Fatal(err)
+	}
+	b.allow("409")
+	b.click("dialog button", "Undo")
+	b.see(".notice", "2 messages are as before")
+	b.see(".notice.bad", "is no longer as the change left it")
+	if got := s.due("b", "m-01"); !got.Equal(due) {
+		t.Errorf("due %v, want %v", got, due)
+	}
+}
+
 func TestCursorStaysOnItsMessage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

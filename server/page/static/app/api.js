@@ -27,7 +27,7 @@ export async function request(method, path, body, options = {}) {
   const init = { method, ...options };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
-    init.headers = { 'Content-Type': 'application/json' };
+    init.headers = { 'Content-Type': 'application/json', ...options.headers };
   }
   let response;
   try {

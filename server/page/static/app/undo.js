@@ -23,20 +23,25 @@ export async function undone(id) {
   return operation ?? result;
 }
 
-// undoAll undoes changes, says what came of it, and then calls done. said is what is said of one that succeeds.
+// undoAll undoes changes, says what came of it, and then calls done. It goes on after one that cannot be undone. said
+// is what is said of one that succeeds.
 export async function undoAll(ids, { said, done = () => {} } = {}) {
   let [changed, skipped] = [0, 0];
-  try {
-    for (const id of ids) {
+  const errors = new Set();
+  for (const id of ids) {
+    try {
       const result = await undone(id);
       changed += result.changed;
       skipped += result.skipped;
+    } catch (error) {
+      errors.add(error.message);
     }
+  }
+  if (changed || !errors.size) {
     const rest = skipped ? `; ${plural(skipped, 'other')} had changed since and stayed` : '';
     notify((said ?? `${plural(changed, 'message')} ${changed === 1 ? 'is' : 'are'} as before`) + rest);
-  } catch (error) {
-    notify(error.message, { bad: true });
   }
+  for (const error of errors) notify(error, { bad: true });
   done();
 }
 

@@ -89,8 +89,23 @@ function Replay({ m, done }) {
   <//>`;
 }
 
-// headersOf returns the headers of lines with a name, "=" and a value each.
-export function headersOf(text) {
+const unix = (text) => text.replace(/\r\n?/g, '\n');
+
+// asBefore returns a text that was edited with the line breaks that it had before: a textarea has \n for all of them.
+export function asBefore(text, before = '') {
+  if (unix(text) === unix(before)) return before;
+  return before.includes('\r\n') ? unix(text).replaceAll('\n', '\r\n') : text;
+}
+
+// linesOf returns headers as lines for headersOf.
+export const linesOf = (headers = {}) => Object.entries(headers).map(([name, value]) => `${name}=${value}`).join('\n');
+
+// headersOf returns the headers of lines with a name, "=" and a value each. Lines that were not edited are the headers
+// before.
+export function headersOf(text, before = {}) {
+  if (unix(text) === unix(linesOf(before))) return before;
+  const strange = Object.entries(before).find(([name, value]) => name.includes('=') || /[\r\n]/.test(name + value));
+  if (strange) throw new Error(`The header ${visible(strange[0])} does not fit on a line: edit it with later edit`);
   const headers = {};
   for (const line of text.split('\n').filter((l) => l.trim())) {
     const at = line.indexOf('=');
@@ -113,11 +128,13 @@ export function payloadOf(text, before) {
 function Edit({ m, done }) {
   const text = payloadText(m) ?? '';
   const bytes = m.payload_base64 !== undefined;
-  const before = Object.entries(m.headers ?? {}).map(([name, value]) => `${name}=${value}`).join('\n');
-  const submit = async ({ payload, headers }) => {
+  const before = m.headers ?? {};
+  const submit = async (typed) => {
     const fields = {};
+    const payload = asBefore(typed.payload, text);
     if (!bytes && payload !== text) Object.assign(fields, payloadOf(payload, m));
-    if (headers !== before) fields.headers = headersOf(headers);
+    const headers = headersOf(typed.headers, before);
+    if (headers !== before) fields.headers = headers;
     if (Object.keys(fields).length) {
       const { undo } = await change('PATCH', undoable(m), fields);
       offer(`${m.id} is changed`, undo, { said: `${m.id} is as before`, done });
@@ -129,6 +146,6 @@ function Edit({ m, done }) {
     html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>
       ${text}</textarea><//>`}
     <${Field} label="Headers" hint="One a line: name=value"><textarea name="headers" rows="3" spellcheck="false">
-      ${before}</textarea><//>
+      ${linesOf(before)}</textarea><//>
   <//>`;
 }

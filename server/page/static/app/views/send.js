@@ -7,7 +7,7 @@ import { live, now } from '../live.js';
 import { Failure, notify } from '../ui.js';
 import { go } from '../url.js';
 import { When, whenOf } from '../when.js';
-import { headersOf, payloadOf } from './actions.js';
+import { asBefore, headersOf, linesOf, payloadOf } from './actions.js';
 
 // The fields of the form have the names that the API gives them.
 const rare = ['group', 'key', 'urgency', 'max_attempts', 'expire_after', 'expire_at', 'timeout', 'dedup_window'];
@@ -21,19 +21,18 @@ function placeOf({ field = '', message = '' }) {
   return places.find((place) => place === name) ?? (/^queue\b/.test(message) ? 'queue' : undefined);
 }
 
-const linesOf = (headers = {}) => Object.entries(headers).map(([name, value]) => `${name}=${value}`).join('\n');
-
 // bodyOf returns the request of the fields of the form.
 function bodyOf(fields, like) {
   const body = { ...whenOf(fields) };
   for (const name of ['id', ...rare]) if (fields[name]) body[name] = fields[name];
   if (fields.max_attempts) body.max_attempts = Number(fields.max_attempts);
   if (fields.expire_at) body.expire_at = new Date(fields.expire_at).toISOString();
-  const headers = at('headers', () => headersOf(fields.headers));
+  const headers = at('headers', () => headersOf(fields.headers, like?.headers));
   if (Object.keys(headers).length) body.headers = headers;
   if (like?.payload_base64 !== undefined) body.payload_base64 = like.payload_base64;
   else if (fields.payload) {
-    Object.assign(body, at('payload', () => payloadOf(fields.payload, fields.kind === 'json' ? { payload: 0 } : {})));
+    const text = asBefore(fields.payload, like && payloadText(like));
+    Object.assign(body, at('payload', () => payloadOf(text, fields.kind === 'json' ? { payload: 0 } : {})));
   }
   return body;
 }
@@ -47,10 +46,19 @@ function at(field, f) {
   }
 }
 
+const randomKey = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join('-');
+
 export function Send({ queue, like, close }) {
   const [error, setError] = useState();
   const [busy, setBusy] = useState(false);
   const form = useRef();
+  const tried = useRef({});
+  // keyOf returns the key of a request: the same as before if the same is sent again, because no reply has come.
+  const keyOf = (fields) => {
+    const text = JSON.stringify(fields);
+    if (tried.current.text !== text) tried.current = { text, key: randomKey() };
+    return tried.current.key;
+  };
   const wrong = error && placeOf(error);
   useEffect(() => { form.current.querySelector('[aria-invalid=true]')?.focus(); }, [error]);
   const submit = async (event) => {
@@ -59,8 +67,9 @@ export function Send({ queue, like, close }) {
     setBusy(true);
     setError(undefined);
     try {
-      const sent = await post(at('queue', () => path('queues', fields.queue, 'messages')), bodyOf(fields, like));
-      notify(`${sent.id} is sent to ${sent.queue}, due ${local(Date.parse(sent.due), now())}`);
+      const to = at('queue', () => path('queues', fields.queue, 'messages'));
+      const sent = await post(to, bodyOf(fields, like), { headers: { 'Idempotency-Key': keyOf(fields) } });
+      notify(`${visible(sent.id)} is sent to ${visible(sent.queue)}, due ${local(Date.parse(sent.due), now())}`);
       close();
       go({ message: sent.id, mq: sent.queue, view: undefined });
     } catch (problem) {
