@@ -1,6 +1,6 @@
 // Sending a new message, or one like another. The server checks it; what it refuses is said beside the field.
 import { path, post } from '../api.js';
-import { bytesOf, local, localInput, plural, timeZone } from '../format.js';
+import { bytesOf, local, localInput, plural, timeZone, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
