@@ -1,6 +1,6 @@
 // What one can do with a message.
 import { path, post, query } from '../api.js';
-import { local, plural, relative } from '../format.js';
+import { local, plural, relative, visible } from '../format.js';
 import { html } from '../html.js';
 import { parse, payloadText } from '../json.js';
 import { now } from '../live.js';
