@@ -21,7 +21,9 @@ func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
 		}
 		b := s.openAs(l, "/")
 		b.see(".problems li.act", "queue mail has no worker: 3 messages are due, the first for 12 min")
-		b.see(".problems button", "Copy the command later stats mail")
+		if l.name != "phone" { // it has no room for commands
+			b.see(".problems button", "Copy the command later stats mail")
+		}
 		b.see("[role=status]", "1 problem, 1 to act on")
 		b.check()
 		b.click(".problems a", "has no worker")
