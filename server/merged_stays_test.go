@@ -149,7 +149,7 @@ func TestMergedListHasAllLeasedMessages(t *testing.T) {
 
 // Messages that fall due between two pages, and while one is read, are in the list of both states.
 func TestMergedListOfTwoStatesHasMessagesThatFallDue(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(9) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
 			a := newBubbleAPI(t, memstore.New())

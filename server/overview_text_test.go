@@ -77,7 +77,7 @@ func (s seenOverview) queues(t *testing.T) map[string]json.RawMessage {
 
 // A client that is sent changes has the same as one that is sent whole overviews, whichever readings it misses.
 func TestChangesOfAnOverviewAreComplete(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(9) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var text overviewText
 		clients, seen := make([]seenOverview, 4), make([]int, 4)
