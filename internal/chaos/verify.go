@@ -148,7 +148,9 @@ type checker struct {
 	heavy       []string // claims with more payload bytes than a claim may return
 }
 
-// extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown.
+// extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown. The
+// outcome of a refused call is unknown if it was repeated: its first attempt may have extended the lease, which a settle
+// ended before the repetition.
 type extension struct {
 	call, ret int64 // µs
 	deadline  int64 // ms
@@ -247,9 +249,9 @@ func newChecker(dir string, actors []string) (*checker, error) {
 			case claimFailed:
 				ck.unseen = append(ck.unseen, unseen{from: x.number(0), to: x.at + unseenReach, queue: x.field(1)})
 			case extended:
-				lease := x.field(1)
+				lease, c := x.field(1), call{at: x.number(0), ret: x.at}
 				ck.extends[lease] = append(ck.extends[lease],
-					extension{x.number(0), x.at, x.number(2), x.field(2) == outcomeLost})
+					extension{c.at, c.ret, x.number(2), x.field(2) == outcomeLost && !c.repeated()})
 			case usage:
 				ck.usage[actor] = append(ck.usage[actor], x)
 			case claimed:

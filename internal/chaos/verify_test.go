@@ -143,6 +143,10 @@ func TestCheckerFindsViolations(t *testing.T) {
 			ending + sentOK + first + "e 1002300 - 1002200 A 1004\nx 1002400 m A ack 0\nX 1002500 m A ok\n",
 			nil, "late",
 		},
+		"refused, and acked after its lease": {
+			ending + sentOK + first + "e 1001600 - 1001500 A lease_lost\nx 1002100 m A ack 0\nX 1002200 m A ok\n", nil, "late"},
+		"extended, and refused when repeated after the ack": {
+			ending + sentOK + first + "x 1002100 m A ack 0\nX 1002200 m A ok\ne 1005500 - 1001500 A lease_lost\n", nil, ""},
 		"perhaps extended": {
 			ending + sentOK + first + "e 1002300 - 1001200 A unavailable\nx 1002400 m A ack 0\n" +
 				"X 1002500 m A ok\n",
