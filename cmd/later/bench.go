@@ -80,7 +80,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 			})(cmd, nil)
 		})
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.run, "run", o.run, "workloads to measure")
+	flags.StringSliceVar(&o.run, "run", o.run, "comma-separated `WORKLOADS` to measure")
 	flags.BoolVar(&o.quick, "quick", false, "smaller runs, rough figures in ten seconds")
 	flags.IntVar(&o.messages, "messages", o.messages, "send and drain up to `N` messages")
 	flags.IntVar(&o.size, "size", o.size, "payloads of `N` bytes")

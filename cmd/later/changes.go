@@ -37,7 +37,7 @@ Changes of commands and programs that use the store itself are not listed.`, cha
 			}
 			return m.printServerChanges(all)
 		}))
-	cmd.Flags().IntVar(&limit, "limit", limit, "list so many changes at most")
+	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `N` changes")
 	return cmd
 }
 

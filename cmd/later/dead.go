@@ -180,7 +180,7 @@ messages. Later stats --json counts the removed messages.`,
   later dead retain orders`,
 		nil)
 	durationFlag(cmd.Flags(), &r.MaxAge, "max-age", "keep dead messages for this long")
-	cmd.Flags().Int64Var(&r.MaxCount, "max-count", 0, "keep this many dead messages, the latest deaths")
+	cmd.Flags().Int64Var(&r.MaxCount, "max-count", 0, "keep `N` dead messages, the latest deaths")
 	cmd.Flags().BoolVar(&forever, "forever", false, "keep all dead messages")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		limited := false

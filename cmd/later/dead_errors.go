@@ -46,7 +46,7 @@ earlier ones. The last of the 24 hours has not ended, so they are up to an hour 
 			}
 			return m.printDeadErrors(queue, &page)
 		}))
-	cmd.Flags().IntVar(&look, "look", look, "look at this many messages")
+	cmd.Flags().IntVar(&look, "look", look, "look at up to `N` messages")
 	return cmd
 }
 

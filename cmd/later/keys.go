@@ -48,10 +48,10 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 	flags.set = cmd.Flags()
 	flags.set.BoolVar(&flags.overridden, "overridden", false, "list the keys with limits of their own")
 	flags.set.BoolVar(&flags.halted, "halted", false, "list the keys that a dead message halts")
-	flags.set.IntVar(&flags.concurrency, "concurrency", 0, "at most this many messages of the key in flight at once")
+	flags.set.IntVar(&flags.concurrency, "concurrency", 0, "at most `N` messages of the key in flight at once")
 	flags.set.Var(rateValue{&flags.rate}, "rate", "at most this many starts of the key in a time: 10/1s")
-	flags.set.IntVar(&flags.rate.Burst, "burst", 0, "how many of the key may start at once (default 1)")
-	flags.set.IntVar(&flags.weight, "weight", 0, "share among the keys that wait (default 1)")
+	flags.set.IntVar(&flags.rate.Burst, "burst", 0, "`N` of the key may start at once (default 1)")
+	flags.set.IntVar(&flags.weight, "weight", 0, "share `N` among the keys that wait (default 1)")
 	flags.set.BoolVar(&flags.inherit, "inherit", false, "remove the key's own limits")
 	flags.set.BoolVar(&flags.resume, "resume", false, "let the halted key go on with its next message")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {

@@ -100,7 +100,7 @@ With --json, list prints every field that later get shows.`,
 
 // stateFlag adds --state of the commands that list messages.
 func stateFlag(cmd *cobra.Command, state *string) {
-	choice(cmd, state, "state", "", "only scheduled, ready, leased or dead messages (default: all states)",
+	choice(cmd, state, "state", "", "only messages in this `STATE`: scheduled, ready, leased or dead (default: all)",
 		"scheduled", "ready", "leased", "dead")
 }
 

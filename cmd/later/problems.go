@@ -75,7 +75,7 @@ Ctrl-C.`,
 			return nil
 		}))
 	flags := cmd.Flags()
-	flags.StringVar(&o.severity, "severity", "", "list only problems of this severity: act or watch")
+	flags.StringVar(&o.severity, "severity", "", "list only problems of this `SEVERITY`: act or watch")
 	cmd.RegisterFlagCompletionFunc("severity",
 		cobra.FixedCompletions(severities[1:], cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&o.check, "check", false, fmt.Sprintf("exit with %d if a problem needs a person now", exitProblems))

@@ -135,8 +135,8 @@ queue itself remains, and remains paused if it was.`,
 			n, err := q.Purge(event.WithResumed(ctx, &resumed), chosen...)
 			return m.printBulkResult("purged", q, n, nil, resumed, err)
 		}))
-	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: "+
-		"all messages)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "remove messages in this `STATE`: scheduled, ready or "+
+		"dead; can be repeated (default: all messages)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(purgeable, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd

@@ -41,7 +41,7 @@ trim it about every second, and while no messages are due every minute.`,
 	durationFlag(flags, &given.HistoryAge, "history-age",
 		"retain messages for this long after they were due; 0s for no limit")
 	flags.Int64Var(&given.HistoryCount, "history-count", 0,
-		"retain this many messages, the latest due times; 0 for no limit")
+		"retain `N` messages, the latest due times; 0 for no limit")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		t := c.Topic(args[0])
 		changes := flags.Changed("drop-unsubscribed") || flags.Changed("history-age") || flags.Changed("history-count")

@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later/internal/redistest"
 )
@@ -23,6 +25,9 @@ func TestLaterAlonePrintsTheOverview(t *testing.T) {
 	}
 	contains(t, r.stdout, "at least once", "LATER_STORE", "12  duplicate", "later demo", "completion")
 }
+
+// goTypes are the names that pflag gives to values without a name.
+var goTypes = []string{"int", "string", "strings", "stringArray", "duration", "float", "uint"}
 
 func TestEveryCommandHasAPageWithAnExample(t *testing.T) {
 	var visit func(cmd *cobra.Command)
@@ -38,6 +43,11 @@ func TestEveryCommandHasAPageWithAnExample(t *testing.T) {
 				t.Errorf("%q has a line of %d characters: %s", args, len([]rune(line)), line)
 			}
 		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); slices.Contains(goTypes, name) {
+				t.Errorf("%q: the value of --%s is shown as %s: put a name into backquotes", args, f.Name, name)
+			}
+		})
 		for _, sub := range cmd.Commands() {
 			visit(sub)
 		}
