@@ -41,10 +41,10 @@ func registerOverview(s *Server) {
 			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 " +
 			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It " +
 			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
-			"share one reading. With changes=true only the first event is an overview, and events changes follow: at " +
-			"most 800 bytes a second on average, compressed, after the first 16 KiB, but one every 3 s if the queues " +
-			"change all the time, one every 2 s if none does, and one at once after a change through this server, which " +
-			"a message that is sent is not. " + about,
+			"share one reading. With changes=true the first event is an overview, as is one after more than 1,000 queues " +
+			"were deleted. The others are events changes: at most 800 bytes a second on average, compressed, after the " +
+			"first 16 KiB, but one every 3 s if the queues change all the time, one every 2 s if none does, and one at " +
+			"once after a change through this server. Sending a message does not count as a change. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},

@@ -18,7 +18,7 @@ type overviewText struct {
 	queues  []queueText
 	runs    changedText
 	gone    map[string]int // the readings since which queues are gone
-	oldest  int            // gone has all since this reading
+	oldest  int            // gone has all since this reading; earlier ones were forgotten
 	moved   int            // the last reading in which a queue or a run differed
 	whole   []byte         // the event with the whole overview, nil until it is needed
 	step    []byte         // the event with the changes since the reading before, nil until it is needed
@@ -80,7 +80,10 @@ func (t *overviewText) set(o *Overview) {
 
 func (t *overviewText) lose(queue string) {
 	t.moved = t.reading
-	if t.gone == nil || len(t.gone) >= maxGone {
+	switch {
+	case t.gone == nil:
+		t.gone = map[string]int{}
+	case len(t.gone) >= maxGone:
 		t.gone, t.oldest = map[string]int{}, t.reading
 	}
 	t.gone[queue] = t.reading

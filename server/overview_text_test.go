@@ -120,6 +120,29 @@ func TestChangesOfAnOverviewAreComplete(t *testing.T) {
 	}
 }
 
+// A client is sent a whole overview again only if too many queues are gone to remember them.
+func TestQueuesThatAreGoneAreChanges(t *testing.T) {
+	var text overviewText
+	set := func(queues int) {
+		o := &Overview{Queues: make([]OverviewQueue, queues)}
+		for i := range o.Queues {
+			o.Queues[i].Queue = fmt.Sprintf("q%04d", i)
+		}
+		text.set(o)
+	}
+	set(maxGone + 3)
+	first := text.reading
+	set(maxGone + 2)
+	want := fmt.Sprintf(`"gone":["q%04d"]`, maxGone+2)
+	if event := string(text.event(first)); !strings.HasPrefix(event, "event: changes\n") || !strings.Contains(event, want) {
+		t.Errorf("%.200s, want %s", event, want)
+	}
+	set(1)
+	if event := string(text.event(first)); !strings.HasPrefix(event, "event: overview\n") {
+		t.Errorf("%.200s", event)
+	}
+}
+
 func normal(t *testing.T, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
