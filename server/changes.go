@@ -69,12 +69,13 @@ func (s *Server) changed(ctx context.Context, u *undoable, what string, attrs ..
 		c.Right, c.Back = u.right.Name(), u.back
 	}
 	s.changes.Add(c)
+	isUndoable := u != nil && u.back != nil
 	if u != nil && u.kept != nil {
-		s.undos.keep(c.ID, u.kept)
+		isUndoable = s.undos.keep(c.ID, u.kept)
 	}
 	if h, _ := ctx.Value(headerKey{}).(http.Header); h != nil {
 		h.Add(changeHeader, c.ID)
-		if u != nil && (u.back != nil || u.kept != nil && u.kept.messages() > 0) {
+		if isUndoable {
 			h.Set(undoableHeader, "true")
 		}
 	}

@@ -112,13 +112,14 @@ func (u *undos) forget(k *kept) {
 	u.drop(k)
 }
 
-// keep keeps a change that was made until it is undone, too old, or there is no room.
-func (u *undos) keep(id string, k *kept) {
+// keep keeps a change that was made until it is undone, too old, or there is no room. It returns false if there is
+// nothing to keep. From then on others may use and change k.
+func (u *undos) keep(id string, k *kept) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if k.gone || k.messages() == 0 {
 		u.drop(k)
-		return
+		return false
 	}
 	k.id = id
 	if u.byID == nil {
@@ -138,6 +139,7 @@ func (u *undos) keep(id string, k *kept) {
 		k.until = time.Now().Add(keepCopies)
 		k.timer = time.AfterFunc(keepCopies, func() { u.expire(k) })
 	}
+	return true
 }
 
 // expire forgets a change that is too old, unless an undo uses it.
