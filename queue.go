@@ -205,7 +205,7 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	}
 	m.OnDuplicate.Unchanged = info
 	m.Relayed = m.Urgency == info.Urgency // the queue has taken it before
-	edited, err := undo.Edits(ctx, info, &m)
+	edited, err := undo.Edits(ctx, q.client.store, q.name, info, &m)
 	if err != nil {
 		return q.errorOf(id, err)
 	}

@@ -226,13 +226,7 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output
 		return nil, field("body", store.Invalid("changes nothing: give in, at, a payload or headers"))
 	}
 	changing, k := s.keepIf(ctx, in.UndoableQuery)
-	switch {
-	case edits && timed && k != nil: // else the engine alone knows when it is due
-		if due, err = s.resolved(ctx, in.Queue, due); err != nil {
-			break
-		}
-		fallthrough
-	case edits:
+	if edits {
 		err = q.Edit(changing, in.ID, func(m *later.Outgoing) error {
 			if timed {
 				m.When = due
@@ -240,7 +234,7 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output
 			m.Payload, m.Headers, err = edited(m, &b.Payload, b.Headers)
 			return err
 		})
-	default:
+	} else {
 		err = q.Reschedule(changing, in.ID, due)
 	}
 	if err != nil {
@@ -249,19 +243,6 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*output
 	}
 	s.changed(ctx, s.keptOf(k, access.Send), "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
-}
-
-// resolved returns a time without a delay, from the clock of the store.
-func (s *Server) resolved(ctx context.Context, queue string, due later.When) (later.When, error) {
-	stats, err := s.client.Queue(queue).Stats(ctx)
-	if err != nil {
-		return due, err
-	}
-	at := due.Time(stats.Now.Add(time.Millisecond)) // as a delay counts in the store
-	if at.IsZero() {
-		at = stats.Now
-	}
-	return later.At(at), nil
 }
 
 type cancelInput struct {

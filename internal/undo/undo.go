@@ -161,7 +161,7 @@ func Reschedule(ctx context.Context, s store.Store, queue string, ids []string, 
 	case l == nil:
 		l = &Log{Full: true}
 	}
-	due, err := Resolve(ctx, s, queue, due)
+	due, err := resolve(ctx, s, queue, due)
 	if err != nil {
 		return nil, err
 	}
@@ -251,9 +251,11 @@ func Replacement(current *store.Info, m store.Message, due store.Due) store.Outg
 		OnDuplicate: store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: current}}
 }
 
-// Edits refuses an edit of a message if the Check of the context does. The returned function notes it once it has been
-// made.
-func Edits(ctx context.Context, before *store.Info, out *store.Outgoing) (done func(), err error) {
+// Edits refuses an edit of a message if the Check of the context does. With a Log, it replaces a delay by a due time.
+// The returned function notes the edit once it has been made.
+func Edits(ctx context.Context, s store.Store, queue string, before *store.Info, out *store.Outgoing) (
+	done func(), err error,
+) {
 	if check, _ := ctx.Value(checkKey{}).(Check); check != nil {
 		if err := check(before); err != nil {
 			return nil, err
@@ -267,16 +269,19 @@ func Edits(ctx context.Context, before *store.Info, out *store.Outgoing) (done f
 	after.Message = out.Message
 	after.SentAt = before.SentAt
 	if !out.OnDuplicate.KeepDue {
+		if out.Due, err = resolve(ctx, s, queue, out.Due); err != nil {
+			return nil, err
+		}
 		after.Due = out.Due.At
 	}
-	if after.Due.IsZero() || !l.room(1, CopyBytes(before)+CopyBytes(&after), 0) {
-		return func() {}, nil // it is due after a delay that the engine adds
+	if !l.room(1, CopyBytes(before)+CopyBytes(&after), 0) {
+		return func() {}, nil
 	}
 	return func() { l.Edited = &Edit{*before, after} }, nil
 }
 
-// Resolve returns a due time without a delay: from the engine's now, rounded up as the engine does.
-func Resolve(ctx context.Context, s store.Store, queue string, due store.Due) (store.Due, error) {
+// resolve returns a due time without a delay: from the engine's now, rounded up as the engine does.
+func resolve(ctx context.Context, s store.Store, queue string, due store.Due) (store.Due, error) {
 	if !due.At.IsZero() {
 		return due, nil
 	}
