@@ -233,9 +233,11 @@ func (b *backer) moveBack() error {
 		for i, m := range part {
 			table[m.ID], ids[i] = m, m.ID
 		}
+		isBack := map[string]bool{} // by an undo that failed before it learned that
 		results, err := b.queue.RescheduleBatch(undo.WithDue(b.ctx, func(m *store.Info) (time.Time, bool) {
-			move, ok := table[m.ID]
-			return time.UnixMilli(move.From), ok && store.UnixMillis(m.Due) == move.To
+			move, at := table[m.ID], store.UnixMillis(m.Due)
+			isBack[m.ID] = at == move.From
+			return time.UnixMilli(move.From), at == move.To
 		}), ids, later.In(0))
 		if err != nil {
 			return err
@@ -243,7 +245,7 @@ func (b *backer) moveBack() error {
 		var left []undo.Move
 		for i, err := range results {
 			switch {
-			case err == nil:
+			case err == nil, isBack[part[i].ID]:
 			case skipped(err):
 				left = append(left, part[i])
 			default:
@@ -293,9 +295,13 @@ func (b *backer) edit() error {
 	if e == nil {
 		return nil
 	}
+	isBack := false // by an undo that failed before it learned that
 	ctx := undo.WithCheck(b.ctx, func(m *store.Info) error {
-		if !m.SameMessage(&e.After) || store.UnixMillis(m.Due) != store.UnixMillis(e.After.Due) {
-			return store.ErrNotFound // it is not there as it was
+		is := func(o *store.Info) bool {
+			return m.SameMessage(o) && store.UnixMillis(m.Due) == store.UnixMillis(o.Due)
+		}
+		if isBack = is(&e.Before); isBack || !is(&e.After) {
+			return store.ErrNotFound // there is nothing to edit
 		}
 		return nil
 	})
@@ -306,7 +312,7 @@ func (b *backer) edit() error {
 		return nil
 	})
 	switch {
-	case err == nil:
+	case err == nil, isBack:
 		b.count(1, 0)
 	case skipped(err):
 		b.count(0, 1)

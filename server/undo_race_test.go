@@ -174,7 +174,15 @@ func ackAll(ctx context.Context, t *testing.T, q *later.Queue, left *atomic.Int6
 // losing is a store that loses the replies of some calls.
 type losing struct {
 	store.Store
-	restores, removes atomic.Int64 // whose replies are lost, from now on
+	restores, removes, sends atomic.Int64 // whose replies are lost, from now on
+}
+
+func (l *losing) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	results, err := l.Store.Send(ctx, queue, msgs)
+	if queue == "mail" && l.sends.Add(-1) >= 0 {
+		return nil, store.ErrUnavailable
+	}
+	return results, err
 }
 
 func (l *losing) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
@@ -240,6 +248,31 @@ func TestUndoWhoseReplyWasLostRestoresNoMessageTwice(t *testing.T) {
 			a.refuses(op["change"].(string)) // it may have been left, and handled since
 		})
 	}
+}
+
+// A repeated undo finds the messages as they were before the change, and says so.
+func TestUndoOfAMoveWhoseReplyWasLostIsRepeated(t *testing.T) {
+	s := &losing{Store: memstore.New()}
+	c, err := later.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAPIOver(t, c, Config{})
+	a.fill(3)
+	before := a.infos("000", "001", "002")
+	shifted := a.bulk(`{"filter": {"state": "scheduled"}, "action": "shift", "by": "3h"}`)["change"].(string)
+	edited := a.change(http.MethodPatch, mail+"/001?undoable=true", `{"payload": 1, "in": "7h"}`)
+	for _, one := range []struct {
+		change string
+		n      float64
+	}{{edited, 1}, {shifted, 3}} {
+		s.sends.Store(1)
+		a.do(http.MethodPost, "/v1/changes/"+one.change+"/undo", nil).fails(http.StatusServiceUnavailable, "unavailable", "")
+		if got := a.undo(one.change); got["changed"] != one.n || got["skipped"] != 0.0 {
+			t.Errorf("%v", got)
+		}
+	}
+	a.same(before)
 }
 
 // breaking is a store that restores nothing after some calls.
