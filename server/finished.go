@@ -381,6 +381,10 @@ func (u *underway) end(e *wire.Event) known {
 
 // errNotKept is the error for the finished messages of a queue that has no list.
 func errNotKept(queue string) error {
+	if prefix, _ := reserved.Cut(queue); prefix != "" {
+		return fmt.Errorf("queue %q is one of Later's own, whose finished messages are not kept: give another one: %w", queue,
+			store.ErrNotFound)
+	}
 	return fmt.Errorf("this server keeps no finished messages of queue %q: start it with --keep-finished %s: %w", queue,
 		queue, store.ErrNotFound)
 }

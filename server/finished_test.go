@@ -100,7 +100,8 @@ func TestFinishedMessagesAreListedWithTheirOutcomes(t *testing.T) {
 			a.settle("mail", func(d *later.Delivery) error { return d.Nack(t.Context(), 0, errors.New("timeout")) })
 		}
 		for _, id := range []string{"cancelled", "expired"} {
-			if _, err := q.Send(t.Context(), nil, later.WithID(id), later.In(time.Minute), later.ExpireAfter(time.Minute)); err != nil {
+			if _, err := q.Send(t.Context(), nil, later.WithID(id), later.In(time.Minute),
+				later.ExpireAfter(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -117,7 +118,8 @@ func TestFinishedMessagesAreListedWithTheirOutcomes(t *testing.T) {
 		reported()
 
 		got := a.get(t.Context(), finishedMail)
-		if want := "<nil> purged; last acked; expired expired; cancelled cancelled; died died; buried buried; acked acked; "; outcomes(got) != want {
+		if want := "<nil> purged; last acked; expired expired; cancelled cancelled; died died; buried buried; acked " +
+			"acked; "; outcomes(got) != want {
 			t.Errorf("got %s\nwant %s", outcomes(got), want)
 		}
 		if strings.Contains(got.body, "secret") {
@@ -130,7 +132,8 @@ func TestFinishedMessagesAreListedWithTheirOutcomes(t *testing.T) {
 			acked["time"] != wire.FormatTime(begin.Add(3*time.Second)) || acked["process"] == nil || acked["queue"] != "mail" {
 			t.Errorf("%v", acked)
 		}
-		if buried["error"] != "no such user" || died["attempt"] != 2.0 || died["error"] != "timeout" || purged["count"] != 3.0 {
+		if buried["error"] != "no such user" || died["attempt"] != 2.0 || died["error"] != "timeout" ||
+			purged["count"] != 3.0 {
 			t.Errorf("%v\n%v\n%v", buried, died, purged)
 		}
 		if page["kept"] != 7.0 || page["missed"] != 0.0 || page["gaps"] != 0.0 || page["since"] != wire.FormatTime(begin) ||
@@ -198,7 +201,8 @@ func TestFinishedMessagesOfAReplayAreBothListed(t *testing.T) {
 func TestFinishedCountsMissedEvents(t *testing.T) {
 	f := &finishedLists{FinishedConfig: FinishedConfig{Queues: []string{"mail"}, MaxCount: 10, MaxAge: time.Hour},
 		maxBytes: maxFinishedBytes}
-	for _, e := range []wire.Event{{Missed: 5}, {Missed: 2, Queue: "mail"}, {Queue: "mail"}, {Missed: 9, Queue: "other"}, {}} {
+	for _, e := range []wire.Event{{Missed: 5}, {Missed: 2, Queue: "mail"}, {Queue: "mail"}, {Missed: 9, Queue: "other"},
+		{}} {
 		e.Kind = later.EventMissed
 		f.add(&e, time.Now())
 	}
@@ -281,6 +285,21 @@ func TestFinishedGoesOnAfterAnInterruption(t *testing.T) {
 	})
 }
 
+// A queue without a list has an error that says how to get one.
+func TestQueuesWithoutFinishedMessagesSayWhatToDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFinishedAPI(t, memstore.New(), FinishedConfig{Queues: []string{"mail"}})
+		a.send("sms", "1")
+		if _, err := a.client.Topic("news").Publish(t.Context(), nil, later.In(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for queue, todo := range map[string]string{"sms": "start it with --keep-finished sms",
+			"topic:news": "give another one"} {
+			a.get(t.Context(), "/v1/queues/"+queue+"/finished").fails(http.StatusNotFound, "not_found", "", todo)
+		}
+	})
+}
+
 func TestDeletedQueuesHaveNoFinishedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newFinishedAPI(t, memstore.New(), FinishedConfig{Queues: []string{"*"}})
@@ -341,7 +360,8 @@ func TestFinishedMessagesAreForThoseWhoMayLookAtTheQueue(t *testing.T) {
 			strings.Contains(found, "secret") {
 			t.Error(found)
 		}
-		a.get(as(access.Identity{Name: "s", Role: access.RoleSend}), finishedMail).fails(http.StatusForbidden, "forbidden", "")
+		sender := as(access.Identity{Name: "s", Role: access.RoleSend})
+		a.get(sender, finishedMail).fails(http.StatusForbidden, "forbidden", "")
 		hider := as(access.Identity{Name: "h", Role: access.RoleRead, HidePayloads: true})
 		for _, path := range []string{finishedMail, finishedMail + "/a", "/v1/find?q=a"} {
 			if shown := a.get(t.Context(), path).body; !strings.Contains(shown, "ann@") && !strings.Contains(path, "find") {
@@ -381,7 +401,8 @@ func TestFinishedConfigIsChecked(t *testing.T) {
 		"age of finished messages is 1ms":   {Queues: []string{"a"}, MaxAge: time.Millisecond},
 		"queue name is empty":               {Queues: []string{""}},
 	} {
-		if _, err := New(c, Config{Finished: cfg}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), text) {
+		_, err := New(c, Config{Finished: cfg})
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -66,8 +66,8 @@ func (s *Server) undoChange(ctx context.Context, in *ChangePath) (*output[Undone
 		return outputOf(out), err
 	}
 	if c.Back == nil {
-		return nil, notUndoable("this server keeps nothing for that: it is being undone, was made through another server " +
-			"or before a restart, is more than ten minutes old, or changed more than can be kept")
+		return nil, notUndoable("this server keeps nothing for that: it is being undone, was made before a restart, is " +
+			"more than ten minutes old, changed more than can be kept, or was made through another server: ask that one")
 	}
 	if err := s.undoRecorded(ctx, c); err != nil {
 		return nil, err
@@ -81,7 +81,8 @@ func (s *Server) undoChange(ctx context.Context, in *ChangePath) (*output[Undone
 func (s *Server) mayUndo(ctx context.Context, c *changelog.Change) error {
 	right, ok := rightOf(c.Right)
 	if !ok {
-		return notUndoable("it is none that can be taken back")
+		return notUndoable("it left nothing to undo it with: give undoable with the next change of a message; run, replay " +
+			"and some other changes have no undo")
 	}
 	if _, scheduled := c.Attributes["schedule"]; scheduled {
 		if err := access.CheckSchedules(ctx, right); err != nil {

@@ -114,7 +114,7 @@ func TestChangesAreSharedAndSurviveARestart(t *testing.T) {
 		if got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
-		b.refuses(cancelled, "through another server or before a restart")
+		b.refuses(cancelled, "through another server: ask that one")
 		for _, change := range []string{pause, moved} {
 			if got := b.undo(change); got["changed"] != 1.0 {
 				t.Errorf("%v", got)

@@ -75,7 +75,7 @@ func (b back) undoable(right access.Right) *undoable {
 func (s *Server) undoRecorded(ctx context.Context, c *changelog.Change) error {
 	var b back
 	if err := json.Unmarshal(c.Back, &b); err != nil {
-		return notUndoable("its record cannot be read: %v", err)
+		return notUndoable("its record cannot be read: use the version of the server that made it: %v", err)
 	}
 	q := s.client.Queue(c.Queue)
 	what, err := "", error(nil)
@@ -98,7 +98,7 @@ func (s *Server) undoRecorded(ctx context.Context, c *changelog.Change) error {
 	case b.Worker != nil:
 		what, err = "the worker", b.Worker.do(ctx, s)
 	default:
-		return notUndoable("it was made by another version of the server")
+		return notUndoable("it was made by another version of the server: use that one")
 	}
 	if skipped(err) {
 		return errChangedSince(what)
@@ -162,8 +162,8 @@ func (b *workerBack) do(ctx context.Context, s *Server) error {
 	return err
 }
 
-// flowUndo returns a condition that allows the same as another one, and how the change of the flow of a queue is undone.
-// It is not undone if it removes limits that single keys have.
+// flowUndo returns a condition that allows the same as another one, and how the change of the flow of a queue is
+// undone. A change that removes the limits of single keys has no undo.
 func (s *Server) flowUndo(ctx context.Context, q *later.Queue, flow later.Flow, allow func(version string) bool) (
 	func(version string) bool, func() *undoable) {
 	var former *later.Flow

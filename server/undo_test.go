@@ -279,7 +279,7 @@ func TestChangesWithoutAnUndoSaySo(t *testing.T) {
 		a.change(http.MethodDelete, mail+"/1", nil),
 		a.bulk(`{"filter": {"state": "ready"}, "action": "run"}`)["change"].(string),
 	} {
-		a.refuses(c, "it is none that can be taken back")
+		a.refuses(c, "it left nothing to undo it with")
 	}
 	for _, c := range list(a.do(http.MethodGet, "/v1/changes", nil).is(http.StatusOK), "items") {
 		if c["undo"] != nil {
@@ -317,7 +317,7 @@ func TestUndoOfSettings(t *testing.T) {
 			t.Errorf("paused %v with %v, was %v", paused(), properties(), before)
 		}
 		again := a.change(http.MethodPost, "/v1/queues/mail/pause", nil)
-		a.refuses(again, "none that can be taken back") // it was paused before
+		a.refuses(again, "left nothing to undo it with") // it was paused before
 		if undone(pause); paused() {
 			t.Error("it is still paused")
 		}
@@ -348,7 +348,7 @@ func TestFlowThatRemovedOverridesIsNotUndone(t *testing.T) {
 	a.send("mail", "1")
 	a.do(http.MethodPut, "/v1/queues/mail/flow", `{"fair": true}`).is(http.StatusOK)
 	a.do(http.MethodPut, "/v1/queues/mail/keys/k/flow", `{"weight": 5}`).is(http.StatusOK)
-	a.refuses(a.change(http.MethodPut, "/v1/queues/mail/flow", `{}`), "none that can be taken back")
+	a.refuses(a.change(http.MethodPut, "/v1/queues/mail/flow", `{}`), "left nothing to undo it with")
 }
 
 func TestUndoOfSchedules(t *testing.T) {
@@ -378,7 +378,7 @@ func TestUndoOfSchedules(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		created := a.change(http.MethodPut, "/v1/schedules/new", `{"queue": "mail", "every": "24h"}`)
-		a.refuses(created, "none that can be taken back")
+		a.refuses(created, "left nothing to undo it with")
 		infos, err := a.client.Store().List(t.Context(), reserved.Changes,
 			store.ListRequest{State: store.StateScheduled, Limit: 100})
 		if err != nil || len(infos.Messages) == 0 {
@@ -439,7 +439,8 @@ func TestUndoOfASeries(t *testing.T) {
 			"until": "2100-01-01T00:00:00Z", "payload": {"order": 1}}`).is(http.StatusCreated)
 		const one = "/v1/queues/mail/series/s"
 		before := a.do(http.MethodGet, one, nil).body
-		for method, body := range map[string]any{http.MethodDelete: nil, http.MethodPatch: `{"until": "2100-02-01T00:00:00Z"}`} {
+		for method, body := range map[string]any{http.MethodDelete: nil,
+			http.MethodPatch: `{"until": "2100-02-01T00:00:00Z"}`} {
 			change := a.change(method, one+"?undoable=true", body)
 			if got := a.undo(change); got["changed"] != 3.0 {
 				t.Errorf("%s: %v", method, got)
@@ -488,5 +489,5 @@ func TestUndoOfAPauseOfAWorker(t *testing.T) {
 		t.Error(state())
 	}
 	drain := a.change(http.MethodPost, "/v1/workers/w/drain", nil)
-	a.refuses(drain, "none that can be taken back")
+	a.refuses(drain, "left nothing to undo it with")
 }
