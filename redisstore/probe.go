@@ -75,8 +75,8 @@ func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool
 	return may, nil
 }
 
-// Earliest implements store.Prober. It knows queues without limits, whose messages are in order of their due times. In a
-// bucket that begins before from, it does not look.
+// Earliest implements store.Prober. It knows queues without limits, because their messages are in order of due time. It
+// does not look into a bucket that begins before from.
 func (s *Store) Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]store.Earliest, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

@@ -124,7 +124,8 @@ func TestBulkChangeOfIdsNeedsTheSameRights(t *testing.T) {
 		}
 	}
 	secretary := a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true})
-	secretary.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "scheduled", "ids": ["000"], "payload": "0"},
+	secretary.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "scheduled",
+		"ids": ["000"], "payload": "0"},
 		"action": "cancel"}`).is(http.StatusForbidden)
 	dry := secretary.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "scheduled", "ids": ["000"]},
 		"action": "cancel", "dry_run": true}`)

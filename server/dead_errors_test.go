@@ -77,7 +77,8 @@ func TestDeadErrorsOfAllQueuesAreThoseThatTheSenderSees(t *testing.T) {
 }
 
 // BenchmarkDeadErrors groups 100,000 dead messages of 1,000 queues on Redis with 20 kinds of errors, as the page does:
-// 2,500 in the first request and 10,000 in each further one. It reports the median and the 99th percentile of the time of a request over HTTP.
+// 2,500 in the first request and 10,000 in each further one. It reports the median and the 99th percentile of the time
+// of a request over HTTP.
 //
 //	go test ./server -run '^$' -bench DeadErrors -benchtime 100x
 func BenchmarkDeadErrors(b *testing.B) {

@@ -38,8 +38,8 @@ func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Fl
 		return nil, in.refused(err)
 	}
 	s.changed(ctx, undo(), "limits of queue set", slog.String("queue", in.Queue),
-		slog.Int("concurrency", flow.Concurrency), slog.String("rate", flow.Rate.String()), slog.String("order", string(flow.Key.Order)),
-		slog.Bool("urgency", flow.Urgency))
+		slog.Int("concurrency", flow.Concurrency), slog.String("rate", flow.Rate.String()),
+		slog.String("order", string(flow.Key.Order)), slog.Bool("urgency", flow.Urgency))
 	return taggedFlow(flow), nil
 }
 

@@ -52,8 +52,7 @@ type listed struct {
 	name string
 }
 
-// sendListed sends messages to queues, many of which are due at the same time. It returns those that match a function in
-// order.
+// sendListed sends messages to queues, many of them with the same due time. It returns the ones to find, in order.
 func (a *api) sendListed(random *rand.Rand, want func(n int) bool) []string {
 	a.t.Helper()
 	begin := time.Now().Add(time.Hour).Truncate(time.Second)

@@ -169,10 +169,9 @@ func joined(err error) []error {
 }
 
 // mayTell returns the states of the workers with a name or id, by id. The sender of the request must have the right to
-// operate all their queues. A worker that the sender does not see is left out, so that it cannot keep the
-// sender from commanding other workers of that name.
-func (s *Server) mayTell(ctx context.Context, name string) (states map[string]later.WorkerState,
-	err error) {
+// operate all their queues. A worker that the sender does not see is left out, so that it cannot keep the sender from
+// commanding other workers of that name.
+func (s *Server) mayTell(ctx context.Context, name string) (states map[string]later.WorkerState, err error) {
 	live, err := s.client.Workers(ctx)
 	if err != nil {
 		return nil, err

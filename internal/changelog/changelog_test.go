@@ -35,16 +35,18 @@ func newStore(t *testing.T) store.Store {
 func all(*changelog.Change) bool { return true }
 
 // texts returns a part of a list.
-func texts(t *testing.T, l *changelog.Log, after changelog.Position, limit int) (what []string, last changelog.Position) {
+func texts(t *testing.T, l *changelog.Log, after changelog.Position, limit int) (
+	texts []string, last changelog.Position,
+) {
 	t.Helper()
 	found, err := l.List(t.Context(), after, limit, all)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range found {
-		what, last = append(what, c.What), changelog.Position{Time: c.Time, ID: c.ID}
+		texts, last = append(texts, c.What), changelog.Position{Time: c.Time, ID: c.ID}
 	}
-	return what, last
+	return texts, last
 }
 
 func TestPagesHaveEachChangeOnce(t *testing.T) {
@@ -124,7 +126,8 @@ func TestHiddenChangesDoNotShortenPages(t *testing.T) {
 		l.Add(&changelog.Change{What: fmt.Sprint(i), Queue: fmt.Sprint("q", i%100)})
 	}
 	l.Flush()
-	found, err := l.List(context.Background(), changelog.Position{}, 5, func(c *changelog.Change) bool { return c.Queue == "q7" })
+	found, err := l.List(context.Background(), changelog.Position{}, 5,
+		func(c *changelog.Change) bool { return c.Queue == "q7" })
 	if err != nil || len(found) != 5 || found[0].What != "1107" || found[4].What != "707" {
 		t.Errorf("%+v, %v", found, err)
 	}

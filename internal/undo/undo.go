@@ -95,8 +95,8 @@ func (l *Log) room(copies, bytes, moves int) bool {
 // tries is how often a message is read again because it has changed in between.
 const tries = 10
 
-// Cancel is Store.Cancel. With a Log it keeps a copy of each message that it removes. It keeps none of a leased message,
-// and none of a message that leaves a dedup window behind.
+// Cancel is Store.Cancel. With a Log it keeps a copy of each message that it removes, except for a leased message and
+// one that leaves a dedup window behind.
 func Cancel(ctx context.Context, s store.Store, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
 	l := logOf(ctx)
 	if l == nil {
