@@ -14,7 +14,7 @@ import (
 // or the last overview tells that faster than reading them.
 func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stats, bool)) error {
 	prober, probes := store.As[store.Prober](m.client.Store())
-	if !probes || m.queues {
+	if !probes || m.byQueue {
 		m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
 			counts, ok := known(s.queue)
 			return ok && !s.expect(counts)
