@@ -246,7 +246,7 @@ func TestProblemsOfATopicThatIsDistributedLate(t *testing.T) {
 	})
 }
 
-// stopped is a store with a queue in which no message starts, since its shards change.
+// stopped is a store with a queue that starts no message, since its shards change.
 type stopped struct{ store.Store }
 
 func (s stopped) SetShards(context.Context, string, int) error { return nil }

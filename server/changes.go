@@ -119,7 +119,7 @@ const (
 
 type headerKey struct{}
 
-// withHeader returns the context of a request whose reply has a header, for the ids of its changes.
+// withHeader returns the context of a request with the header of its reply, for the ids of its changes.
 func withHeader(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, headerKey{}, h)
 }

@@ -11,10 +11,10 @@ import (
 )
 
 func registerDeadErrors(s *Server) {
-	const what = "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
-		"numbers, for which its pattern has #. Messages that died in the last 24 hours are looked at first, then earlier " +
-		"ones. A pattern can be in several pages: add up the counts. The parameter error_pattern and the field of a " +
-		"filter select a group."
+	const what = "The last errors of the messages of a group differ only in numbers, UUIDs and long hexadecimal " +
+		"numbers, and its pattern has # in their place. Messages that died in the last 24 hours are looked at first, " +
+		"then earlier ones. A pattern can be in several pages: add up the counts. The parameter error_pattern and the " +
+		"field of a filter select a group."
 	route(s, access.Look, on("GET /v1/dead-errors", "queues", "listAllDeadErrors",
 		"Group dead messages of all queues by their errors", s.fewReads, says(what)), s.allDeadErrors)
 	route(s, access.Look, on("GET /v1/queues/{queue}/dead-errors", "queues", "listDeadErrors",

@@ -96,7 +96,7 @@ func (in *findInput) options(ctx context.Context) (o later.FindOptions, refused,
 
 var quotedID = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// onlyIDs returns the results of the first stage, and then why there are no others.
+// onlyIDs returns the results of the first stage, and then why the others are missing.
 func onlyIDs(all iter.Seq2[*later.Found, error], refused error) iter.Seq2[*later.Found, error] {
 	return func(yield func(*later.Found, error) bool) {
 		for found, err := range all {

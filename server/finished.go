@@ -31,8 +31,8 @@ const (
 	maxUnderwayBytes = 8 << 20
 )
 
-// FinishedConfig names the queues of which a Server keeps the last finished messages: their outcomes, times and errors,
-// and neither payloads nor headers. They are in the memory of this process, up to 64 MiB for all queues, and end
+// FinishedConfig names queues. A Server keeps their last finished messages: outcomes, times and errors, and neither
+// payloads nor headers. They are in the memory of this process, up to 64 MiB for all queues, and end
 // with it.
 type FinishedConfig struct {
 	// Queues are names of queues. A * at the end stands for any text, and alone for all queues but Later's own.
@@ -82,7 +82,7 @@ func (c *FinishedConfig) has(queue string) bool {
 	})
 }
 
-// watched returns the queues whose events are needed, sorted, or none for all queues.
+// watched returns the queues to watch, sorted, or none for all queues.
 func (c *FinishedConfig) watched() []string {
 	if slices.ContainsFunc(c.Queues, func(pattern string) bool { return strings.HasSuffix(pattern, "*") }) {
 		return nil
@@ -321,7 +321,7 @@ func (f *finishedLists) process(p *wire.Process) *wire.Process {
 // underway has the messages that were sent or claimed and have not finished: the last ones, up to maxUnderwayBytes.
 type underway struct {
 	messages map[messageName]known
-	order    []messageName // in which they began; some have finished since
+	order    []messageName // the oldest first; some have finished since
 	bytes    int           // of order
 }
 
@@ -379,11 +379,11 @@ func (u *underway) end(e *wire.Event) known {
 	return m
 }
 
-// errNotKept is the error for the finished messages of a queue that has no list.
+// errNotKept is the error for the finished messages of a queue without a list.
 func errNotKept(queue string) error {
 	if prefix, _ := reserved.Cut(queue); prefix != "" {
-		return fmt.Errorf("queue %q is one of Later's own, whose finished messages are not kept: give another one: %w", queue,
-			store.ErrNotFound)
+		return fmt.Errorf("finished messages of queue %q are not kept, since it is one of Later's own: give another one: %w",
+			queue, store.ErrNotFound)
 	}
 	return fmt.Errorf("this server keeps no finished messages of queue %q: start it with --keep-finished %s: %w", queue,
 		queue, store.ErrNotFound)

@@ -67,7 +67,7 @@ func TestFinishedListsShareTheirMemory(t *testing.T) {
 	}
 }
 
-// TestFinishedMessagesAreSentWhenTheIDTellsIt has a name with the form of an id of Later, whose time is in 2085.
+// TestFinishedMessagesAreSentWhenTheIDTellsIt has a name with the form of an id of Later and a time in 2085.
 func TestFinishedMessagesAreSentWhenTheIDTellsIt(t *testing.T) {
 	f := &finishedLists{FinishedConfig: FinishedConfig{Queues: []string{"mail"}, MaxCount: 10, MaxAge: time.Hour},
 		maxBytes: maxFinishedBytes}
@@ -92,8 +92,8 @@ func (f *finishedLists) size() (sum int) {
 	return sum
 }
 
-// TestFinishedListsOfManyQueuesAreBounded has more queues than the memory has room for, of which events were missed, or
-// each with one message.
+// TestFinishedListsOfManyQueuesAreBounded has more queues than the memory has room for, each with one message or with
+// missed events.
 func TestFinishedListsOfManyQueuesAreBounded(t *testing.T) {
 	for _, kind := range []store.EventKind{later.EventAcked, later.EventMissed} {
 		f := &finishedLists{FinishedConfig: FinishedConfig{Queues: []string{"*"}, MaxCount: 10, MaxAge: time.Hour},

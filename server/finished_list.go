@@ -32,7 +32,7 @@ func registerFinished(s *Server) {
 // Finished is a message that has finished. Times are on the clocks of the processes that reported them.
 type Finished struct {
 	Queue    string          `json:"queue"`
-	ID       string          `json:"id,omitempty" doc:"None for purged, whose events do not name the messages"`
+	ID       string          `json:"id,omitempty" doc:"None for purged: that event does not name the messages"`
 	Outcome  store.EventKind `json:"outcome" enum:"acked,forwarded,buried,expired,died,dropped,cancelled,purged" doc:"The event that ended it. The messages of buried, expired and died are dead letters"`
 	Time     string          `json:"time" doc:"When it finished"`
 	SentAt   string          `json:"sent_at,omitempty" doc:"If this server has seen that, or the id tells it"`

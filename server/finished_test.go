@@ -231,7 +231,7 @@ func TestFinishedFollowsASlowFeed(t *testing.T) {
 	})
 }
 
-// interrupted is a store whose watches can be ended.
+// interrupted is a store that can end its watches.
 type interrupted struct {
 	store.Store
 	end chan struct{}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sweepEvery is how often finished messages are removed for their age, and lists whose queues were deleted elsewhere.
+// sweepEvery is how often old finished messages are removed, and the lists of queues that were deleted elsewhere.
 const sweepEvery = time.Minute
 
 // WatchFinished begins to keep the finished messages that Config.Finished asks for, from the live events of all

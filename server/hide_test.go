@@ -83,7 +83,7 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 		"GET /v1/dead-errors",
 		"GET /v1/problems", "GET /v1/queues/mail/export", "GET /v1/operations/" + operation} {
 		if !shown[path] {
-			t.Errorf("%s shows nothing even to somebody who may see it", path)
+			t.Errorf("%s shows nothing even to callers who may see it", path)
 		}
 	}
 	if got, err := a.client.Queue("mail").Get(t.Context(), "none"); err != nil || got.State != later.StateReady {

@@ -21,7 +21,7 @@ type ServerInfo struct {
 	Waits    int    `json:"waits" doc:"Requests that wait for messages or events"`
 	MaxWaits int    `json:"max_waits"`
 
-	KeepsFinished []string `json:"keeps_finished,omitempty" doc:"The queues whose finished messages this server keeps, as far as the sender may look at them; a * at the end stands for any text"`
+	KeepsFinished []string `json:"keeps_finished,omitempty" doc:"This server keeps the finished messages of these queues, as far as the sender may look at them; a * at the end stands for any text"`
 
 	AccessControl bool        `json:"access_control" doc:"Whether the server asks who sends a request"`
 	Who           string      `json:"who,omitempty"`

@@ -22,7 +22,7 @@ const (
 // undos are the changes that a server can undo from its memory.
 type undos struct {
 	mu                    sync.Mutex
-	all                   []*kept // in the order in which they began
+	all                   []*kept // the oldest first
 	byID                  map[string]*kept
 	copies, bytes, movedN int // of all
 }
@@ -59,7 +59,7 @@ func (u *undos) begin() *kept {
 	return k
 }
 
-// take makes room, or forgets everything of a change for which there is none: half of a change is not undone.
+// take makes room, or forgets all of a change that is too large: half of a change is not undone.
 func (u *undos) take(k *kept, copies, bytes, moves int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -112,8 +112,8 @@ func (u *undos) forget(k *kept) {
 	u.drop(k)
 }
 
-// keep keeps a change that was made until it is undone, too old, or there is no room. It returns false if there is
-// nothing to keep. From then on others may use and change k.
+// keep keeps a change that was made until it is undone, too old, or its room is needed. It returns false if it keeps
+// nothing. From then on others may use and change k.
 func (u *undos) keep(id string, k *kept) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// narrow drops sources that have no messages, and notes when the first message of the other ones is due, if the store
+// narrow drops empty sources, and notes when the first message of the other ones is due, if the store
 // or the last overview tells that faster than reading them.
 func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stats, bool)) error {
 	prober, probes := store.As[store.Prober](m.client.Store())

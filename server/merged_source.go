@@ -17,7 +17,7 @@ type mergeSource struct {
 	after  place     // of the message taken last, also by an earlier request: the ones up to it are left out
 	read   []*later.Info
 	at     int    // the next of read
-	cursor string // with which read was read
+	cursor string // of the page that read is from
 	next   string // the cursor of the page after it
 	done   bool   // there is none
 	again  bool   // the last page has to be read again, since messages have fallen due

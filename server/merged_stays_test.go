@@ -198,7 +198,7 @@ func TestMergedListOfTwoStatesHasMessagesThatFallDue(t *testing.T) {
 	}
 }
 
-// tornList is a store with a queue whose lists are damaged.
+// tornList is a store with a queue that has damaged lists.
 type tornList struct{ *memstore.Store }
 
 func (s tornList) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {

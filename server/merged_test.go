@@ -46,7 +46,7 @@ func (a *api) listAll(query string, between func(page int)) (all []string) {
 	}
 }
 
-// listed is a message of a list, with the time by which it is listed.
+// listed is a message of a list, with its time there.
 type listed struct {
 	at   int64
 	name string

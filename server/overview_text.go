@@ -19,7 +19,7 @@ type overviewText struct {
 	runs    changedText
 	gone    map[string]int // the readings since which queues are gone
 	oldest  int            // gone has all since this reading; earlier ones were forgotten
-	moved   int            // the last reading in which a queue or a run differed
+	moved   int            // the last reading with a queue or a run that differed
 	whole   []byte         // the event with the whole overview, nil until it is needed
 	step    []byte         // the event with the changes since the reading before, nil until it is needed
 }

@@ -27,8 +27,8 @@ const (
 	overviewTimeout = 10 * time.Second
 	// hurryEvery is how often an overview is read at once at most, after changes through this server.
 	hurryEvery = time.Second
-	// A stream of changes has changesRate bytes a second on average, after changesBurst bytes, so that a page that
-	// nobody looks at costs little. An event waits for maxChangesPause at most.
+	// A stream of changes has changesRate bytes a second on average, after changesBurst bytes, so that an idle page
+	// costs little. An event waits for maxChangesPause at most.
 	changesRate     = 800
 	changesBurst    = 16 << 10
 	maxChangesPause = 3 * time.Second

@@ -40,15 +40,15 @@ type Config struct {
 	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for senders that ask for it.
 	// Default: "unknown".
 	Store string
-	// Finished says of which queues the server keeps the last finished messages, once WatchFinished is called.
+	// Finished names queues. The server keeps their last finished messages once WatchFinished is called.
 	Finished FinishedConfig
 }
 
 // Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
 // are safe for concurrent use.
 //
-// A Server authenticates no caller: whoever reaches it can do everything. Put the Handler of an access.Control before
-// it, or your own that sets access.NewContext.
+// A Server authenticates no caller: each program that reaches it can do everything. Put the Handler of an
+// access.Control before it, or your own that sets access.NewContext.
 type Server struct {
 	client *later.Client
 	cfg    Config

@@ -107,7 +107,7 @@ func notUndoable(why string, args ...any) error {
 		Err: fmt.Errorf("the change cannot be undone: %s: %w", fmt.Sprintf(why, args...), store.ErrConflict)}
 }
 
-// errChangedSince returns the error of a change of which nothing is left to undo.
+// errChangedSince returns the error of a change that left nothing to undo, since others have changed it.
 func errChangedSince(what string) error {
 	return notUndoable("%s is no longer as the change left it, and is left as it is", what)
 }
@@ -270,7 +270,7 @@ func lastMoves(moves []undo.Move) int {
 	return at
 }
 
-// restore adds the copies whose ids are free.
+// restore adds the copies if their ids are free.
 func (b *backer) restore() error {
 	log := &b.kept.log
 	if len(log.Copies) == 0 {

@@ -168,7 +168,7 @@ func TestListOfChangesIsTrimmed(t *testing.T) {
 	}
 }
 
-// failing is a store whose internal queue of changes cannot be written.
+// failing is a store that cannot write its list of changes.
 type failing struct {
 	store.Store
 	fails atomic.Bool

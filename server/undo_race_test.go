@@ -174,7 +174,7 @@ func ackAll(ctx context.Context, t *testing.T, q *later.Queue, left *atomic.Int6
 // losing is a store that loses the replies of some calls.
 type losing struct {
 	store.Store
-	restores, removes, sends atomic.Int64 // whose replies are lost, from now on
+	restores, removes, sends atomic.Int64 // replies to lose, from now on
 }
 
 func (l *losing) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// back is how a change is undone with its record alone: one of the fields is set. It has no payloads. Each server of
+// back is how a change is undone with its record alone: one of the fields is set. It holds no payloads. Each server of
 // the store can use it, and a later version must be able to read it.
 type back struct {
 	Move      *moveBack      `json:"move,omitempty"`
@@ -163,7 +163,7 @@ func (b *workerBack) do(ctx context.Context, s *Server) error {
 }
 
 // flowUndo returns a condition that allows the same as another one, and how the change of the flow of a queue is
-// undone. A change that removes the limits of single keys has no undo.
+// undone. A change that removes the limits of single keys cannot be.
 func (s *Server) flowUndo(ctx context.Context, q *later.Queue, flow later.Flow, allow func(version string) bool) (
 	func(version string) bool, func() *undoable) {
 	var former *later.Flow

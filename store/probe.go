@@ -12,15 +12,15 @@ type Prober interface {
 	// reports true where it cannot tell, such as for a queue with shards or one that is damaged. Callers pass names,
 	// ids and groups that pass CheckQueue, CheckID and CheckGroup. The cost grows with their number.
 	Probe(ctx context.Context, queues, ids, groups []string) ([]bool, error)
-	// Earliest returns for each queue a time before which none of its scheduled and ready messages is due, of the ones
-	// that are due at from or later; with dead set, before which none of its dead messages died. A zero from is no
-	// limit. The times are close to the messages where the store can tell at little cost. Names pass CheckQueue.
+	// Earliest returns for each queue a lower bound of the due times of its scheduled and ready messages; with dead set,
+	// of the times of its deaths. It leaves out times before from, unless that is zero. The bounds are close to the
+	// first message where the store can tell at little cost. Names pass CheckQueue.
 	Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]Earliest, error)
 }
 
 // Earliest is the result of Prober.Earliest for a queue.
 type Earliest struct {
-	Known bool      // if it is not set, only a List tells, as for a queue with shards or one that is damaged
-	Any   bool      // if it is not set, there is no such message
-	Time  time.Time // before which there is none
+	Known bool      // if it is false, only a List tells, as for a queue with shards or a damaged one
+	Any   bool      // if it is false, the queue has none of these messages
+	Time  time.Time // all of them are at this time or later
 }

@@ -90,7 +90,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	last    time.Time // of a change that was added here
-	pending []*Change // that are not written, in the order in which they were added
+	pending []*Change // that are not written, the oldest first
 	writing bool
 	failing bool // the last write failed
 	writes  sync.Mutex

@@ -33,7 +33,7 @@ func Pattern(text string) string {
 	return variable.ReplaceAllString(text, "#")
 }
 
-// DeadHours is the number of hours whose deaths a DeadErrors counts.
+// DeadHours is the number of hours for the counts of a DeadErrors.
 const DeadHours = 24
 
 // DeadErrors are dead messages with the same Pattern of their last errors. The root package documents the fields.

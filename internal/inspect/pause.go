@@ -33,7 +33,7 @@ func WithAuthor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, authorKey{}, name)
 }
 
-// PauseChange is what a SetPaused of a context changes, so that it can be undone.
+// PauseChange is the change of a SetPaused of a context, so that it can be undone.
 type PauseChange struct {
 	Changed      bool   // it was not as it was to be
 	Former, Left string // its Pause as text, before and after; "" for none
@@ -43,7 +43,7 @@ type PauseChange struct {
 
 type pauseChangeKey struct{}
 
-// WithPauseChange returns a context whose SetPaused fills a PauseChange.
+// WithPauseChange returns a context with which SetPaused fills a PauseChange.
 func WithPauseChange(ctx context.Context, c *PauseChange) context.Context {
 	return context.WithValue(ctx, pauseChangeKey{}, c)
 }

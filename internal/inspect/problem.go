@@ -240,7 +240,7 @@ func itThem(n int64) string {
 	return "them"
 }
 
-// atLeast returns the number of a noun, of which only the first maxRecentDead were counted.
+// atLeast returns the number of a noun, when only the first maxRecentDead were counted.
 func (p *Problem) atLeast(noun string) string {
 	if p.Used >= maxRecentDead {
 		return fmt.Sprintf("%d or more %ss", p.Used, noun)

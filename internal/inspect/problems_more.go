@@ -33,7 +33,7 @@ func (r *problemReading) lookAtTopic(ctx context.Context, q *problemQueue) error
 	return r.lookAtDistribution(ctx, q, state.Subscriptions)
 }
 
-// unsubscribed adds that a topic with messages has no subscription.
+// unsubscribed adds that a topic with messages lacks a subscription.
 func (r *problemReading) unsubscribed(q *problemQueue, drops bool) {
 	p := Problem{Kind: TopicUnsubscribed, Severity: Watch, Topic: q.topic, Count: q.Scheduled + q.Ready}
 	if q.overdue() > 0 {

@@ -1,5 +1,5 @@
 // Package undo makes changes of messages so that they can be changed back exactly. The root package makes its changes
-// with Cancel, Reschedule and Edit; a server gives it a Log with the context of a call and keeps that. It imports
+// with Cancel, Reschedule and Edits; a server gives it a Log with the context of a call and keeps that. It imports
 // package store only. Start reading at Log.
 package undo
 
@@ -48,7 +48,7 @@ func CopyBytes(m *store.Info) int {
 
 type logKey struct{}
 
-// WithLog returns a context whose calls note their changes in a Log.
+// WithLog returns a context for calls that note their changes in a Log.
 func WithLog(ctx context.Context, l *Log) context.Context { return context.WithValue(ctx, logKey{}, l) }
 
 // Stop has the calls of a context note nothing, for a change that is known to be too large.
@@ -76,13 +76,13 @@ type (
 	Check func(m *store.Info) error
 )
 
-// WithDue returns a context whose calls of Reschedule move each message to a time of its own. A message that is left as
-// it is has ErrConflict.
+// WithDue returns a context for calls of Reschedule that move each message to a time of its own. A message that is left
+// as it is has ErrConflict.
 func WithDue(ctx context.Context, due DueOf) context.Context {
 	return context.WithValue(ctx, dueKey{}, due)
 }
 
-// WithCheck returns a context whose edits ask a Check, which sees the message that the edit would replace.
+// WithCheck returns a context for edits that ask a Check, which sees the message that the edit would replace.
 func WithCheck(ctx context.Context, check Check) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }

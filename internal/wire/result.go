@@ -232,7 +232,7 @@ type Explanation struct {
 	Now           string           `json:"now"`
 }
 
-// DeadErrors are dead messages whose last errors have the same pattern.
+// DeadErrors are dead messages with last errors of the same pattern.
 type DeadErrors struct {
 	Queue        string           `json:"queue,omitempty" doc:"The queue that was asked for, if it was one"`
 	Pattern      string           `json:"pattern"`
@@ -240,7 +240,7 @@ type DeadErrors struct {
 	First        string           `json:"first" doc:"When the first of them died"`
 	Last         string           `json:"last" doc:"When the last of them died"`
 	Queues       []QueueCount     `json:"queues" doc:"The same count by queue, the largest first"`
-	Hours        []int            `json:"hours" minItems:"24" maxItems:"24" doc:"How many died in each of 24 hours, the last of which is not over"`
+	Hours        []int            `json:"hours" minItems:"24" maxItems:"24" doc:"How many died in each of 24 hours; the last one is not over"`
 	ExampleQueue string           `json:"example_queue" doc:"The queue of the message that died last"`
 	ExampleID    string           `json:"example_id"`
 	Error        string           `json:"error"`
