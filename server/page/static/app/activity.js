@@ -25,7 +25,7 @@ const series = [
 const drawn = series.slice(0, 3);
 
 // partsOf returns the parts of a window of the activity, each with its time and a count for each series.
-export function partsOf({ from, step, parts }) {
+function partsOf({ from, step, parts }) {
   const length = millis(step);
   return parts.map((counts, i) => ({
     from: Date.parse(from) + i * length, to: Date.parse(from) + (i + 1) * length, open: i === parts.length - 1,

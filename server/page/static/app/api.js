@@ -71,7 +71,6 @@ export async function get(path, { signal, size } = {}) {
 
 export const post = (path, body = {}, options) => json('POST', path, body, options);
 export const put = (path, body) => json('PUT', path, body);
-export const patch = (path, body) => json('PATCH', path, body);
 export const remove = (path) => json('DELETE', path);
 
 // path joins the parts of a path, each encoded, to one of the API. A browser takes the parts . and .. out of a path,

@@ -11,7 +11,7 @@ const shares = { minute: 0.19, hour: 0.27, day: 0.27, month: 0.27 }; // of the w
 const groups = { minute: [1, 5, 15], hour: [1, 2, 5, 15, 30], day: [1, 2, 4, 12], month: [1, 2, 14] };
 
 // ends is the width of the numbers at both ends, overdue and later.
-export function ends(width) {
+function ends(width) {
   return width < 600 ? 52 : 84;
 }
 

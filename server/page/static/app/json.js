@@ -4,7 +4,7 @@
 // it was read, in browsers that can do that.
 export function parse(text) {
   if (!JSON.rawJSON || !/[\d.]{16}|\d[eE]/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (name, value, { source }) => (
+  return JSON.parse(text, (_, value, { source }) => (
     typeof value === 'number' && String(value) !== source && /[\d.]{16}|[eE]/.test(source) ?
       JSON.rawJSON(source) : value));
 }

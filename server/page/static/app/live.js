@@ -85,7 +85,7 @@ function arrived(overview) {
 }
 
 // changed returns an overview with the changes of an event.
-export function changed(before, { gone = [], queues, ...rest }) {
+function changed(before, { gone = [], queues, ...rest }) {
   const all = new Map(before.queues.map((q) => [q.queue, q]));
   gone.forEach((name) => all.delete(name));
   queues.forEach((q) => all.set(q.queue, q));

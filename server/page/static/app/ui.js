@@ -179,7 +179,7 @@ export function open(component, properties = {}) {
 }
 
 // close closes the dialog.
-export function close() {
+function close() {
   dialog = undefined;
   dialogChanged();
 }

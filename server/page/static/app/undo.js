@@ -13,7 +13,7 @@ export async function change(method, to, body = method === 'POST' ? {} : undefin
 }
 
 // undone undoes a change and returns how many messages that changed and skipped.
-export async function undone(id) {
+async function undone(id) {
   const result = await post(path('changes', id, 'undo'));
   let { operation } = result;
   while (operation?.state === 'running') {

@@ -132,7 +132,7 @@ function Looking({ run, setStep }) {
     <div class="buttons"><button onClick=${() => { run.stop(); setStep({ name: 'choose' }); }}>Stop</button></div>`;
 }
 
-function Sure({ step, setStep, action, change, run, filter, selected }) {
+function Sure({ setStep, action, change, run, filter, selected }) {
   const matched = run.sum('matched');
   const [typed, setTyped] = useState('');
   const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);

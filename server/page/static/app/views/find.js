@@ -205,7 +205,7 @@ export function FindBox() {
       aria-activedescendant=${options.length > 0 && isOpen ? `found-${at}` : undefined}
       placeholder="/ find anything" autocomplete="off" spellcheck="false" maxlength="4096" value=${text}
       onFocus=${focused} onInput=${(event) => type(event.target.value)} onKeyDown=${onKeyDown} />
-    ${isOpen && html`<div class=${showHelp ? 'found helped' : 'found'}>
+    ${isOpen && html`<div class="found">
       <div class="results">
         <${Options} id="found" label="Found" options=${options} at=${at} choose=${choose} />
         ${text.trim() && html`<${Looked} search=${search} />`}
