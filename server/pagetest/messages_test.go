@@ -53,6 +53,21 @@ func TestSearchFindsWhatIsMeant(t *testing.T) {
 	b.see(".listhead", "0 messages found, 3 messages looked at")
 }
 
+func TestGroupOfAMessageLeadsToItsMessages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	const group = `Ada "L" 17`
+	for _, id := range []string{"one", "two"} {
+		s.send("orders", id, later.WithID(id), later.In(time.Hour), later.Group(group))
+	}
+	s.send("orders", `Ada L 17`, later.WithID("other"), later.In(time.Hour), later.Group("Ada"))
+	b := s.open("/")
+	b.openMessage("orders", "one")
+	b.click(".panel dl.facts a", group)
+	b.see(".listhead", "2 messages found")
+	b.see(".rows td.id", "two")
+}
+
 func TestMessageTellsAllAboutItself(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

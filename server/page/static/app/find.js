@@ -2,6 +2,7 @@
 import { path, Problem, query, request } from './api.js';
 import { useEffect, useRef, useState } from './html.js';
 import { parse } from './json.js';
+import { quoted, word } from './search.js';
 import { hidesPayloads } from './who.js';
 
 const preview = 160; // bytes of a payload that a result shows
@@ -127,10 +128,6 @@ function fields(value, prefix = '', depth = 0) {
     typeof inner === 'object' ? fields(inner, `${prefix}${name}.`, depth + 1) : [[prefix + name, inner]]));
 }
 
-function quoted(text) {
-  return /[\s"\\]/.test(text) ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
-}
-
 // examples returns texts of searches with their meanings. Where it can, it takes them from messages that were seen, and
 // never from hidden parts.
 export function examples() {
@@ -147,8 +144,8 @@ export function examples() {
     [quoted(id), 'a message by its id, in any queue and state'],
     [hidden ? 'order 42' : 'refund 42', `words in ids, groups, keys${hidden ? '' : ' and payloads'}; names of queues`],
     ['"out of stock"', 'a text with spaces'],
-    [`id:${quoted(id.slice(0, 8))}`, 'a part of the id'],
-    [`group:${quoted(of((m) => short(m.group)) ?? 'customer-9')}`, 'messages of a group'],
+    [word('id', id.slice(0, 8)), 'a part of the id'],
+    [word('group', of((m) => short(m.group)) ?? 'customer-9'), 'messages of a group'],
     ['attempts>=1', 'failed attempts'],
     ...hidden ? [] : [
       [`header:${header ? `${header[0]}=${quoted(header[1])}` : 'kind=mail'}`, 'a header with this value'],
