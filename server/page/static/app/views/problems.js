@@ -33,7 +33,7 @@ export function Problems() {
 }
 
 // keyOf returns what identifies a problem while its text changes.
-const keyOf = (p) => [p.kind, p.queue, p.topic, p.schedule, p.key, p.shard].join('\n');
+export const keyOf = (p) => [p.kind, p.queue, p.topic, p.schedule, p.key, p.shard].join('\n');
 
 // summary is read to people who do not see the page, when it changes.
 function summary({ count, act }) {
