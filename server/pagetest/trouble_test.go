@@ -32,6 +32,32 @@ func TestPageKeepsWhatItKnewWhenTheStoreIsDown(t *testing.T) {
 	b.see(".live", "live")
 }
 
+// A view that asks again and again waits for a reply that takes longer than that. Else it would never show one.
+func TestViewsWaitForASlowServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", "x")
+	b := s.open("/")
+	b.see(".queues li", "orders")
+	evaluate[bool](b, `(() => {
+  const real = fetch;
+  window.held = []; // requests for operations, which the view asks for every second
+  window.fetch = (path, init) => !path.startsWith('v1/operations') ? real(path, init) : new Promise((resolve, reject) => {
+    init.signal.addEventListener('abort', () => reject(new DOMException('', 'AbortError')));
+    held.push({ signal: init.signal, reply: () => resolve(real(path, init)) });
+  });
+  return true;
+})()`)
+	b.click("nav.views a", "Changes")
+	b.await("held.length > 0")
+	b.awaitOverviews(6) // one comes every 500 ms at most
+	if n := evaluate[int](b, "held.length"); n != 1 || evaluate[bool](b, "held[0].signal.aborted") {
+		t.Errorf("it asked %d times before the first reply", n)
+	}
+	evaluate[bool](b, "held[0].reply(), true")
+	b.await("held.length > 1") // it goes on
+}
+
 func TestTwoTabsAndAProgramChangeTheSameMessages(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

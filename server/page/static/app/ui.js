@@ -17,8 +17,8 @@ export function Time({ at, only }) {
 }
 
 // useLoad calls load with an AbortSignal when dependencies change and after a login, and again after some milliseconds
-// if every is given. It returns the last result and when it came, the error, and a function that loads again. It
-// renders if the data or the error changes.
+// if every is given and the one before has ended. It returns the last result and when it came, the error, and a
+// function that loads again. It renders if the data or the error changes.
 export function useLoad(load, dependencies, every = 0) {
   const [state, setState] = useState({});
   const at = useRef();
@@ -26,13 +26,15 @@ export function useLoad(load, dependencies, every = 0) {
   const latest = useRef();
   latest.current = load;
   const again = useRef();
+  const loading = useRef(); // the signal of the load that is under way
   useEffect(() => {
     let abort;
     again.current = () => {
       abort?.abort();
       abort = new AbortController();
       const { signal } = abort;
-      latest.current(signal).then(
+      loading.current = signal;
+      latest.current(signal).finally(() => { if (loading.current === signal) loading.current = undefined; }).then(
         (data) => {
           if (signal.aborted) return;
           at.current = Date.now();
@@ -45,7 +47,7 @@ export function useLoad(load, dependencies, every = 0) {
     return () => abort.abort();
   }, [...dependencies, server]);
   const reload = () => again.current();
-  useEvery(every, reload);
+  useEvery(every, () => loading.current || reload());
   return { ...state, reload, at: at.current };
 }
 
