@@ -9,6 +9,7 @@ import { live, now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
 import { selectable, useSelection } from '../selection.js';
+import { useSight } from '../sight.js';
 import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may, useServer } from '../who.js';
@@ -89,7 +90,6 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const rows = useRows(list);
   const time = useNow();
   const box = useRef();
-  const [view, setView] = useState({ top: 0, height: 600, width: 0 });
   const phone = usePhone();
   const rowHeight = phone ? rowHeights.phone : rowHeights.list;
   const needed = useRef({}); // by the columns
@@ -100,22 +100,13 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const selection = useSelection(rows);
   const picks = may('operate') && state !== 'leased';
   const searching = Boolean(params.q);
-  const measure = () => setView(
-    { top: box.current.scrollTop, height: box.current.clientHeight, width: box.current.clientWidth });
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
-  const to = Math.min(rows.count, Math.ceil((view.top + view.height) / rowHeight) + 5);
-  useLayoutEffect(() => {
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
+  const { first, to, top, width, measure, reveal } = useSight(box, rows.count, rowHeight);
   useEffect(() => { if (rows.began) rows.see(first, to); });
 
   // New messages do not move the row that somebody points at.
   const total = state === 'pending' ? (counts.scheduled ?? 0) + (counts.ready ?? 0) : counts[state] ?? 0;
   const before = useRef(total);
-  const busy = over || searching || view.top > 0 || box.current?.contains(document.activeElement);
+  const busy = over || searching || top > 0 || box.current?.contains(document.activeElement);
   const reload = () => { before.current = total; return rows.refresh(busy ? rows.count : to); };
   useRefresh(many ? queues : queues.filter((q) => q.queue === params.queue), rows, busy, reload);
   const fresh = total - before.current;
@@ -134,10 +125,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     const next = Math.min(rows.count - 1, Math.max(0, from));
     put(next);
     grab.current = true;
-    const top = next * rowHeight;
-    const el = box.current;
-    if (top < el.scrollTop) el.scrollTop = top;
-    else if (top + 2 * rowHeight > el.scrollTop + el.clientHeight) el.scrollTop = top + 2 * rowHeight - el.clientHeight;
+    reveal(next);
     if (params.message && rows.row(next)) show(rows.row(next), true);
   };
   const show = (m, replace) => go({ message: m.id, mq: m.queue }, { replace });
@@ -172,8 +160,8 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
   const shown = withKeys(Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) })));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const room = view.width - (picks ? pick : 0);
-  const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
+  const room = width - (picks ? pick : 0);
+  const widths = !phone && width ? widthsOf(needed.current, room, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="listtop"><div class="row listhead" inert=${selection.count > 0}>
       <${Search} />
