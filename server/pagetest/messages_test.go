@@ -68,6 +68,22 @@ func TestGroupOfAMessageLeadsToItsMessages(t *testing.T) {
 	b.see(".rows td.id", "two")
 }
 
+func TestMessageIsMarkedInTheListOfItsQueue(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for _, queue := range []string{"mail", "orders"} {
+		s.send(queue, "x", later.WithID("same"), later.In(time.Hour))
+	}
+	b := s.open("/")
+	b.click(".rows tbody tr", "orders")
+	b.awaitURL("mq=orders")
+	b.await("document.querySelectorAll('.rows tr.shown').length > 0")
+	if shown := evaluate[string](b, `[...document.querySelectorAll('.rows tr.shown td.queue')].map(
+  e => e.textContent).join()`); shown != "orders" {
+		t.Errorf("the marked messages are of the queues %s", shown)
+	}
+}
+
 func TestMessageTellsAllAboutItself(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

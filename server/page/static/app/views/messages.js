@@ -189,7 +189,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
           ${shown.map(({ i, m, key }) => html`<${Row} key=${key} m=${m} height=${rowHeight} columns=${columns}
             selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
-            state=${state} many=${many} current=${i === at} shown=${m?.id === params.message}
+            state=${state} many=${many} current=${i === at} shown=${m && isShown(m, params)}
             show=${(one) => { put(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
@@ -228,6 +228,9 @@ function useRefresh(queues, rows, busy, reload) {
     reload();
   });
 }
+
+// isShown reports whether the panel beside the list has a message. Other queues may have its id.
+const isShown = (m, { message, mq, queue }) => m.id === message && m.queue === (mq ?? queue);
 
 // keyOf returns a text that no other message has.
 const keyOf = (m) => `${m.queue}\n${m.id}`;
