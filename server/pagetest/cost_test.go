@@ -16,11 +16,6 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// module is an expression for a module of the page in app/.
-func module(name string) string {
-	return fmt.Sprintf("import(document.querySelector('link[href$=\"app/%s\"]').href)", name)
-}
-
 // awaitOverviews waits until so many overviews have arrived.
 func (b *tab) awaitOverviews(n int) {
 	b.t.Helper()

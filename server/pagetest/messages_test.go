@@ -125,18 +125,7 @@ func TestMessageIsRescheduledAndThatIsUndone(t *testing.T) {
 	}
 	b.click(".notice button", "Undo")
 	b.see(".notice", "due as before")
-	if back := s.due("orders", "a"); !back.Equal(due) {
-		t.Errorf("due %v, want %v", back, due)
-	}
-}
-
-func (s *site) due(queue, id string) time.Time {
-	s.Helper()
-	info, err := s.client.Queue(queue).Get(s.Context(), id)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return info.Due
+	s.wantDue("orders", "a", due)
 }
 
 func TestMessageIsEditedRunAndCancelled(t *testing.T) {

@@ -32,7 +32,7 @@ func TestChangesRightAfterAComponentWasDrawnAreSeen(t *testing.T) {
 	t.Parallel()
 	b := newSite(t, "", "", "").open("/")
 	b.see("main", "There are no queues")
-	got := evaluate[string](b, `import(document.querySelector('link[href$="app/html.js"]').href).then(
+	got := evaluate[string](b, module("html.js")+`.then(
   async ({ html, observable, render }) => {
     let value = 'before';
     const [use, tell] = observable();

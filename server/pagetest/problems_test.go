@@ -153,7 +153,7 @@ func TestOldProblemsSayOfWhenTheyAre(t *testing.T) {
 	b.see(".problems li.act", "queue mail has no worker")
 	b.gone(".problems", "as of")
 	// The server marks a list that is older than 70 s, and sends another one only when it differs.
-	b.await(`import(document.querySelector('link[href$="app/live.js"]').href).then(({ live }) => {
+	b.await(module("live.js") + `.then(({ live }) => {
 		live.problems = { ...live.problems, stale: true, now: new Date(2030, 0, 2, 3, 4).toISOString() };
 		return true;
 	})`)

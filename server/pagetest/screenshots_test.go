@@ -103,8 +103,8 @@ func TestScreenshotsShowABrokenLayout(t *testing.T) {
 func (s *site) openGallery(path string) *tab {
 	s.Helper()
 	b := s.open("/")
-	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"}),
-		cdpCall(emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: "en-US"}))
+	b.zone("UTC")
+	b.call(cdpCall(emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: "en-US"}))
 	b.visit("/")
 	b.see(".live", galleryTime.Format("15:04")) // from here on, what is shown has the store's time
 	b.await("history.pushState(null, '', " + quote(s.url+path) + ") ?? dispatchEvent(new Event('popstate'))")

@@ -139,6 +139,30 @@ func (s *site) send(queue, payload string, options ...later.SendOption) (id stri
 	return id
 }
 
+// get returns a message.
+func (s *site) get(queue, id string) *later.Info {
+	s.Helper()
+	m, err := s.client.Queue(queue).Get(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return m
+}
+
+// due returns the due time of a message.
+func (s *site) due(queue, id string) time.Time {
+	s.Helper()
+	return s.get(queue, id).Due
+}
+
+// wantDue checks the due time of a message.
+func (s *site) wantDue(queue, id string, want time.Time) {
+	s.Helper()
+	if got := s.due(queue, id); !got.Equal(want) {
+		s.Errorf("%s is due %v, want %v", id, got, want)
+	}
+}
+
 // work runs a worker until stop is called, which returns when it has ended.
 func (s *site) work(cfg later.WorkerConfig, queue string, handler later.HandlerFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())

@@ -163,6 +163,11 @@ func evaluate[T any](b *tab, expression string) T {
 	return value
 }
 
+// module is an expression for a module of the page in app/.
+func module(name string) string {
+	return fmt.Sprintf("import(document.querySelector('link[href$=\"app/%s\"]').href)", name)
+}
+
 // pageText returns the beginning of what can be read.
 func (b *tab) pageText() string {
 	ctx, cancel := context.WithTimeout(b.ctx, eventTimeout)
@@ -265,6 +270,12 @@ func (b *tab) choose(value, selector string, text ...string) {
   e.dispatchEvent(new Event('input', {bubbles: true}));
   e.dispatchEvent(new Event('change', {bubbles: true}));
   return true`, quote(value)))
+}
+
+// zone sets the time zone of the page's clock. It holds for pages that are loaded later.
+func (b *tab) zone(name string) {
+	b.t.Helper()
+	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
 }
 
 // press presses keys, one after the other; package kb has those without a character.
