@@ -256,7 +256,7 @@ func TestHostilePayloadsDoNoHarm(t *testing.T) {
 	}
 	b.openMessage("hostile", "rtl")
 	b.click(".payload-view button", "text")
-	b.see(".payload-view pre", `\u202egnp.exe`) // what turns the direction can be seen
+	b.see(".payload-view pre", `\u202egnp.exe`) // the character that turns the direction can be seen
 	b.checkAccess()
 }
 

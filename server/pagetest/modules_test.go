@@ -25,7 +25,7 @@ var ofBrowsers = strings.Fields(`
 // ofTests are exports that only tests import.
 var ofTests = []string{"app/when.js usualTimes"}
 
-// jsModule is what a module of the page imports, exports and declares.
+// jsModule has the names that a module of the page imports, exports and declares.
 type jsModule struct {
 	imports map[string][]string // names by the path of the module
 	exports []string
@@ -134,7 +134,7 @@ func (f scopes) Enter(n js.INode) js.IVisitor {
 func (f scopes) Exit(js.INode) {}
 
 // TestModulesHaveTheNamesThatTheyUse finds a name without its import or declaration, which would fail only when the
-// line that has it runs, an import of what a module does not export, and names without a use.
+// line that has it runs, an import of a name that a module does not export, and names without a use.
 func TestModulesHaveTheNamesThatTheyUse(t *testing.T) {
 	files := os.DirFS("../page/static")
 	modules := map[string]*jsModule{}

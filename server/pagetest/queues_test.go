@@ -213,7 +213,7 @@ func TestQueuePageChangesItsSettings(t *testing.T) {
 	b.gone(".queuepage button", "Change…")
 	b.gone(".queuepage button", "Pause…")
 	b.gone(".queuepage button", "New message…")
-	b.allow("404") // there is no such queue
+	b.allow("404") // the queue does not exist
 	b.visit("/?view=queue&queue=none")
 	b.see(".empty", "This queue has no messages and no settings")
 	b.see(".empty", "Nothing has happened yet")

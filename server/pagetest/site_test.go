@@ -28,7 +28,7 @@ type site struct {
 
 // traffic counts the requests to the API of a site.
 type traffic struct {
-	requests, bytes atomic.Int64 // requests that are no streams, and the bytes of all replies
+	requests, bytes atomic.Int64 // requests other than streams, and the bytes of all replies
 	streams         atomic.Int64 // under way
 }
 

@@ -69,7 +69,7 @@ func TestDownloadBeforeARemovalCanBeImported(t *testing.T) {
 	s.wantDue("orders", "m-10", due)
 }
 
-// What is copied as a command for curl sends the message again, whatever is in it.
+// A copied command for curl sends the message again, with any content.
 func TestCopiedCommandSendsTheMessageAgain(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {

@@ -19,7 +19,7 @@ func TestPageKeepsWhatItKnewWhenTheStoreIsDown(t *testing.T) {
 	b := s.open("/")
 	b.see(".rows td.id", "m-02")
 	b.see(".queues li", "orders")
-	b.allow("50[0-9]|ERR_") // for what the page asks meanwhile
+	b.allow("50[0-9]|ERR_") // for the requests of the page until then
 	redis.Kill()
 	b.see(".banner", "What you see is from")
 	b.see(".live.off", "not live")

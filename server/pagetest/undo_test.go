@@ -28,7 +28,7 @@ func TestCancelIsUndoneByANotice(t *testing.T) {
 	s.wantDue("orders", "a", due)
 }
 
-// TestWrongBulkChangeIsUndoneInFourActions undoes a cancel of all messages that somebody made in another tab.
+// TestWrongBulkChangeIsUndoneInFourActions undoes a cancel of all messages that was made in another tab.
 func TestWrongBulkChangeIsUndoneInFourActions(t *testing.T) {
 	journey(t, func(t *testing.T, l look) {
 		s := newSite(t, "", "", "")

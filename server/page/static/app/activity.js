@@ -1,4 +1,4 @@
-// A chart of what happened in a queue lately: the messages that came, were handled and failed in each part of a time,
+// A chart of the latest events in a queue: the messages that came, were handled and failed in each part of a time,
 // on one scale.
 import { per, ticks } from './axis.js';
 import { clockOf, local, millis, number, short } from './format.js';

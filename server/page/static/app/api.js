@@ -11,7 +11,7 @@ export class Problem extends Error {
 
 let unauthorized = () => {};
 
-// onUnauthorized sets what is called when the server wants to know who asks.
+// onUnauthorized sets the function for when the server wants to know who asks.
 export function onUnauthorized(f) {
   unauthorized = f;
 }

@@ -23,7 +23,7 @@ export function layout(bands, width) {
   return bands.map((band) => {
     const end = band.name === 'overdue' || band.name === 'later';
     const w = end ? ends(width) : (whole ? shares[band.name] : 1) * inner;
-    // Overdue has no beginning and later no end.
+    // Overdue is without a beginning and later without an end.
     const from = band.from ? Date.parse(band.from) : Date.parse(band.to) - hour;
     const to = band.to ? Date.parse(band.to) : from + 30 * day;
     const segment = { name: band.name, from, to, end, x: end || !whole ? x : x + gap / 2,

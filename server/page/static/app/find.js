@@ -107,7 +107,7 @@ export function useFind(text) {
 
 let seen = []; // messages of the lists that were loaded last
 
-// saw tells of messages that a list shows, from which examples are made.
+// saw tells of messages that a list shows. Examples are made from them.
 export function saw(messages) {
   seen = [...messages.slice(0, 20), ...seen].slice(0, 100);
 }

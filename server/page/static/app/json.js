@@ -1,4 +1,4 @@
-// JSON whose numbers keep all of their digits.
+// JSON with all digits of its numbers.
 
 // parse returns the value of JSON. A number that would lose digits, or become infinite, is an object that is written as
 // it was read, in browsers that can do that.

@@ -1,4 +1,4 @@
-// The messages of a list that somebody has selected. They are kept by queue and id, so that they stay selected while
+// The messages of a list that are selected. They are kept by queue and id, so that they stay selected while
 // the list is read again and its rows move.
 import { useRef, useState } from './html.js';
 import { notify } from './ui.js';
@@ -8,10 +8,10 @@ const furthest = 2000; // rows of a range at most
 
 const keyOf = (m) => `${m.queue}\n${m.id}`;
 
-// useSelection returns the selection of a list, whose rows it asks for the messages of a range.
+// useSelection returns the selection of a list. It asks the rows for the messages of a range.
 export function useSelection(rows) {
   const [selected, set] = useState(new Map()); // by key: the queue, the id and the state
-  const anchor = useRef(); // the message from which a range begins
+  const anchor = useRef(); // the message where a range begins
 
   const put = (some, on) => {
     const next = new Map(selected);

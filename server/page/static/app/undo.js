@@ -23,8 +23,8 @@ async function undone(id) {
   return operation ?? result;
 }
 
-// undoAll undoes changes, says what came of it, and then calls done. It goes on after one that cannot be undone. said
-// is what is said of one that succeeds.
+// undoAll undoes changes, says how that went, and then calls done. It goes on after one that cannot be undone. said
+// is the text for one that succeeds.
 export async function undoAll(ids, { said, done = () => {} } = {}) {
   let [changed, skipped] = [0, 0];
   const errors = new Set();
@@ -45,7 +45,7 @@ export async function undoAll(ids, { said, done = () => {} } = {}) {
   done();
 }
 
-// offer says what was done, and offers to undo it if that is possible.
+// offer shows the text about a change, and offers to undo it if that is possible.
 export function offer(text, id, options) {
   notify(text, { undo: id && (() => undoAll([id], options)) });
 }

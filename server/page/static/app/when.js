@@ -4,7 +4,7 @@ import { html, useState } from './html.js';
 import { now } from './live.js';
 import { Field } from './ui.js';
 
-// durationPattern is what an input of a duration takes.
+// durationPattern is the pattern of an input of a duration.
 export const durationPattern = '([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+';
 
 // usualTimes returns due times that people choose often: a delay, or times on the local clock that are to come. Days

@@ -60,7 +60,7 @@ export function optionsOf(search) {
 // was called.
 export function useChoice(options, text, fresh, choose) {
   const [chosen, setChosen] = useState({});
-  const wanted = useRef(); // the text with which Enter was pressed
+  const wanted = useRef(); // the text when Enter was pressed
   const forget = () => { wanted.current = undefined; };
   const setKey = (key) => setChosen({ text, key });
   const key = chosen.text === text ? chosen.key : undefined;

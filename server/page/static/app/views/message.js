@@ -1,4 +1,4 @@
-// One message: why it has not run, its payload, its history, and what one can do with it.
+// One message: why it has not run, its payload, its history, and its actions.
 import { get, path, query } from '../api.js';
 import { canDuplicate, sendMessage } from '../dialogs.js';
 import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
@@ -21,7 +21,7 @@ function leave() {
 }
 
 export function MessagePanel({ queue, id }) {
-  const last = useRef(); // what was known of a message that is gone
+  const last = useRef(); // the latest reading of a message that is gone
   const loaded = useLoad(async (signal) => {
     const [m, why] = await Promise.all([
       get(path('queues', queue, 'messages', id), { signal }),

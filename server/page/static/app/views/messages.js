@@ -103,7 +103,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const { first, to, top, width, measure, reveal } = useSight(box, rows.count, rowHeight);
   useEffect(() => { if (rows.began) rows.see(first, to); });
 
-  // New messages do not move the row that somebody points at.
+  // New messages do not move the row under the pointer.
   const total = state === 'pending' ? (counts.scheduled ?? 0) + (counts.ready ?? 0) : counts[state] ?? 0;
   const before = useRef(total);
   const busy = over || searching || top > 0 || box.current?.contains(document.activeElement);
@@ -246,7 +246,7 @@ function withKeys(shown) {
   });
 }
 
-const nearby = 500; // rows before and after a place in which a message is looked for
+const nearby = 500; // rows before and after a place where a message is looked for
 
 // placeOf returns the row of the message with a key, nearest to the place where it was before, or -1.
 function placeOf(rows, key, before) {

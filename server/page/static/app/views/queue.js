@@ -1,4 +1,4 @@
-// The page of one queue: what is wrong, its counts, what happened in the last hour and day, its settings, and who works
+// The page of one queue: its problems, its counts, its activity in the last hour and day, its settings, and who works
 // on it and sends to it.
 import { ActivityChart } from '../activity.js';
 import { get, path, query } from '../api.js';
@@ -17,7 +17,7 @@ import { sendMessage } from '../dialogs.js';
 import { Shards } from './shards.js';
 
 const states = ['scheduled', 'ready', 'leased', 'dead'];
-const look = 10_000; // milliseconds between looks at what is not pushed
+const look = 10_000; // milliseconds between looks at the data that is not pushed
 const most = 500; // topics and schedules that are looked through
 
 export function QueuePage() {

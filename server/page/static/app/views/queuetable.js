@@ -47,7 +47,7 @@ function sorted(queues, { column, down }) {
   return rows.map(([, name]) => name);
 }
 
-// useOrder returns the queues in an order that stays as it is while somebody points at the table, and some seconds
+// useOrder returns the queues in an order that stays as it is while the pointer is on the table, and some seconds
 // otherwise. New queues come last until then, and queues that are gone leave.
 function useOrder(queues, sort, text, busy) {
   const kept = useRef({ names: [], at: 0 });
