@@ -8,7 +8,7 @@ import { useKeys } from '../keys.js';
 import { live, now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
-import { selectable, useSelection } from '../selection.js';
+import { keyOf, rowOf, selectable, useSelection } from '../selection.js';
 import { useSight } from '../sight.js';
 import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
@@ -22,6 +22,7 @@ const MessagePanel = lazy(() => import('./message.js').then((m) => m.MessagePane
 const DeadErrors = lazy(() => import('./dead.js').then((m) => m.DeadErrors));
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const bytesPerMs = 0.7; // of a list that is read again and again
+const nearby = 500; // rows before and after a place where the message of the cursor is looked for
 const mostBulk = 50; // queues and states that one change of all messages is of
 
 // sourcesOf returns the queues and states of the messages of a list. Without a queue these are all that have such
@@ -114,7 +115,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const server = useServer();
   useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 
-  const at = placeOf(rows, cursor, place.current);
+  const at = rowOf(rows, cursor, place.current, nearby);
   if (at >= 0) place.current = at;
   const put = (i) => {
     place.current = i;
@@ -232,9 +233,6 @@ function useRefresh(queues, rows, busy, reload) {
 // isShown reports whether the panel beside the list has a message. Other queues may have its id.
 const isShown = (m, { message, mq, queue }) => m.id === message && m.queue === (mq ?? queue);
 
-// keyOf returns a text that no other message has.
-const keyOf = (m) => `${m.queue}\n${m.id}`;
-
 // withKeys gives each row the key of its message, so that the focus stays with the message when rows move. One that is
 // listed twice, because it moved while pages were read, has it once.
 function withKeys(shown) {
@@ -244,18 +242,6 @@ function withKeys(shown) {
     used.add(key);
     return { i, m, key };
   });
-}
-
-const nearby = 500; // rows before and after a place where a message is looked for
-
-// placeOf returns the row of the message with a key, nearest to the place where it was before, or -1.
-function placeOf(rows, key, before) {
-  const is = (i) => i >= 0 && i < rows.count && rows.row(i) && keyOf(rows.row(i)) === key;
-  for (let by = 0; key && by <= nearby; by++) {
-    if (is(before + by)) return before + by;
-    if (is(before - by)) return before - by;
-  }
-  return -1;
 }
 
 // Search asks for a text that the messages of the list are to match.
