@@ -94,10 +94,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const phone = usePhone();
   const rowHeight = phone ? rowHeights.phone : rowHeights.list;
   const needed = useRef({}); // by the columns
-  const [cursor, setCursor] = useState(); // the key of a message
-  const place = useRef(0); // where it was seen last
   const [over, setOver] = useState(false);
-  const grab = useRef(false);
   const selection = useSelection(rows);
   const picks = may('operate') && state !== 'leased';
   const searching = Boolean(params.q);
@@ -115,19 +112,11 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const server = useServer();
   useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 
-  const at = rowOf(rows, cursor, place.current, nearby);
-  if (at >= 0) place.current = at;
-  const put = (i) => {
-    place.current = i;
-    setCursor(rows.row(i) && keyOf(rows.row(i)));
-  };
+  const cursor = useCursor(rows, box, reveal);
+  const { at } = cursor;
   const move = (by) => {
-    const from = at >= 0 ? at + by : place.current + Math.min(by, 0); // a message that went away has left its place
-    const next = Math.min(rows.count - 1, Math.max(0, from));
-    put(next);
-    grab.current = true;
-    reveal(next);
-    if (params.message && rows.row(next)) show(rows.row(next), true);
+    const m = cursor.move(by);
+    if (params.message && m) show(m, true);
   };
   const show = (m, replace) => go({ message: m.id, mq: m.queue }, { replace });
   const current = at >= 0 ? rows.row(at) : undefined;
@@ -148,13 +137,6 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     },
     ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
-  });
-  const focused = document.activeElement?.matches('[data-cursor]'); // which a row that moves would lose
-  useLayoutEffect(() => {
-    if (grab.current || focused) {
-      grab.current = false;
-      box.current.querySelector('[data-cursor]')?.focus({ preventScroll: true });
-    }
   });
 
   const split = Boolean(params.message);
@@ -191,7 +173,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
           ${shown.map(({ i, m, key }) => html`<${Row} key=${key} m=${m} height=${rowHeight} columns=${columns}
             selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
             state=${state} many=${many} current=${i === at} shown=${m && isShown(m, params)}
-            show=${(one) => { put(i); show(one); }} done=${reload} time=${time} />`)}
+            show=${(one) => { cursor.put(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
@@ -201,6 +183,36 @@ function List({ sources, filter, list, state, counts, many, queues }) {
       ${rows.stalled && html`<p class="pad">Looked at ${plural(rows.looked, 'message')} so far. <button
         onClick=${rows.more}>Look further</button></p>`}
     </div>`;
+}
+
+// useCursor returns the row of the message that keys act on, which stays the same while rows move, or -1, and functions
+// that put the cursor on a row, or move it with the keyboard and return its message.
+function useCursor(rows, box, reveal) {
+  const [key, setKey] = useState(); // of the message
+  const place = useRef(0); // where it was seen last
+  const grab = useRef(false);
+  const at = rowOf(rows, key, place.current, nearby);
+  if (at >= 0) place.current = at;
+  const put = (i) => {
+    place.current = i;
+    setKey(rows.row(i) && keyOf(rows.row(i)));
+  };
+  const move = (by) => {
+    const from = at >= 0 ? at + by : place.current + Math.min(by, 0); // a message that went away has left its place
+    const next = Math.min(rows.count - 1, Math.max(0, from));
+    put(next);
+    grab.current = true;
+    reveal(next);
+    return rows.row(next);
+  };
+  const focused = document.activeElement?.matches('[data-cursor]'); // which a row that moves would lose
+  useLayoutEffect(() => {
+    if (grab.current || focused) {
+      grab.current = false;
+      box.current.querySelector('[data-cursor]')?.focus({ preventScroll: true });
+    }
+  });
+  return { at, put, move };
 }
 
 // hasMoved reports whether messages of a queue have changed between two of its overviews. Edited and rescheduled ones
