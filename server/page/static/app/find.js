@@ -33,8 +33,7 @@ class Search {
   constructor(text, show) {
     Object.assign(this, { text, show, ids: [], finished: [], names: [], messages: [], most: 0, looked: none(),
       matched: none(), namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined,
-      before: undefined,
-      abort: new AbortController() });
+      before: undefined, abort: new AbortController() });
   }
 
   // run looks for the text, or goes on. After an error, it repeats the request that failed.
@@ -43,8 +42,7 @@ class Search {
     const { ids, finished, names, messages, most, looked, matched, namesLeftOut, next } = this;
     const before = { ids, finished, names, messages, most, looked, matched, namesLeftOut, next };
     Object.assign(this, { before, ids: [...ids], finished: [...finished], names: [...names],
-      messages: [...messages], most: most + step,
-      running: true, error: undefined });
+      messages: [...messages], most: most + step, running: true, error: undefined });
     const { signal } = this.abort;
     let last = {};
     try {
