@@ -114,7 +114,7 @@ var (
 	other    = regexp.MustCompile(`(?:https?:|["'(])//[^\s"'` + "`" + `)]+`)
 )
 
-// TestPageRefersToNoOtherHost checks scripts, styles and documents. The names of XML namespaces are no references.
+// TestPageRefersToNoOtherHost checks scripts, styles and documents. The names of XML namespaces do not count.
 func TestPageRefersToNoOtherHost(t *testing.T) {
 	for name, f := range load().files {
 		if strings.HasPrefix(f.contentType, "text/plain") {

@@ -59,9 +59,7 @@ func TestBulkShiftOfWhatMatchesIsConfirmedAndUndone(t *testing.T) {
 	}
 	b.click("dialog button", "Undo")
 	b.see(".notice", "10 messages are as before")
-	if got := s.due("orders", "m-11"); !got.Equal(due) {
-		t.Errorf("due %v, want %v", got, due)
-	}
+	s.wantDue("orders", "m-11", due)
 	b.visit("/?view=changes")
 	b.see("#changes-title, h1", "Changes")
 	b.see("table", "change undone")

@@ -16,11 +16,6 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// module is an expression for a module of the page in app/.
-func module(name string) string {
-	return fmt.Sprintf("import(document.querySelector('link[href$=\"app/%s\"]').href)", name)
-}
-
 // awaitOverviews waits until so many overviews have arrived.
 func (b *tab) awaitOverviews(n int) {
 	b.t.Helper()
@@ -43,7 +38,7 @@ func (b *tab) setVisible(state string) {
   document.dispatchEvent(new Event('visibilitychange')))`, state))
 }
 
-// A page of a store in which nothing happens keeps one connection, and asks for nothing.
+// A page of an idle store keeps one connection, and asks for nothing.
 func TestIdlePageAsksForNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
@@ -64,7 +59,7 @@ func TestIdlePageAsksForNothing(t *testing.T) {
 	b.see(".rows td.id", "new")
 }
 
-// Six tabs in sight leave two of the six connections of a browser for requests, and all of them show what happens.
+// Six tabs in sight leave two of the six connections of a browser for requests, and all of them show new messages.
 func TestSixTabsDoNotBlockEachOther(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
@@ -143,7 +138,7 @@ func TestDialogKeepsItsTextDuringALogin(t *testing.T) {
 	b.see(".panel", "99")
 }
 
-// A page that is loaded while the store is down says what it waits for, and shows it as soon as the store answers.
+// A page that is loaded while the store is down says so, and shows the data as soon as the store answers.
 func TestFreshPageWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -165,7 +160,7 @@ func TestFreshPageWaitsForTheStore(t *testing.T) {
 }
 
 // BenchmarkIdlePage looks for a minute at the front page of a shop with 30 queues in Redis, in which 50 messages a
-// second are sent and handled, and reports what that costs: requests and bytes of replies, compressed as they are sent.
+// second are sent and handled, and reports the cost: requests and bytes of replies, compressed as they are sent.
 func BenchmarkIdlePage(b *testing.B) {
 	needBrowser(b)
 	for _, rate := range []int{0, 50} {

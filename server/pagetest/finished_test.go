@@ -129,23 +129,25 @@ func TestAMessageThatIsGoneSaysWhatBecameOfIt(t *testing.T) {
 	b.see(".panel", "This message does not exist any more")
 }
 
+// hold claims a message of a queue.
+func (s *site) hold(queue string) *later.Delivery {
+	s.Helper()
+	held, err := s.client.Queue(queue).Receive(s.Context(), 1)
+	if err != nil || len(held) != 1 {
+		s.Fatalf("received %d messages, %v", len(held), err)
+	}
+	return held[0]
+}
+
 func TestTheTimelineShowsWhatTheStoreKnows(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", roles(t))
 	q := s.client.Queue("mail")
 	s.send("mail", "secret", later.WithID("m"), later.MaxAttempts(8), later.Timeout(time.Minute))
-	settle := func(do func(d *later.Delivery) error) {
-		t.Helper()
-		held, err := q.Receive(t.Context(), 1)
-		if err != nil || len(held) != 1 {
-			t.Fatal(len(held), err)
-		}
-		if err := do(held[0]); err != nil {
+	for i := range 6 {
+		if err := s.hold("mail").Nack(t.Context(), 0, fmt.Errorf("timeout %d", i)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for i := range 6 {
-		settle(func(d *later.Delivery) error { return d.Nack(t.Context(), 0, fmt.Errorf("timeout %d", i)) })
 	}
 	b := s.login("/?queue=mail&message=m&mq=mail", "operator")
 	b.see(".timeline li:nth-child(2)", "1 earlier failed attempt – the store keeps the last 5")
@@ -159,19 +161,18 @@ func TestTheTimelineShowsWhatTheStoreKnows(t *testing.T) {
 
 	b.click("button", "Follow live")
 	b.see("button[aria-pressed=true]", "Following live")
-	settle(func(d *later.Delivery) error { return d.Snooze(t.Context(), time.Hour) })
+	if err := s.hold("mail").Snooze(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
 	b.see(".timeline li", "Snoozed, as this page has seen")
 	b.see(".timeline li.future", "Due")
 	if err := q.RunNow(t.Context(), "m"); err != nil {
 		t.Fatal(err)
 	}
 	b.see(".timeline li", "Due time changed")
-	held, err := q.Receive(t.Context(), 1)
-	if err != nil || len(held) != 1 {
-		t.Fatal(len(held), err)
-	}
+	held := s.hold("mail")
 	b.see(".timeline li.future", "The lease ends, unless the worker extends it")
-	if err := held[0].Bury(t.Context(), errors.New("gave up")); err != nil {
+	if err := held.Bury(t.Context(), errors.New("gave up")); err != nil {
 		t.Fatal(err)
 	}
 	b.see(".timeline li:last-child", "Dead: buried")
@@ -183,14 +184,18 @@ func TestTheTimelineShowsWhatTheStoreKnows(t *testing.T) {
 	b.see(".timeline li.future", "Dead after 8 failed attempts")
 	b.checkLooks("timeline-replayed")
 
+	hidden := s.login("/?queue=mail&message=m&mq=mail", "secretary")
+	hidden.see(".timeline li", "failed")
+	hidden.gone(".timeline pre")
+}
+
+func TestTheTimelineShowsWhenAMessageExpires(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
 	s.send("mail", "x", later.WithID("expires"), later.In(time.Hour), later.ExpireAfter(time.Hour))
-	b.visit("/?queue=mail&message=expires&mq=mail")
+	b := s.open("/?queue=mail&message=expires&mq=mail")
 	b.see(".timeline li.future:nth-last-child(2)", "Dead, if it was not delivered before")
 	s.send("mail", "x", later.WithID("expired"), later.ExpireAfter(time.Millisecond))
 	b.visit("/?queue=mail&message=expired&mq=mail")
 	b.see(".timeline li.bad", "Expired, dead at the next claim")
-
-	hidden := s.login("/?queue=mail&message=m&mq=mail", "secretary")
-	hidden.see(".timeline li", "failed")
-	hidden.gone(".timeline pre")
 }

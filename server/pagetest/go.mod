@@ -8,6 +8,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/laterq/later v0.0.0-00010101000000-000000000000
+	github.com/tdewolff/parse/v2 v2.8.20
 )
 
 require (

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -271,7 +270,7 @@ func TestRangesHavePartsOfARoundLength(t *testing.T) {
 	t.Parallel()
 	b := newSite(t, "", "", "").open("/")
 	b.see("main", "There are no queues")
-	got := evaluate[string](b, `import(document.querySelector('link[href$="app/axis.js"]').href).then(({ wholeParts }) =>
+	got := evaluate[string](b, module("axis.js")+`.then(({ wholeParts }) =>
   [['T12:00:00', 'T13:00:00'], ['T12:34:56', 'T12:35:10'], ['T00:00:00', 'T12:00:01'], ['T12:00:00', 'T12:00:02']].map(
     ([from, to]) => {
       const r = wholeParts(Date.parse('2030-01-15' + from + 'Z'), Date.parse('2030-01-15' + to + 'Z'));
@@ -287,10 +286,10 @@ func TestRangesHavePartsOfARoundLength(t *testing.T) {
 func TestPresetsAreOnTheLocalClock(t *testing.T) {
 	t.Parallel()
 	b := newSite(t, "", "", "").open("/")
-	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}))
+	b.zone("Europe/Berlin")
 	b.visit("/")
 	b.see("main", "There are no queues")
-	got := evaluate[string](b, `import(document.querySelector('link[href$="app/ranges.js"]').href).then(
+	got := evaluate[string](b, module("ranges.js")+`.then(
   ({ presets, presetOf }) => ['2030-03-30T11:00:30Z', '2030-03-30T20:00:30Z', '2030-03-31T00:30:30Z'].map(at => {
     const all = presets(Date.parse(at)), after = Date.parse(at) + 600e3;
     const text = p => p.name + ' ' + [p.from, p.to].map(t => t.slice(8, 16)).join('–');

@@ -16,7 +16,7 @@ import (
 //go:embed testdata/axe/axe.min.js
 var axe string
 
-// violation is what axe found.
+// violation is a finding of axe.
 type violation struct {
 	ID, Impact, Help string
 	Nodes            []struct {
@@ -56,7 +56,7 @@ func (b *tab) size(width, height int64, scale float64) {
 	b.await(fmt.Sprintf("innerWidth === %d", width))
 }
 
-// media sets what people prefer, as names and values such as prefers-color-scheme and dark.
+// media sets the preferences of people, as names and values such as prefers-color-scheme and dark.
 func (b *tab) media(features ...string) {
 	b.t.Helper()
 	params := emulation.SetEmulatedMediaParams{}
@@ -85,7 +85,7 @@ var looks = []look{
 	{"enlarged", 640, 400, 2, []string{"prefers-color-scheme", "dark", "prefers-reduced-motion", "reduce"}},
 }
 
-// checkLooks checks the page as it is now in all looks, and takes pictures whose names begin with name.
+// checkLooks checks the page as it is now in all looks, and takes pictures with names that begin with name.
 func (b *tab) checkLooks(name string) {
 	b.t.Helper()
 	for _, l := range looks {
@@ -109,7 +109,7 @@ func (b *tab) check() {
 	b.checkWidth()
 }
 
-// journey is what people do, in light, dark and on a phone, each with a site of its own.
+// journey runs the actions of people, in light, dark and on a phone, each with a site of its own.
 func journey(t *testing.T, do func(t *testing.T, l look)) {
 	t.Parallel()
 	for _, l := range looks[:3] {

@@ -53,6 +53,37 @@ func TestSearchFindsWhatIsMeant(t *testing.T) {
 	b.see(".listhead", "0 messages found, 3 messages looked at")
 }
 
+func TestGroupOfAMessageLeadsToItsMessages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	const group = `Ada "L" 17`
+	for _, id := range []string{"one", "two"} {
+		s.send("orders", id, later.WithID(id), later.In(time.Hour), later.Group(group))
+	}
+	s.send("orders", `Ada L 17`, later.WithID("other"), later.In(time.Hour), later.Group("Ada"))
+	b := s.open("/")
+	b.openMessage("orders", "one")
+	b.click(".panel dl.facts a", group)
+	b.see(".listhead", "2 messages found")
+	b.see(".rows td.id", "two")
+}
+
+func TestMessageIsMarkedInTheListOfItsQueue(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for _, queue := range []string{"mail", "orders"} {
+		s.send(queue, "x", later.WithID("same"), later.In(time.Hour))
+	}
+	b := s.open("/")
+	b.click(".rows tbody tr", "orders")
+	b.awaitURL("mq=orders")
+	b.await("document.querySelectorAll('.rows tr.shown').length > 0")
+	if shown := evaluate[string](b, `[...document.querySelectorAll('.rows tr.shown td.queue')].map(
+  e => e.textContent).join()`); shown != "orders" {
+		t.Errorf("the marked messages are of the queues %s", shown)
+	}
+}
+
 func TestMessageTellsAllAboutItself(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
@@ -94,18 +125,7 @@ func TestMessageIsRescheduledAndThatIsUndone(t *testing.T) {
 	}
 	b.click(".notice button", "Undo")
 	b.see(".notice", "due as before")
-	if back := s.due("orders", "a"); !back.Equal(due) {
-		t.Errorf("due %v, want %v", back, due)
-	}
-}
-
-func (s *site) due(queue, id string) time.Time {
-	s.Helper()
-	info, err := s.client.Queue(queue).Get(s.Context(), id)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return info.Due
+	s.wantDue("orders", "a", due)
 }
 
 func TestMessageIsEditedRunAndCancelled(t *testing.T) {
@@ -236,7 +256,7 @@ func TestHostilePayloadsDoNoHarm(t *testing.T) {
 	}
 	b.openMessage("hostile", "rtl")
 	b.click(".payload-view button", "text")
-	b.see(".payload-view pre", `\u202egnp.exe`) // what turns the direction can be seen
+	b.see(".payload-view pre", `\u202egnp.exe`) // the character that turns the direction can be seen
 	b.checkAccess()
 }
 

@@ -20,7 +20,7 @@ func TestPageWorksUnderAPrefixWithoutItsSlash(t *testing.T) {
 	b.see("h1", "Horizon")
 	b.click("nav.views a", "Schedules")
 	b.see("h1", "Schedules")
-	b.visit("/?view=workers") // a link that somebody shared
+	b.visit("/?view=workers") // a link from another person
 	b.see("h1", "Workers")
 	if got := b.url(); !strings.HasPrefix(got, s.url+"/?") {
 		t.Errorf("at %s, want %s/", got, s.url)
@@ -32,7 +32,7 @@ func TestChangesRightAfterAComponentWasDrawnAreSeen(t *testing.T) {
 	t.Parallel()
 	b := newSite(t, "", "", "").open("/")
 	b.see("main", "There are no queues")
-	got := evaluate[string](b, `import(document.querySelector('link[href$="app/html.js"]').href).then(
+	got := evaluate[string](b, module("html.js")+`.then(
   async ({ html, observable, render }) => {
     let value = 'before';
     const [use, tell] = observable();

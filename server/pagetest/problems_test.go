@@ -12,7 +12,7 @@ import (
 
 func longAgo() later.SendOption { return later.At(time.Now().Add(-12*time.Minute - 30*time.Second)) }
 
-// A person finds why nothing is delivered without an action, and what helps with one.
+// A person finds why nothing is delivered without an action, and the remedy with one.
 func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
 	journey(t, func(t *testing.T, l look) {
 		s := newSite(t, "", "", "")
@@ -21,7 +21,7 @@ func TestPersonFindsWhyNothingIsDelivered(t *testing.T) {
 		}
 		b := s.openAs(l, "/")
 		b.see(".problems li.act", "queue mail has no worker: 3 messages are due, the first for 12 min")
-		if l.name != "phone" { // it has no room for commands
+		if l.name != "phone" { // it lacks room for commands
 			b.see(".problems button", "Copy the command later stats mail")
 		}
 		b.see("[role=status]", "1 problem, 1 to act on")
@@ -104,7 +104,7 @@ func (s *site) control(do later.WorkerCommand, names ...string) {
 	}
 }
 
-// Paused workers are resumed with one click. A worker that refuses says why, and workers that drain have no button,
+// Paused workers are resumed with one click. A worker that refuses says why, and workers that drain lack the button,
 // only a command.
 func TestPausedWorkersAreResumedFromTheProblems(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestOldProblemsSayOfWhenTheyAre(t *testing.T) {
 	b.see(".problems li.act", "queue mail has no worker")
 	b.gone(".problems", "as of")
 	// The server marks a list that is older than 70 s, and sends another one only when it differs.
-	b.await(`import(document.querySelector('link[href$="app/live.js"]').href).then(({ live }) => {
+	b.await(module("live.js") + `.then(({ live }) => {
 		live.problems = { ...live.problems, stale: true, now: new Date(2030, 0, 2, 3, 4).toISOString() };
 		return true;
 	})`)

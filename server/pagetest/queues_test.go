@@ -158,7 +158,8 @@ func TestQueueHasAPageWithItsActivity(t *testing.T) {
 	b.see(".activity .legend li", "out 4")
 	b.see(".activity .legend li", "in 5")
 	b.see(".activity .legend li", "failed 1")
-	await[bool](b, "focusing the chart", element(".activity .plot", "Last hour, in parts of 5 minutes")+"e.focus(); return true")
+	await[bool](b, "focusing the chart",
+		element(".activity .plot", "Last hour, in parts of 5 minutes")+"e.focus(); return true")
 	b.press(kb.End)
 	b.see(".activity .tip", "5 in, 4 out, 1 failed")
 	b.see(".activity [aria-live]", "5 in, 4 out, 1 failed")
@@ -212,7 +213,7 @@ func TestQueuePageChangesItsSettings(t *testing.T) {
 	b.gone(".queuepage button", "Change…")
 	b.gone(".queuepage button", "Pause…")
 	b.gone(".queuepage button", "New message…")
-	b.allow("404") // there is no such queue
+	b.allow("404") // the queue does not exist
 	b.visit("/?view=queue&queue=none")
 	b.see(".empty", "This queue has no messages and no settings")
 	b.see(".empty", "Nothing has happened yet")

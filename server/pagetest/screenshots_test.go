@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write testdata/screenshots")
 // changes about a tenth, and a column that is gone more than that.
 const maxDifference = 0.14
 
-// keptViews are the views whose pictures are kept, and what each has when it is complete.
+// keptViews are the views with pictures, each with the selectors of the elements that it has when it is complete.
 var keptViews = []struct {
 	name, path, complete string
 	phone                bool
@@ -103,10 +103,10 @@ func TestScreenshotsShowABrokenLayout(t *testing.T) {
 func (s *site) openGallery(path string) *tab {
 	s.Helper()
 	b := s.open("/")
-	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"}),
-		cdpCall(emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: "en-US"}))
+	b.zone("UTC")
+	b.call(cdpCall(emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: "en-US"}))
 	b.visit("/")
-	b.see(".live", galleryTime.Format("15:04")) // from here on, what is shown has the store's time
+	b.see(".live", galleryTime.Format("15:04")) // from here on, the page has the store's time
 	b.await("history.pushState(null, '', " + quote(s.url+path) + ") ?? dispatchEvent(new Event('popstate'))")
 	return b
 }
@@ -120,7 +120,7 @@ func (b *tab) awaitComplete(selectors string) {
 	evaluate[bool](b, "new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => drawn(true))))")
 }
 
-// galleryTime is what the clock of the gallery's store shows, which the page follows.
+// galleryTime is the time of the gallery's store, which the page follows.
 var galleryTime = time.Date(2030, 1, 15, 12, 0, 0, 0, time.UTC)
 
 // newGallery is a site that looks the same whenever it is looked at: its clock stands still, and all that it has was
@@ -162,7 +162,7 @@ func newGallery(t *testing.T) *site {
 		}
 	}
 	s.send("parcels", "{}", later.WithID("parcel-1"))
-	if err := s.client.Close(); err != nil { // which reports what it sent
+	if err := s.client.Close(); err != nil { // which reports the messages that it sent
 		t.Fatal(err)
 	}
 	clock.Advance(2 * time.Hour)

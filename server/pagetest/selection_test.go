@@ -65,9 +65,7 @@ func TestSelectedMessagesAreShiftedAndMovedBack(t *testing.T) {
 	}
 	b.click("dialog button", "Undo")
 	b.see(".notice", "3 messages are as before")
-	if got := s.due("orders", "m-03"); !got.Equal(due) {
-		t.Errorf("due %v, want %v", got, due)
-	}
+	s.wantDue("orders", "m-03", due)
 }
 
 // A bulk change takes 1,000 ids at most, so a larger selection is several of them.
@@ -189,9 +187,7 @@ func TestMessageIsMovedToTomorrowInSixActions(t *testing.T) {
 		}
 		day := time.Now().In(berlin).AddDate(0, 0, 1)
 		want := time.Date(day.Year(), day.Month(), day.Day(), 9, 0, 0, 0, berlin)
-		if got := s.due("reminders", "order-42"); !got.Equal(want) {
-			t.Errorf("due %v, want %v", got, want)
-		}
+		s.wantDue("reminders", "order-42", want)
 	})
 }
 
@@ -204,8 +200,8 @@ func TestUsualTimesAreOfTheCalendar(t *testing.T) {
 	b.zone("Europe/Berlin")
 	b.visit("/")
 	b.see("main", "There are no queues")
-	const script = `import(performance.getEntriesByType('resource').find(r => r.name.endsWith('/app/when.js')).name).then(m =>
-  m.usualTimes(Date.parse(%s)).map(t => t.name + ' ' + (t.in ?? new Date(t.at).toISOString())).join('; '))`
+	const script = `.then(({ usualTimes }) => usualTimes(Date.parse(%s))
+  .map(t => t.name + ' ' + (t.in ?? new Date(t.at).toISOString())).join('; '))`
 	for now, want := range map[string]string{
 		"2027-03-27T12:00:00+01:00": "in 1 h 1h; tonight 20:00 2027-03-27T19:00:00.000Z; " + // a day of 23 hours follows
 			"tomorrow 9:00 2027-03-28T07:00:00.000Z; Monday 9:00 2027-03-29T07:00:00.000Z",
@@ -218,7 +214,7 @@ func TestUsualTimesAreOfTheCalendar(t *testing.T) {
 		"2027-12-31T23:59:59+01:00": "in 1 h 1h; tomorrow 9:00 2028-01-01T08:00:00.000Z; " +
 			"Monday 9:00 2028-01-03T08:00:00.000Z",
 	} {
-		if got := evaluate[string](b, fmt.Sprintf(script, quote(now))); got != want {
+		if got := evaluate[string](b, module("when.js")+fmt.Sprintf(script, quote(now))); got != want {
 			t.Errorf("at %s:\n%s\nwant\n%s", now, got, want)
 		}
 	}

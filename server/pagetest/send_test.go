@@ -6,25 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-
 	"github.com/laterq/later"
 )
-
-// zone sets the time zone of the page's clock. It holds for pages that are loaded later.
-func (b *tab) zone(name string) {
-	b.t.Helper()
-	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
-}
-
-func (s *site) get(queue, id string) *later.Info {
-	s.Helper()
-	m, err := s.client.Queue(queue).Get(s.Context(), id)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return m
-}
 
 func TestNewMessageIsSentWithAllThatItCanHave(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ type site struct {
 
 // traffic counts the requests to the API of a site.
 type traffic struct {
-	requests, bytes atomic.Int64 // requests that are no streams, and the bytes of all replies
+	requests, bytes atomic.Int64 // requests other than streams, and the bytes of all replies
 	streams         atomic.Int64 // under way
 }
 
@@ -137,6 +137,30 @@ func (s *site) send(queue, payload string, options ...later.SendOption) (id stri
 		s.Fatal(err)
 	}
 	return id
+}
+
+// get returns a message.
+func (s *site) get(queue, id string) *later.Info {
+	s.Helper()
+	m, err := s.client.Queue(queue).Get(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return m
+}
+
+// due returns the due time of a message.
+func (s *site) due(queue, id string) time.Time {
+	s.Helper()
+	return s.get(queue, id).Due
+}
+
+// wantDue checks the due time of a message.
+func (s *site) wantDue(queue, id string, want time.Time) {
+	s.Helper()
+	if got := s.due(queue, id); !got.Equal(want) {
+		s.Errorf("%s is due %v, want %v", id, got, want)
+	}
 }
 
 // work runs a worker until stop is called, which returns when it has ended.

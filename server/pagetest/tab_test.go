@@ -23,7 +23,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// tab is a tab of the browser with a page. Its methods wait until they can do what they should, and fail the test if
+// tab is a tab of the browser with a page. Its methods wait until they can do their work, and fail the test if
 // that does not happen. They find elements by a selector and, if there is one, a text that the element contains or that
 // is its label.
 type tab struct {
@@ -34,11 +34,11 @@ type tab struct {
 	answers  sync.WaitGroup // to dialogs
 	noticed  chan struct{}  // has an item when there is another problem
 	mu       sync.Mutex     // guards the fields below
-	problems []string       // what the browser complained about
+	problems []string       // the complaints of the browser
 	allowed  []*regexp.Regexp
 }
 
-// open opens a tab at a path of a site. When the test ends, it fails if the browser complained meanwhile: about errors,
+// open opens a tab at a path of a site. When the test ends, it fails if the browser complained: about errors,
 // scripts that are not allowed, or requests to other hosts.
 func (s *site) open(path string) *tab {
 	s.Helper()
@@ -113,7 +113,7 @@ const waiting = `new Promise(found => {
     try {
       const v = value();
       if (v) { observer.disconnect(); clearInterval(timer); found(v) }
-    } catch {} // what it needs is not there yet
+    } catch {} // its elements are not there yet
   };
   const observer = new MutationObserver(look);
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
@@ -163,7 +163,12 @@ func evaluate[T any](b *tab, expression string) T {
 	return value
 }
 
-// pageText returns the beginning of what can be read.
+// module is an expression for a module of the page in app/.
+func module(name string) string {
+	return fmt.Sprintf("import(document.querySelector('link[href$=\"app/%s\"]').href)", name)
+}
+
+// pageText returns the beginning of the text that can be read.
 func (b *tab) pageText() string {
 	ctx, cancel := context.WithTimeout(b.ctx, eventTimeout)
 	defer cancel()
@@ -247,7 +252,7 @@ func (b *tab) drag(from, to float64, selector string) {
 		mouse(moved, (start[0]+end[0])/2), mouse(moved, end[0]), mouse(input.DispatchMouseEventTypeMouseReleased, end[0]))
 }
 
-// write replaces what is in a field.
+// write replaces the text of a field.
 func (b *tab) write(value, selector string, text ...string) {
 	b.t.Helper()
 	await[bool](b, "writing on "+name(selector, text),
@@ -265,6 +270,12 @@ func (b *tab) choose(value, selector string, text ...string) {
   e.dispatchEvent(new Event('input', {bubbles: true}));
   e.dispatchEvent(new Event('change', {bubbles: true}));
   return true`, quote(value)))
+}
+
+// zone sets the time zone of the page's clock. It holds for pages that are loaded later.
+func (b *tab) zone(name string) {
+	b.t.Helper()
+	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
 }
 
 // press presses keys, one after the other; package kb has those without a character.
@@ -297,7 +308,7 @@ func (b *tab) awaitURL(part string) {
 	b.await("decodeURIComponent(location.href).includes(" + quote(part) + ")")
 }
 
-// notice remembers what the browser complains about.
+// notice remembers a complaint of the browser.
 func (b *tab) notice(event any) {
 	switch e := event.(type) {
 	case *runtime.EventConsoleAPICalled:
@@ -337,7 +348,7 @@ func (b *tab) problem(text string) {
 	}
 }
 
-// allow lets the browser complain about what a test causes.
+// allow lets the browser complain about problems that a test causes.
 func (b *tab) allow(pattern string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

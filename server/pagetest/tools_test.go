@@ -33,7 +33,7 @@ func TestTabNoticesWhatIsWrong(t *testing.T) {
 
 func TestPicturesDifferByTheirAreas(t *testing.T) {
 	t.Parallel()
-	picture := func(dark, width int) *image.RGBA { // of which a part of the width is dark
+	picture := func(dark, width int) *image.RGBA { // with a dark part of the width
 		p := image.NewRGBA(image.Rect(0, 0, width, 64))
 		draw.Draw(p, p.Rect, image.White, image.Point{}, draw.Src)
 		draw.Draw(p, image.Rect(0, 0, dark, 64), image.Black, image.Point{}, draw.Src)
@@ -57,7 +57,7 @@ func TestPicturesDifferByTheirAreas(t *testing.T) {
 	}
 }
 
-// form is a page with something to click, drag and write on, which says what happened in an output.
+// form is a page with something to click, drag and write on, with an output that tells of each event.
 const form = `document.body.innerHTML = '<button>Late</button><details><button>Early</button></details>' +
   '<label>Name <input></label><select><option value=a>A<option value=b>B</select><output></output>' +
   '<div class=chart title=chart>▁▂▅▃▂▁▁▂▃▁</div>';

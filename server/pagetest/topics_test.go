@@ -31,7 +31,7 @@ func TestTopicsShowAndChangeSubscriptions(t *testing.T) {
 }
 
 // newTopic is a site with the topic orders. It retains its history, and the queues audit and, for the region eu, stock
-// are subscribed. A worker of audit distributes what is published and returns the ids that it handles.
+// are subscribed. A worker of audit distributes the messages and returns the ids that it handles.
 func newTopic(t *testing.T, config string) (s *site, handled <-chan string) {
 	s = newSite(t, "", "", config)
 	topic, ctx := s.client.Topic("orders"), t.Context()
@@ -129,7 +129,7 @@ func TestTopicIsRewoundAndItsMessagesAreDeliveredAgain(t *testing.T) {
 	b.see(".notice", "2 messages sent again to stock, 1 left out")
 	b.gone("dialog")
 	b.see(".panel .subscription", "2 ready")
-	b.lookBack(6*time.Hour, "4 messages") // two of which are in the queue
+	b.lookBack(6*time.Hour, "4 messages") // two of these are in the queue
 	b.click("dialog button", "Send again")
 	b.see(".notice", "1 message sent again to stock, 3 left out")
 	if got := s.deliver("stock", len(all)); !slices.Equal(got, all) {
@@ -149,7 +149,7 @@ func TestTopicIsNotRewoundToATimeWithoutMessages(t *testing.T) {
 	b := s.open("/?view=topics&topic=orders")
 	b.lookBack(time.Hour, "0 messages")
 	b.await("document.querySelector('dialog button.primary').disabled")
-	b.setTime(time.Now().Add(-6*time.Hour), "dialog input") // another time is looked at anew
+	b.setTime(time.Now().Add(-6*time.Hour), "dialog input") // another time is looked at again
 	b.click("dialog button", "Look how many")
 	b.see("dialog strong", "1 message")
 }

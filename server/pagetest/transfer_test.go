@@ -66,12 +66,10 @@ func TestDownloadBeforeARemovalCanBeImported(t *testing.T) {
 	if n := s.stats("orders").Scheduled; imported.StatusCode != http.StatusOK || n != 12 {
 		t.Errorf("%d, and %d messages", imported.StatusCode, n)
 	}
-	if got := s.due("orders", "m-10"); !got.Equal(due) {
-		t.Errorf("due %v, want %v", got, due)
-	}
+	s.wantDue("orders", "m-10", due)
 }
 
-// What is copied as a command for curl sends the message again, whatever is in it.
+// A copied command for curl sends the message again, with any content.
 func TestCopiedCommandSendsTheMessageAgain(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {

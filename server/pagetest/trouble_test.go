@@ -19,7 +19,7 @@ func TestPageKeepsWhatItKnewWhenTheStoreIsDown(t *testing.T) {
 	b := s.open("/")
 	b.see(".rows td.id", "m-02")
 	b.see(".queues li", "orders")
-	b.allow("50[0-9]|ERR_") // for what the page asks meanwhile
+	b.allow("50[0-9]|ERR_") // for the requests of the page until then
 	redis.Kill()
 	b.see(".banner", "What you see is from")
 	b.see(".live.off", "not live")
@@ -30,6 +30,32 @@ func TestPageKeepsWhatItKnewWhenTheStoreIsDown(t *testing.T) {
 	redis.Restart(t)
 	b.gone(".banner")
 	b.see(".live", "live")
+}
+
+// A view that asks again and again waits for a reply that takes longer than that. Else it would never show one.
+func TestViewsWaitForASlowServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", "x")
+	b := s.open("/")
+	b.see(".queues li", "orders")
+	evaluate[bool](b, `(() => {
+  const real = fetch;
+  window.held = []; // requests for operations, which the view asks for every second
+  window.fetch = (path, init) => !path.startsWith('v1/operations') ? real(path, init) : new Promise((resolve, reject) => {
+    init.signal.addEventListener('abort', () => reject(new DOMException('', 'AbortError')));
+    held.push({ signal: init.signal, reply: () => resolve(real(path, init)) });
+  });
+  return true;
+})()`)
+	b.click("nav.views a", "Changes")
+	b.await("held.length > 0")
+	b.awaitOverviews(6) // one comes every 500 ms at most
+	if n := evaluate[int](b, "held.length"); n != 1 || evaluate[bool](b, "held[0].signal.aborted") {
+		t.Errorf("it asked %d times before the first reply", n)
+	}
+	evaluate[bool](b, "held[0].reply(), true")
+	b.await("held.length > 1") // it goes on
 }
 
 func TestTwoTabsAndAProgramChangeTheSameMessages(t *testing.T) {

@@ -25,12 +25,10 @@ func TestCancelIsUndoneByANotice(t *testing.T) {
 	b.click(".notice button", "Undo")
 	b.see(".notice", "a is back as it was")
 	b.see(".rows td.id", "a")
-	if back := s.due("orders", "a"); !back.Equal(due) {
-		t.Errorf("due %v, want %v", back, due)
-	}
+	s.wantDue("orders", "a", due)
 }
 
-// TestWrongBulkChangeIsUndoneInFourActions undoes a cancel of all messages that somebody made in another tab.
+// TestWrongBulkChangeIsUndoneInFourActions undoes a cancel of all messages that was made in another tab.
 func TestWrongBulkChangeIsUndoneInFourActions(t *testing.T) {
 	journey(t, func(t *testing.T, l look) {
 		s := newSite(t, "", "", "")
@@ -83,9 +81,7 @@ func TestUndoOfSeveralQueuesGoesOnAfterOneWithNothingLeft(t *testing.T) {
 	b.click("dialog button", "Undo")
 	b.see(".notice", "2 messages are as before")
 	b.see(".notice.bad", "is no longer as the change left it")
-	if got := s.due("b", "m-01"); !got.Equal(due) {
-		t.Errorf("due %v, want %v", got, due)
-	}
+	s.wantDue("b", "m-01", due)
 }
 
 func TestCursorStaysOnItsMessage(t *testing.T) {

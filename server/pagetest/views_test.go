@@ -312,7 +312,7 @@ func TestEventsAreFollowedWithAFilter(t *testing.T) {
 	b.see("td.id", "first")
 	b.choose("cancelled", "select")
 	b.awaitURL("kind=cancelled")
-	b.visit("/?view=events&kind=cancelled") // of which it is certain when it is connected
+	b.visit("/?view=events&kind=cancelled") // this one says when it is connected
 	b.see("main .live", "live")
 	s.send("orders", "{}", later.WithID("second"), later.In(time.Hour))
 	if _, err := s.client.Queue("orders").Cancel(t.Context(), "second"); err != nil {

@@ -1,4 +1,4 @@
-// A chart of what happened in a queue lately: the messages that came, were handled and failed in each part of a time,
+// A chart of the latest events in a queue: the messages that came, were handled and failed in each part of a time,
 // on one scale.
 import { per, ticks } from './axis.js';
 import { clockOf, local, millis, number, short } from './format.js';
@@ -25,7 +25,7 @@ const series = [
 const drawn = series.slice(0, 3);
 
 // partsOf returns the parts of a window of the activity, each with its time and a count for each series.
-export function partsOf({ from, step, parts }) {
+function partsOf({ from, step, parts }) {
   const length = millis(step);
   return parts.map((counts, i) => ({
     from: Date.parse(from) + i * length, to: Date.parse(from) + (i + 1) * length, open: i === parts.length - 1,

@@ -11,7 +11,7 @@ export class Problem extends Error {
 
 let unauthorized = () => {};
 
-// onUnauthorized sets what is called when the server wants to know who asks.
+// onUnauthorized sets the function for when the server wants to know who asks.
 export function onUnauthorized(f) {
   unauthorized = f;
 }
@@ -71,7 +71,6 @@ export async function get(path, { signal, size } = {}) {
 
 export const post = (path, body = {}, options) => json('POST', path, body, options);
 export const put = (path, body) => json('PUT', path, body);
-export const patch = (path, body) => json('PATCH', path, body);
 export const remove = (path) => json('DELETE', path);
 
 // path joins the parts of a path, each encoded, to one of the API. A browser takes the parts . and .. out of a path,

@@ -11,7 +11,7 @@ const shares = { minute: 0.19, hour: 0.27, day: 0.27, month: 0.27 }; // of the w
 const groups = { minute: [1, 5, 15], hour: [1, 2, 5, 15, 30], day: [1, 2, 4, 12], month: [1, 2, 14] };
 
 // ends is the width of the numbers at both ends, overdue and later.
-export function ends(width) {
+function ends(width) {
   return width < 600 ? 52 : 84;
 }
 
@@ -23,7 +23,7 @@ export function layout(bands, width) {
   return bands.map((band) => {
     const end = band.name === 'overdue' || band.name === 'later';
     const w = end ? ends(width) : (whole ? shares[band.name] : 1) * inner;
-    // Overdue has no beginning and later no end.
+    // Overdue is without a beginning and later without an end.
     const from = band.from ? Date.parse(band.from) : Date.parse(band.to) - hour;
     const to = band.to ? Date.parse(band.to) : from + 30 * day;
     const segment = { name: band.name, from, to, end, x: end || !whole ? x : x + gap / 2,

@@ -2,6 +2,7 @@
 import { path, Problem, query, request } from './api.js';
 import { useEffect, useRef, useState } from './html.js';
 import { parse } from './json.js';
+import { quoted, word } from './search.js';
 import { hidesPayloads } from './who.js';
 
 const preview = 160; // bytes of a payload that a result shows
@@ -32,8 +33,7 @@ class Search {
   constructor(text, show) {
     Object.assign(this, { text, show, ids: [], finished: [], names: [], messages: [], most: 0, looked: none(),
       matched: none(), namesLeftOut: 0, stage: '', running: false, done: false, next: undefined, error: undefined,
-      before: undefined,
-      abort: new AbortController() });
+      before: undefined, abort: new AbortController() });
   }
 
   // run looks for the text, or goes on. After an error, it repeats the request that failed.
@@ -42,8 +42,7 @@ class Search {
     const { ids, finished, names, messages, most, looked, matched, namesLeftOut, next } = this;
     const before = { ids, finished, names, messages, most, looked, matched, namesLeftOut, next };
     Object.assign(this, { before, ids: [...ids], finished: [...finished], names: [...names],
-      messages: [...messages], most: most + step,
-      running: true, error: undefined });
+      messages: [...messages], most: most + step, running: true, error: undefined });
     const { signal } = this.abort;
     let last = {};
     try {
@@ -106,7 +105,7 @@ export function useFind(text) {
 
 let seen = []; // messages of the lists that were loaded last
 
-// saw tells of messages that a list shows, from which examples are made.
+// saw tells of messages that a list shows. Examples are made from them.
 export function saw(messages) {
   seen = [...messages.slice(0, 20), ...seen].slice(0, 100);
 }
@@ -127,10 +126,6 @@ function fields(value, prefix = '', depth = 0) {
     typeof inner === 'object' ? fields(inner, `${prefix}${name}.`, depth + 1) : [[prefix + name, inner]]));
 }
 
-function quoted(text) {
-  return /[\s"\\]/.test(text) ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
-}
-
 // examples returns texts of searches with their meanings. Where it can, it takes them from messages that were seen, and
 // never from hidden parts.
 export function examples() {
@@ -147,8 +142,8 @@ export function examples() {
     [quoted(id), 'a message by its id, in any queue and state'],
     [hidden ? 'order 42' : 'refund 42', `words in ids, groups, keys${hidden ? '' : ' and payloads'}; names of queues`],
     ['"out of stock"', 'a text with spaces'],
-    [`id:${quoted(id.slice(0, 8))}`, 'a part of the id'],
-    [`group:${quoted(of((m) => short(m.group)) ?? 'customer-9')}`, 'messages of a group'],
+    [word('id', id.slice(0, 8)), 'a part of the id'],
+    [word('group', of((m) => short(m.group)) ?? 'customer-9'), 'messages of a group'],
     ['attempts>=1', 'failed attempts'],
     ...hidden ? [] : [
       [`header:${header ? `${header[0]}=${quoted(header[1])}` : 'kind=mail'}`, 'a header with this value'],

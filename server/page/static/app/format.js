@@ -88,11 +88,6 @@ export function clockOf(ms, distance) {
   return (distance < 60e3 ? clock : minutes).format(at);
 }
 
-// dateOf returns the date alone.
-export function dateOf(ms) {
-  return dayAndYear.format(new Date(ms));
-}
-
 // iso returns a time in UTC with milliseconds.
 export function iso(ms) {
   return new Date(ms).toISOString();

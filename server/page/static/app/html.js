@@ -4,7 +4,7 @@ import { visible } from './format.js';
 
 export { render, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 
-const shown = new WeakSet(); // elements whose texts are visible
+const shown = new WeakSet(); // elements with visible texts
 
 // show makes the texts in an element visible, whoever wrote them.
 function show(node) {
@@ -18,7 +18,7 @@ function show(node) {
 }
 
 // html returns the elements of a template. Their texts are visible: no name, error or payload changes the direction of
-// what is around it. Attributes are as they are.
+// the text around it. Attributes are as they are.
 export const html = (...template) => show(create(...template));
 
 // observable returns a hook that renders again, and a function that has all components with the hook do so.

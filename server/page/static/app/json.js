@@ -1,10 +1,10 @@
-// JSON whose numbers keep all of their digits.
+// JSON with all digits of its numbers.
 
 // parse returns the value of JSON. A number that would lose digits, or become infinite, is an object that is written as
 // it was read, in browsers that can do that.
 export function parse(text) {
   if (!JSON.rawJSON || !/[\d.]{16}|\d[eE]/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (name, value, { source }) => (
+  return JSON.parse(text, (_, value, { source }) => (
     typeof value === 'number' && String(value) !== source && /[\d.]{16}|[eE]/.test(source) ?
       JSON.rawJSON(source) : value));
 }

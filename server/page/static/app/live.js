@@ -1,4 +1,4 @@
-// What the server sends by itself: the overview of queues and horizon, and its clock.
+// The data that the server sends by itself: the overview of queues and horizon, and its clock.
 import { get, path, query } from './api.js';
 import { millis } from './format.js';
 import { observable, useEffect, useState } from './html.js';
@@ -9,7 +9,7 @@ export const live = {
   overview: undefined, // of the queue and range that are watched
   received: 0, // when it came, on the clock of this machine
   problem: undefined, // why there is nothing newer
-  problems: undefined, // of the store: what needs a person
+  problems: undefined, // of the store, which need a person
   connected: false,
   offset: 0, // of the store's clock from this machine's
 };
@@ -85,7 +85,7 @@ function arrived(overview) {
 }
 
 // changed returns an overview with the changes of an event.
-export function changed(before, { gone = [], queues, ...rest }) {
+function changed(before, { gone = [], queues, ...rest }) {
   const all = new Map(before.queues.map((q) => [q.queue, q]));
   gone.forEach((name) => all.delete(name));
   queues.forEach((q) => all.set(q.queue, q));
@@ -155,7 +155,7 @@ function poll() {
   ask();
 }
 
-// reconnect watches again what was watched before, such as after a login.
+// reconnect watches the same overview again, such as after a login.
 export function reconnect() {
   wait = 500;
   connect();
@@ -164,8 +164,8 @@ export function reconnect() {
 onSight(reconnect);
 
 // follow calls event with each event of the store that matches, and state with whether it is connected, until the
-// function that it returns is called. It takes the connection of this tab, which polls the overview meanwhile. An event
-// missed stands for the ones while the tab was not connected.
+// function that it returns is called. It takes the connection of this tab, which polls the overview until then. An
+// event missed stands for the ones while the tab was not connected.
 export function follow(params, { event, state }) {
   let events;
   let later;

@@ -25,7 +25,7 @@ const views = {
 };
 const Palette = lazy(() => import('./views/palette.js').then((m) => m.Palette));
 
-// queuePage has no link in the header: the list and the table of queues lead to it.
+// queuePage is not linked in the header: the list and the table of queues lead to it.
 const queuePage = ['Queue', lazy(() => import('./views/queue.js').then((m) => m.QueuePage))];
 
 const themes = ['', 'light', 'dark'];
@@ -45,14 +45,14 @@ try {
   // as above
 }
 
-// watchView watches what a view shows.
+// watchView watches the data of a view.
 function watchView(params) {
   const { view, queue } = params;
   if (view === 'queue') watch({ queue, list: 'all' });
   else watch(view ? {} : { queue, list: queue && 'all', ...watched(params) });
 }
 
-// What the first picture needs is asked for before anything is drawn.
+// The data of the first picture is asked for before anything is drawn.
 const first = loadServer();
 first.then(() => watchView(url()), () => {}); // App shows the error
 
@@ -163,7 +163,7 @@ function Status() {
     ${ok ? 'live' : 'not live'} ${local(time, time)}</span>`;
 }
 
-// Connection says that what is shown is old, since when and why.
+// Connection says that the data on the screen is old, since when and why.
 function Connection() {
   const live = useLive();
   const time = useNow();

@@ -51,7 +51,7 @@ function Text({ text }) {
       html`<button onClick=${() => setAll(true)}>Show all ${plural(text.length, 'character')}</button>`}`;
 }
 
-// Node is a value of a tree, of which so many levels are open.
+// Node is a value of a tree with so many open levels.
 function Node({ name, value, open }) {
   const [opened, setOpened] = useState(open > 0);
   const [shown, setShown] = useState(shownItems);

@@ -9,7 +9,7 @@ const mostRows = 500; // of one request
 const ahead = 15; // rows below the ones in sight that are read before they are needed
 const preview = 160; // bytes of a payload that a list shows
 const lookAtOnce = 2500; // messages that one request looks at, so that it does not take long
-const lookBudget = 50_000; // messages that are looked at until somebody wants to look further
+const lookBudget = 50_000; // messages that are looked at until a person wants to look further
 const kept = 4; // pages before and after the ones in sight
 
 // orderOf returns the time by which a message is listed.
@@ -116,7 +116,7 @@ export function useRows(filter) {
     refresh: async (to) => {
       const next = begin();
       const before = list.current;
-      [before, fresh.current].forEach((l) => l?.abort.abort()); // what they read is older
+      [before, fresh.current].forEach((l) => l?.abort.abort()); // their pages are older
       fresh.current = next;
       await read(next, undefined, 0, Math.min(mostRows, Math.max(firstPage, to + ahead + 1)));
       if (fresh.current !== next || next.abort.signal.aborted) return;

@@ -10,7 +10,12 @@ export function hasGroup(text = '') {
   return words(text).some((word) => /^group:./.test(word));
 }
 
+// quoted returns a text as one word of a search.
+export function quoted(text) {
+  return /[\s"\\]/.test(text) ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
+}
+
 // word returns a condition as text for the search.
 export function word(name, value) {
-  return `${name}:${/[\s"\\]/.test(value) ? `"${value.replace(/["\\]/g, '\\$&')}"` : value}`;
+  return `${name}:${quoted(value)}`;
 }

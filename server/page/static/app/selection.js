@@ -1,4 +1,4 @@
-// The messages of a list that somebody has selected. They are kept by queue and id, so that they stay selected while
+// The messages of a list that are selected. They are kept by queue and id, so that they stay selected while
 // the list is read again and its rows move.
 import { useRef, useState } from './html.js';
 import { notify } from './ui.js';
@@ -6,12 +6,35 @@ import { notify } from './ui.js';
 const perRequest = 1000; // ids that one bulk change takes
 const furthest = 2000; // rows of a range at most
 
-const keyOf = (m) => `${m.queue}\n${m.id}`;
+// keyOf returns a text that no other message has.
+export const keyOf = (m) => `${m.queue}\n${m.id}`;
 
-// useSelection returns the selection of a list, whose rows it asks for the messages of a range.
+// rowOf returns the row of the message with a key, nearest to a place and some rows from it at most, or -1.
+export function rowOf(rows, key, place, most) {
+  const is = (i) => i >= 0 && i < rows.count && rows.row(i) && keyOf(rows.row(i)) === key;
+  for (let by = 0; key && by <= most; by++) {
+    if (is(place + by)) return place + by;
+    if (is(place - by)) return place - by;
+  }
+  return -1;
+}
+
+// sourcesOf returns the queues and states of messages, with up to as many ids each as one bulk change takes.
+function sourcesOf(messages) {
+  const all = new Map();
+  for (const { queue, id, state } of messages) {
+    const key = `${queue}\n${state}`;
+    const last = all.get(key)?.at(-1);
+    if (last && last.ids.length < perRequest) last.ids.push(id);
+    else all.set(key, [...all.get(key) ?? [], { queue, state, ids: [id] }]);
+  }
+  return [...all.values()].flat();
+}
+
+// useSelection returns the selection of a list. It asks the rows for the messages of a range.
 export function useSelection(rows) {
   const [selected, set] = useState(new Map()); // by key: the queue, the id and the state
-  const anchor = useRef(); // the message from which a range begins
+  const anchor = useRef(); // the message where a range begins
 
   const put = (some, on) => {
     const next = new Map(selected);
@@ -22,21 +45,10 @@ export function useSelection(rows) {
     set(next);
   };
 
-  // indexOf returns the row of a message near another row, or -1.
-  const indexOf = (key, near) => {
-    for (let by = 0; by < furthest; by++) {
-      for (const i of [near - by, near + by]) {
-        const m = i >= 0 && i < rows.count && rows.row(i);
-        if (m && keyOf(m) === key) return i;
-      }
-    }
-    return -1;
-  };
-
   // range selects all messages from the anchor to a row. All of its rows must be in memory, as those in sight and some
   // hundred around them are.
   const range = (i) => {
-    const from = indexOf(anchor.current, i);
+    const from = rowOf(rows, anchor.current, i, furthest);
     const some = [];
     for (let at = Math.min(from, i); at <= Math.max(from, i); at++) some.push(rows.row(at));
     if (from < 0 || some.some((m) => !m)) {
@@ -65,17 +77,7 @@ export function useSelection(rows) {
       anchor.current = undefined;
       set(new Map());
     },
-    // sources are the queues and states of the selection, with up to as many ids each as one bulk change takes.
-    sources: () => {
-      const all = new Map();
-      for (const { queue, id, state } of selected.values()) {
-        const key = `${queue}\n${state}`;
-        const last = all.get(key)?.at(-1);
-        if (last && last.ids.length < perRequest) last.ids.push(id);
-        else all.set(key, [...all.get(key) ?? [], { queue, state, ids: [id] }]);
-      }
-      return [...all.values()].flat();
-    },
+    sources: () => sourcesOf([...selected.values()]),
     states: () => new Set([...selected.values()].map((m) => m.state)),
   };
 }

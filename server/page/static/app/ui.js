@@ -17,8 +17,8 @@ export function Time({ at, only }) {
 }
 
 // useLoad calls load with an AbortSignal when dependencies change and after a login, and again after some milliseconds
-// if every is given. It returns the last result and when it came, the error, and a function that loads again. It
-// renders if the data or the error changes.
+// if every is given and the one before has ended. It returns the last result and when it came, the error, and a
+// function that loads again. It renders if the data or the error changes.
 export function useLoad(load, dependencies, every = 0) {
   const [state, setState] = useState({});
   const at = useRef();
@@ -26,13 +26,15 @@ export function useLoad(load, dependencies, every = 0) {
   const latest = useRef();
   latest.current = load;
   const again = useRef();
+  const loading = useRef(); // the signal of the load that is under way
   useEffect(() => {
     let abort;
     again.current = () => {
       abort?.abort();
       abort = new AbortController();
       const { signal } = abort;
-      latest.current(signal).then(
+      loading.current = signal;
+      latest.current(signal).finally(() => { if (loading.current === signal) loading.current = undefined; }).then(
         (data) => {
           if (signal.aborted) return;
           at.current = Date.now();
@@ -45,7 +47,7 @@ export function useLoad(load, dependencies, every = 0) {
     return () => abort.abort();
   }, [...dependencies, server]);
   const reload = () => again.current();
-  useEvery(every, reload);
+  useEvery(every, () => loading.current || reload());
   return { ...state, reload, at: at.current };
 }
 
@@ -60,7 +62,7 @@ export function useEvery(every, f) {
   }, [every]);
 }
 
-// Failure shows an error where it happened, with what one can do.
+// Failure shows an error where it happened, with a way on.
 export function Failure({ error, retry }) {
   if (!error) return null;
   return html`<div class="failure" role="alert">
@@ -107,7 +109,7 @@ export function Loaded({ of: { data, error, reload, at }, empty, children }) {
     ${data !== undefined && (empty?.(data) || children(data))}`;
 }
 
-// Empty says that there is nothing, and what to do about it.
+// Empty says that there is nothing, and how to change that.
 export function Empty({ title, children }) {
   return html`<div class="empty"><p><strong>${title}</strong></p>${children && html`<p>${children}</p>`}</div>`;
 }
@@ -117,7 +119,7 @@ export function Nav({ label, class: name = 'tabs', children }) {
   return html`<nav class=${name} aria-label=${label}>${children}</nav>`;
 }
 
-// Notices: what was done, for some seconds, with a way to undo it.
+// Notices: the results of actions, for some seconds, with a way to undo it.
 
 const [useNotices, noticesChanged] = observable();
 let notices = [];
@@ -135,7 +137,7 @@ function dismiss(notice) {
   noticesChanged();
 }
 
-// Notices shows what notify was given.
+// Notices shows the texts of notify.
 export function Notices() {
   useNotices();
   return html`<div class="notices" role="status">
@@ -147,7 +149,7 @@ export function Notices() {
   </div>`;
 }
 
-// attempt does something and shows what came of it. It returns whether that worked.
+// attempt does something and shows the result. It returns whether that worked.
 export async function attempt(done, work) {
   try {
     await work();
@@ -179,7 +181,7 @@ export function open(component, properties = {}) {
 }
 
 // close closes the dialog.
-export function close() {
+function close() {
   dialog = undefined;
   dialogChanged();
 }
@@ -189,7 +191,7 @@ export function dialogOpen() {
   return dialog !== undefined;
 }
 
-// Dialogs shows what open was given.
+// Dialogs shows the component of open.
 export function Dialogs() {
   useDialog();
   return dialog && html`<${Dialog} key=${dialog} ...${dialog} />`;
@@ -217,7 +219,7 @@ export function Form({ title, action, danger, disabled, focus, submit, close: le
     setState({ busy: true });
     try {
       const stay = await submit(Object.fromEntries(new FormData(event.target)));
-      if (stay === true) setState({}); // else it is what the server answered
+      if (stay === true) setState({}); // else it is the reply of the server
       else leave();
     } catch (error) {
       setState({ error });

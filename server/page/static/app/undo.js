@@ -13,7 +13,7 @@ export async function change(method, to, body = method === 'POST' ? {} : undefin
 }
 
 // undone undoes a change and returns how many messages that changed and skipped.
-export async function undone(id) {
+async function undone(id) {
   const result = await post(path('changes', id, 'undo'));
   let { operation } = result;
   while (operation?.state === 'running') {
@@ -23,8 +23,8 @@ export async function undone(id) {
   return operation ?? result;
 }
 
-// undoAll undoes changes, says what came of it, and then calls done. It goes on after one that cannot be undone. said
-// is what is said of one that succeeds.
+// undoAll undoes changes, says how that went, and then calls done. It goes on after one that cannot be undone. said
+// is the text for one that succeeds.
 export async function undoAll(ids, { said, done = () => {} } = {}) {
   let [changed, skipped] = [0, 0];
   const errors = new Set();
@@ -45,7 +45,7 @@ export async function undoAll(ids, { said, done = () => {} } = {}) {
   done();
 }
 
-// offer says what was done, and offers to undo it if that is possible.
+// offer shows the text about a change, and offers to undo it if that is possible.
 export function offer(text, id, options) {
   notify(text, { undo: id && (() => undoAll([id], options)) });
 }

@@ -36,7 +36,7 @@ export function useUrl() {
 }
 
 // href returns a link to the page with some parameters changed. One that is undefined or '' is removed.
-export function href(patch, base = current) {
+function href(patch, base = current) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries({ ...base, ...patch })) {
     if (value !== undefined && value !== null && value !== '') query.set(name, value);

@@ -4,7 +4,8 @@ import { html, useState } from './html.js';
 import { now } from './live.js';
 import { Field } from './ui.js';
 
-const durationPattern = '([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+';
+// durationPattern is the pattern of an input of a duration.
+export const durationPattern = '([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+';
 
 // usualTimes returns due times that people choose often: a delay, or times on the local clock that are to come. Days
 // are days of the calendar, so that 9:00 stays 9:00 when the clock is set to summer time.

@@ -1,4 +1,4 @@
-// Who looks at the page, and what they may do.
+// Who looks at the page, and their rights.
 import { get, path } from './api.js';
 import { observable } from './html.js';
 
@@ -12,7 +12,7 @@ export async function loadServer() {
   return server;
 }
 
-// useServer returns what the server said about itself and who asks, or undefined.
+// useServer returns the data of the server about itself and who asks, or undefined.
 export function useServer() {
   use();
   return server;

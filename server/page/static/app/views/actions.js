@@ -1,4 +1,4 @@
-// What one can do with a message.
+// The actions on a message.
 import { path, post, query } from '../api.js';
 import { local, plural, relative, visible } from '../format.js';
 import { html } from '../html.js';
@@ -17,7 +17,7 @@ const byState = {
   dead: ['replay', 'cancel'],
 };
 
-// actionsOf returns what whoever looks may do with a message, in the order of the buttons.
+// actionsOf returns the actions on a message that whoever looks may take, in the order of the buttons.
 export function actionsOf(m) {
   return (byState[m.state] ?? []).filter((action) => (
     may(action === 'replay' ? 'operate' : 'send') && !(action === 'edit' && hidesPayloads())));
@@ -26,7 +26,7 @@ export function actionsOf(m) {
 const pathOf = (m, ...rest) => path('queues', m.queue, 'messages', m.id, ...rest);
 const undoable = (m) => pathOf(m) + query({ undoable: true });
 
-// act asks what is to become of a message, which it names, and then calls done.
+// act asks about an action on a message, which it names, and then calls done.
 export function act(action, m, done = () => {}) {
   return {
     run: () => open(Run, { m, done }),

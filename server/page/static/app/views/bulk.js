@@ -6,7 +6,7 @@ import { payloadText } from '../json.js';
 import { now } from '../live.js';
 import { Failure, Field, Table } from '../ui.js';
 import { undoAll } from '../undo.js';
-import { When, whenOf } from '../when.js';
+import { durationPattern, When, whenOf } from '../when.js';
 import { hidesPayloads } from '../who.js';
 
 const actions = {
@@ -111,7 +111,7 @@ function Choose({ step, action, setAction, possible, look, close }) {
     </label>`)}</div></fieldset>
     <p class="faint">${actions[action].about}</p>
     ${action === 'shift' && html`<div class="row">
-      <${Field} label="By" name="by" required autofocus pattern="([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+" placeholder="2h"
+      <${Field} label="By" name="by" required autofocus pattern=${durationPattern} placeholder="2h"
         hint="such as 30s, 15m or 2h" />
       <label class="field"><span>Direction</span><select name="direction"><option>later</option>
         <option>earlier</option></select></label>
@@ -132,7 +132,7 @@ function Looking({ run, setStep }) {
     <div class="buttons"><button onClick=${() => { run.stop(); setStep({ name: 'choose' }); }}>Stop</button></div>`;
 }
 
-function Sure({ step, setStep, action, change, run, filter, selected }) {
+function Sure({ setStep, action, change, run, filter, selected }) {
   const matched = run.sum('matched');
   const [typed, setTyped] = useState('');
   const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);

@@ -1,4 +1,4 @@
-// Who changed what, and the operations of this server.
+// The changes with their authors, and the operations of this server.
 import { get, path, query, remove } from '../api.js';
 import { plural } from '../format.js';
 import { html } from '../html.js';
@@ -28,7 +28,7 @@ export function Changes() {
   </main>`;
 }
 
-// detailsOf returns what a change was done to. The ids of operations say nothing to people.
+// detailsOf returns the objects of a change. The ids of operations say nothing to people.
 function detailsOf({ attributes = {} }) {
   return Object.entries(attributes).filter(([name]) => name !== 'operation' && name !== 'undoes').map(([name, value]) =>
     `${name}=${typeof value === 'object' ? JSON.stringify(value) : value}`).join(' ');

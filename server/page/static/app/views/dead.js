@@ -69,7 +69,7 @@ export function DeadErrors() {
       part=${!state.hours_complete} done=${again} />`)}</ul>`;
 }
 
-// Looked says what was looked at.
+// Looked says how many messages were looked at.
 function Looked({ of: state, kinds }) {
   if (state.dead === undefined) return html`<span aria-live="polite" aria-busy=${Boolean(state.busy)}>Looking…</span>`;
   const all = state.looked >= state.dead;

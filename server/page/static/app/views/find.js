@@ -32,10 +32,11 @@ function MessageOption({ m }) {
 // optionsOf returns the results of a search as options: a group, a key, a label and an action each.
 export function optionsOf(search) {
   if (!search) return [];
+  const show = (m) => () => go({ find: undefined, message: m.id, mq: m.queue }, { base: url().view ? {} : url() });
   const message = (group) => (m) => ({
     group, key: `${group} ${m.queue}/${m.id}`, exact: group === 'Exact id',
     label: html`<${MessageOption} m=${m} />`,
-    run: () => go({ find: undefined, message: m.id, mq: m.queue }, { base: url().view ? {} : url() }),
+    run: show(m),
   });
   const name = (n) => ({
     group: 'Names', key: `${n.kind} ${n.name} ${n.queue}`, queue: n.kind === 'queue' && n.name,
@@ -49,7 +50,7 @@ export function optionsOf(search) {
     group: 'Exact id', key: `finished ${f.queue}/${f.id}`, exact: true,
     label: html`<span class="faint">${f.outcome}</span> <span class="id">${f.id}</span>
       <span>${f.queue}</span> <span class="faint"><${Time} at=${f.time} /></span>`,
-    run: () => go({ find: undefined, message: f.id, mq: f.queue }, { base: url().view ? {} : url() }),
+    run: show(f),
   });
   return [...search.ids.map(message('Exact id')), ...search.finished.map(finished), ...names.map(name),
     ...search.messages.slice(0, search.most).map(message('Messages'))];
@@ -60,7 +61,7 @@ export function optionsOf(search) {
 // was called.
 export function useChoice(options, text, fresh, choose) {
   const [chosen, setChosen] = useState({});
-  const wanted = useRef(); // the text with which Enter was pressed
+  const wanted = useRef(); // the text when Enter was pressed
   const forget = () => { wanted.current = undefined; };
   const setKey = (key) => setChosen({ text, key });
   const key = chosen.text === text ? chosen.key : undefined;
@@ -194,10 +195,7 @@ export function FindBox() {
     event.stopPropagation(); // it closes nothing else
   };
   const left = ({ relatedTarget: to }) => to && !whole.current.contains(to) && leave();
-  const focused = () => {
-    forget();
-    setFocus(true);
-  };
+  const focused = () => { forget(); setFocus(true); };
   const showHelp = help || !text.trim();
   return html`<div class="find" ref=${whole} role="search" onKeyDown=${escape} onfocusout=${left}>
     <input id="find" type="search" role="combobox" aria-label="Find anything" aria-autocomplete="list"
@@ -205,7 +203,7 @@ export function FindBox() {
       aria-activedescendant=${options.length > 0 && isOpen ? `found-${at}` : undefined}
       placeholder="/ find anything" autocomplete="off" spellcheck="false" maxlength="4096" value=${text}
       onFocus=${focused} onInput=${(event) => type(event.target.value)} onKeyDown=${onKeyDown} />
-    ${isOpen && html`<div class=${showHelp ? 'found helped' : 'found'}>
+    ${isOpen && html`<div class="found">
       <div class="results">
         <${Options} id="found" label="Found" options=${options} at=${at} choose=${choose} />
         ${text.trim() && html`<${Looked} search=${search} />`}

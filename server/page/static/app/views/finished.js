@@ -1,4 +1,4 @@
-// Messages that have finished, as far as the server has kept what became of them.
+// Messages that have finished, as far as the server has kept their outcomes.
 import { get, path, query } from '../api.js';
 import { duration, exact, iso, local, millis, number, plural } from '../format.js';
 import { html, useState } from '../html.js';
@@ -54,7 +54,7 @@ export function Finished({ queue }) {
         ${page.next && html`<button onClick=${() => setCursor(page.next)}>Earlier</button>`}</p>`}<//>`;
 }
 
-// Kept says what the list is, and what is missing in it.
+// Kept describes the list, and its gaps.
 function Kept({ page }) {
   const missed = [page.missed > 0 && `${plural(page.missed, 'event')} missed`,
     page.gaps > 0 && `the store was not connected ${plural(page.gaps, 'time')}`].filter(Boolean).join(', ');
@@ -75,13 +75,13 @@ function Row({ f, shown }) {
   </tr>`;
 }
 
-// sentence says what became of a message, such as "acked 14:03:22 by mailer 4711 on web-1 after 12 ms".
+// sentence returns the outcome of a message, such as "acked 14:03:22 by mailer 4711 on web-1 after 12 ms".
 function sentence(f) {
   return [f.outcome, local(Date.parse(f.time), now()), f.process && `by ${processOf(f.process)}`,
     f.duration && `after ${duration(millis(f.duration))}`].filter(Boolean).join(' ');
 }
 
-// Became says what became of a message that does not exist any more.
+// Became shows the outcome of a message that does not exist any more.
 export function Became({ queue, id, children }) {
   const kept = useKeeps(queue);
   const loaded = useLoad((signal) => (
@@ -97,7 +97,7 @@ export function Became({ queue, id, children }) {
     </section>`;
 }
 
-// stepsOf returns the steps of what is kept, the oldest first.
+// stepsOf returns the steps of the outcomes that are kept, the oldest first.
 function stepsOf(earlier, last) {
   const at = (text) => Date.parse(text);
   const ends = [...earlier, last];

@@ -34,7 +34,7 @@ export function flowText({ concurrency, rate, leased, fair, urgency, key }) {
   ].filter(Boolean).join(' · ');
 }
 
-// rateOf returns the rate in the fields of a form whose names begin with a prefix.
+// rateOf returns the rate in the fields of a form that share a prefix.
 function rateOf(fields, prefix) {
   if (!Number(fields[`${prefix}n`])) return undefined;
   const rate = { n: Number(fields[`${prefix}n`]), per: fields[`${prefix}per`] };

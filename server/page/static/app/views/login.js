@@ -16,7 +16,7 @@ export function Login({ done }) {
       const before = known()?.who;
       const { who } = await loadServer();
       if (before !== undefined && who !== before) {
-        location.reload(); // another person must not see what this one saw
+        location.reload(); // another person must not see the data of this one
         return;
       }
       reconnect();

@@ -1,10 +1,11 @@
-// One message: why it has not run, its payload, its history, and what one can do with it.
+// One message: why it has not run, its payload, its history, and its actions.
 import { get, path, query } from '../api.js';
 import { canDuplicate, sendMessage } from '../dialogs.js';
 import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
 import { html, useRef } from '../html.js';
 import { useKeys } from '../keys.js';
 import { Payload } from '../payload.js';
+import { word } from '../search.js';
 import { copy, download, Empty, Facts, Panel, State, Time, Trouble, useLoad } from '../ui.js';
 import { go, Link } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
@@ -20,7 +21,7 @@ function leave() {
 }
 
 export function MessagePanel({ queue, id }) {
-  const last = useRef(); // what was known of a message that is gone
+  const last = useRef(); // the latest reading of a message that is gone
   const loaded = useLoad(async (signal) => {
     const [m, why] = await Promise.all([
       get(path('queues', queue, 'messages', id), { signal }),
@@ -70,7 +71,7 @@ function Message({ m, why, gone, reload }) {
       ['Timeout', length(m.timeout)],
       ['Dedup window', length(m.dedup_window)],
       ['Group', m.group && html`<${Link}
-        to=${{ q: `group:${m.group}`, queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
+        to=${{ q: word('group', m.group), queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
       ['Key', m.key],
       ['Urgency', m.urgency],
       ['Follows', m.follows && 'an earlier message, which a worker holds'],

@@ -8,7 +8,8 @@ import { useKeys } from '../keys.js';
 import { live, now, useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
 import { hasGroup } from '../search.js';
-import { selectable, useSelection } from '../selection.js';
+import { keyOf, rowOf, selectable, useSelection } from '../selection.js';
+import { useSight } from '../sight.js';
 import { Empty, lazy, narrow, Nav, open, Trouble, useEvery } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { hidesPayloads, may, useServer } from '../who.js';
@@ -21,6 +22,7 @@ const MessagePanel = lazy(() => import('./message.js').then((m) => m.MessagePane
 const DeadErrors = lazy(() => import('./dead.js').then((m) => m.DeadErrors));
 const rowHeights = { list: 34, phone: 60 }; // pixels, as in style.css
 const bytesPerMs = 0.7; // of a list that is read again and again
+const nearby = 500; // rows before and after a place where the message of the cursor is looked for
 const mostBulk = 50; // queues and states that one change of all messages is of
 
 // sourcesOf returns the queues and states of the messages of a list. Without a queue these are all that have such
@@ -89,33 +91,20 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const rows = useRows(list);
   const time = useNow();
   const box = useRef();
-  const [view, setView] = useState({ top: 0, height: 600, width: 0 });
   const phone = usePhone();
   const rowHeight = phone ? rowHeights.phone : rowHeights.list;
   const needed = useRef({}); // by the columns
-  const [cursor, setCursor] = useState(); // the key of a message
-  const place = useRef(0); // where it was seen last
   const [over, setOver] = useState(false);
-  const grab = useRef(false);
   const selection = useSelection(rows);
   const picks = may('operate') && state !== 'leased';
   const searching = Boolean(params.q);
-  const measure = () => setView(
-    { top: box.current.scrollTop, height: box.current.clientHeight, width: box.current.clientWidth });
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
-  const to = Math.min(rows.count, Math.ceil((view.top + view.height) / rowHeight) + 5);
-  useLayoutEffect(() => {
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
+  const { first, to, top, width, measure, reveal } = useSight(box, rows.count, rowHeight);
   useEffect(() => { if (rows.began) rows.see(first, to); });
 
-  // New messages do not move the row that somebody points at.
+  // New messages do not move the row under the pointer.
   const total = state === 'pending' ? (counts.scheduled ?? 0) + (counts.ready ?? 0) : counts[state] ?? 0;
   const before = useRef(total);
-  const busy = over || searching || view.top > 0 || box.current?.contains(document.activeElement);
+  const busy = over || searching || top > 0 || box.current?.contains(document.activeElement);
   const reload = () => { before.current = total; return rows.refresh(busy ? rows.count : to); };
   useRefresh(many ? queues : queues.filter((q) => q.queue === params.queue), rows, busy, reload);
   const fresh = total - before.current;
@@ -123,22 +112,11 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   const server = useServer();
   useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 
-  const at = placeOf(rows, cursor, place.current);
-  if (at >= 0) place.current = at;
-  const put = (i) => {
-    place.current = i;
-    setCursor(rows.row(i) && keyOf(rows.row(i)));
-  };
+  const cursor = useCursor(rows, box, reveal);
+  const { at } = cursor;
   const move = (by) => {
-    const from = at >= 0 ? at + by : place.current + Math.min(by, 0); // a message that went away has left its place
-    const next = Math.min(rows.count - 1, Math.max(0, from));
-    put(next);
-    grab.current = true;
-    const top = next * rowHeight;
-    const el = box.current;
-    if (top < el.scrollTop) el.scrollTop = top;
-    else if (top + 2 * rowHeight > el.scrollTop + el.clientHeight) el.scrollTop = top + 2 * rowHeight - el.clientHeight;
-    if (params.message && rows.row(next)) show(rows.row(next), true);
+    const m = cursor.move(by);
+    if (params.message && m) show(m, true);
   };
   const show = (m, replace) => go({ message: m.id, mq: m.queue }, { replace });
   const current = at >= 0 ? rows.row(at) : undefined;
@@ -160,20 +138,13 @@ function List({ sources, filter, list, state, counts, many, queues }) {
     ...selection.count > 0 && { Escape: ['clear the selection', selection.clear] },
     f: ['search the list', () => document.getElementById('search').focus()],
   });
-  const focused = document.activeElement?.matches('[data-cursor]'); // which a row that moves would lose
-  useLayoutEffect(() => {
-    if (grab.current || focused) {
-      grab.current = false;
-      box.current.querySelector('[data-cursor]')?.focus({ preventScroll: true });
-    }
-  });
 
   const split = Boolean(params.message);
   const columns = (picks ? 1 : 0) + (split ? 3 : 4 + (many ? 1 : 0) + (narrow.matches ? 0 : 1)); // that are seen
   const shown = withKeys(Array.from({ length: to - first }, (_, i) => ({ i: first + i, m: rows.row(first + i) })));
   for (const { m } of shown) if (m) widen(needed.current, textsOf(m, state, time));
-  const room = view.width - (picks ? pick : 0);
-  const widths = !phone && view.width ? widthsOf(needed.current, room, many, split) : undefined;
+  const room = width - (picks ? pick : 0);
+  const widths = !phone && width ? widthsOf(needed.current, room, many, split) : undefined;
   const bulk = () => open(Bulk, { sources, filter, state, done: reload });
   return html`<div class="listtop"><div class="row listhead" inert=${selection.count > 0}>
       <${Search} />
@@ -201,8 +172,8 @@ function List({ sources, filter, list, state, counts, many, queues }) {
             <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
           ${shown.map(({ i, m, key }) => html`<${Row} key=${key} m=${m} height=${rowHeight} columns=${columns}
             selected=${m && selection.has(m)} pick=${picks && ((shift) => selection.toggle(m, i, shift))}
-            state=${state} many=${many} current=${i === at} shown=${m?.id === params.message}
-            show=${(one) => { put(i); show(one); }} done=${reload} time=${time} />`)}
+            state=${state} many=${many} current=${i === at} shown=${m && isShown(m, params)}
+            show=${(one) => { cursor.put(i); show(one); }} done=${reload} time=${time} />`)}
           ${to < rows.count && html`<tr aria-hidden="true" class="space">
             <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
@@ -212,6 +183,36 @@ function List({ sources, filter, list, state, counts, many, queues }) {
       ${rows.stalled && html`<p class="pad">Looked at ${plural(rows.looked, 'message')} so far. <button
         onClick=${rows.more}>Look further</button></p>`}
     </div>`;
+}
+
+// useCursor returns the row of the message that keys act on, which stays the same while rows move, or -1, and functions
+// that put the cursor on a row, or move it with the keyboard and return its message.
+function useCursor(rows, box, reveal) {
+  const [key, setKey] = useState(); // of the message
+  const place = useRef(0); // where it was seen last
+  const grab = useRef(false);
+  const at = rowOf(rows, key, place.current, nearby);
+  if (at >= 0) place.current = at;
+  const put = (i) => {
+    place.current = i;
+    setKey(rows.row(i) && keyOf(rows.row(i)));
+  };
+  const move = (by) => {
+    const from = at >= 0 ? at + by : place.current + Math.min(by, 0); // a message that went away has left its place
+    const next = Math.min(rows.count - 1, Math.max(0, from));
+    put(next);
+    grab.current = true;
+    reveal(next);
+    return rows.row(next);
+  };
+  const focused = document.activeElement?.matches('[data-cursor]'); // which a row that moves would lose
+  useLayoutEffect(() => {
+    if (grab.current || focused) {
+      grab.current = false;
+      box.current.querySelector('[data-cursor]')?.focus({ preventScroll: true });
+    }
+  });
+  return { at, put, move };
 }
 
 // hasMoved reports whether messages of a queue have changed between two of its overviews. Edited and rescheduled ones
@@ -241,8 +242,8 @@ function useRefresh(queues, rows, busy, reload) {
   });
 }
 
-// keyOf returns a text that no other message has.
-const keyOf = (m) => `${m.queue}\n${m.id}`;
+// isShown reports whether the panel beside the list has a message. Other queues may have its id.
+const isShown = (m, { message, mq, queue }) => m.id === message && m.queue === (mq ?? queue);
 
 // withKeys gives each row the key of its message, so that the focus stays with the message when rows move. One that is
 // listed twice, because it moved while pages were read, has it once.
@@ -253,18 +254,6 @@ function withKeys(shown) {
     used.add(key);
     return { i, m, key };
   });
-}
-
-const nearby = 500; // rows before and after a place in which a message is looked for
-
-// placeOf returns the row of the message with a key, nearest to the place where it was before, or -1.
-function placeOf(rows, key, before) {
-  const is = (i) => i >= 0 && i < rows.count && rows.row(i) && keyOf(rows.row(i)) === key;
-  for (let by = 0; key && by <= nearby; by++) {
-    if (is(before + by)) return before + by;
-    if (is(before - by)) return before - by;
-  }
-  return -1;
 }
 
 // Search asks for a text that the messages of the list are to match.

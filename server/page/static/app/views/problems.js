@@ -1,5 +1,5 @@
-// What needs a person, above every view: the most urgent problems of the store, each a link to its place, with what
-// helps. They come with the overview.
+// The problems that need a person, above every view: the most urgent ones of the store, each a link to its place, with
+// its remedy. They come with the overview.
 import { path, post } from '../api.js';
 import { local, plural, visible } from '../format.js';
 import { html, useState } from '../html.js';
@@ -32,8 +32,8 @@ export function Problems() {
   </section>`;
 }
 
-// keyOf returns what identifies a problem while its text changes.
-const keyOf = (p) => [p.kind, p.queue, p.topic, p.schedule, p.key, p.shard].join('\n');
+// keyOf returns a text that identifies a problem while its text changes.
+export const keyOf = (p) => [p.kind, p.queue, p.topic, p.schedule, p.key, p.shard].join('\n');
 
 // summary is read to people who do not see the page, when it changes.
 function summary({ count, act }) {
@@ -55,7 +55,7 @@ export function Problem({ p, beside }) {
 
 const queueOf = (p) => live.overview?.queues.find((q) => q.queue === p.queue);
 
-// helps has what the page can do about a problem, by the name that the server gives it. A function returns nothing if
+// helps has the remedies of the page for problems, by the name that the server gives it. A function returns nothing if
 // the page cannot do it now.
 const helps = {
   resume: (p) => ({

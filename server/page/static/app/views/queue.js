@@ -1,4 +1,4 @@
-// The page of one queue: what is wrong, its counts, what happened in the last hour and day, its settings, and who works
+// The page of one queue: its problems, its counts, its activity in the last hour and day, its settings, and who works
 // on it and sends to it.
 import { ActivityChart } from '../activity.js';
 import { get, path, query } from '../api.js';
@@ -10,14 +10,14 @@ import { Link, useUrl } from '../url.js';
 import { hidesPayloads, may } from '../who.js';
 import { Badges } from './badges.js';
 import { flowText, setFlow, showKeys } from './flow.js';
-import { Problem } from './problems.js';
+import { keyOf, Problem } from './problems.js';
 import { rate, togglePause } from './queues.js';
 import { retentionText, setRetention, setShards } from './queuesettings.js';
 import { sendMessage } from '../dialogs.js';
 import { Shards } from './shards.js';
 
 const states = ['scheduled', 'ready', 'leased', 'dead'];
-const look = 10_000; // milliseconds between looks at what is not pushed
+const look = 10_000; // milliseconds between looks at the data that is not pushed
 const most = 500; // topics and schedules that are looked through
 
 export function QueuePage() {
@@ -62,7 +62,7 @@ function Problems({ queue }) {
   const own = (all ? items : asked.data?.items ?? items).filter((p) => p.queue === queue);
   if (!own.length) return html`<${Failure} error=${asked.error} retry=${asked.reload} />`;
   return html`<section class="problems own" aria-label="Problems of this queue">
-    <ul>${own.map((p) => html`<${Problem} key=${[p.kind, p.key, p.shard].join('\n')} p=${p} />`)}</ul></section>`;
+    <ul>${own.map((p) => html`<${Problem} key=${keyOf(p)} p=${p} />`)}</ul></section>`;
 }
 
 function Counts({ q }) {
@@ -105,7 +105,7 @@ function Settings({ q }) {
   const retain = () => attempt('', async () => {
     const { max_age: age, max_count: count } = await get(path('queues', q.queue, 'dead-retention'))
       .catch((error) => (error.code === 'not_found' ? {} : Promise.reject(error)));
-    setRetention({ ...q, dead_max_age: age, dead_max_count: count }, () => {});
+    setRetention({ ...q, dead_max_age: age, dead_max_count: count });
   });
   return html`<section class="card" aria-labelledby="settings-title">
     <h2 id="settings-title">Settings</h2>
@@ -116,7 +116,7 @@ function Settings({ q }) {
       ['Keys', q.flow?.fair && html`${plural(q.flow.keys?.waiting ?? 0, 'key')} waiting${q.flow.keys?.halted > 0 &&
         `, ${number(q.flow.keys.halted)} halted`} <button class="quiet" onClick=${() => showKeys(q)}>Show…</button>`],
       ['Dead messages', html`kept ${retentionText(q)} ${edit('Change…', 'how long they are kept', retain)}`],
-      ['Shards', html`${q.shards || 1} ${edit('Change…', 'the shards', () => attempt('', () => setShards(q, () => {})))}
+      ['Shards', html`${q.shards || 1} ${edit('Change…', 'the shards', () => attempt('', () => setShards(q)))}
         <${Shards} queue=${q.queue} />`],
     ]} />
   </section>`;

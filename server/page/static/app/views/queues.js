@@ -116,7 +116,7 @@ export function togglePause(q) {
   });
 }
 
-// Sparkline shows what was sent and handled in the last minutes. The rates next to it are the same in words.
+// Sparkline shows the messages sent and handled in the last minutes. The rates next to it are the same in words.
 export function Sparkline({ history }) {
   const most = history ? Math.max(...history.sent, ...history.handled) : 0;
   if (!most) return html`<span class="spark"></span>`;

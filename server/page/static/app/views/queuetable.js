@@ -4,6 +4,7 @@ import { duration, millis, number, plural, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { useLive } from '../live.js';
+import { useSight } from '../sight.js';
 import { Empty, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { Badges } from './badges.js';
@@ -46,7 +47,7 @@ function sorted(queues, { column, down }) {
   return rows.map(([, name]) => name);
 }
 
-// useOrder returns the queues in an order that stays as it is while somebody points at the table, and some seconds
+// useOrder returns the queues in an order that stays as it is while the pointer is on the table, and some seconds
 // otherwise. New queues come last until then, and queues that are gone leave.
 function useOrder(queues, sort, text, busy) {
   const kept = useRef({ names: [], at: 0 });
@@ -109,27 +110,6 @@ function Head({ sort }) {
       <button class="plain" onClick=${() => turn(c)}>${c.label}
         <span aria-hidden="true">${c === column ? (down ? ' ↓' : ' ↑') : ''}</span></button></th>`)}
     <th scope="col" class="col-spark">5 min</th></tr></thead>`;
-}
-
-// useSight returns the rows of a scrolled box that are in sight or near it, how to measure it, and a function that
-// scrolls to a row.
-function useSight(box, count, height) {
-  const [view, setView] = useState({ top: 0, height: 600 });
-  const measure = () => setView({ top: box.current.scrollTop, height: box.current.clientHeight });
-  useLayoutEffect(() => {
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
-  const reveal = (i) => {
-    const el = box.current;
-    const top = i * height;
-    if (top < el.scrollTop) el.scrollTop = top;
-    else if (top + 2 * height > el.scrollTop + el.clientHeight) el.scrollTop = top + 2 * height - el.clientHeight;
-  };
-  return { first: Math.max(0, Math.floor(view.top / height) - 5),
-    to: Math.min(count, Math.ceil((view.top + view.height) / height) + 5), measure, reveal };
 }
 
 const show = (q) => go({ view: 'queue', queue: q.queue }, { base: {} });

@@ -1,4 +1,4 @@
-// Schedules: what runs when, on a calendar and as a list, and changing them.
+// Schedules: their runs, on a calendar and as a list, and changing them.
 import { get, path, post, query, remove } from '../api.js';
 import { duration, local, millis, number, plural, timeZone } from '../format.js';
 import { html, useEffect, useState } from '../html.js';

@@ -1,4 +1,4 @@
-// What can be done with the messages that are selected in a list.
+// The actions on the messages that are selected in a list.
 import { Bulk } from '../dialogs.js';
 import { number } from '../format.js';
 import { html } from '../html.js';

@@ -1,4 +1,4 @@
-// Sending a new message, or one like another. The server checks it; what it refuses is said beside the field.
+// Sending a new message, or one like another. The server checks it; the error stands beside its field.
 import { path, post } from '../api.js';
 import { bytesOf, local, localInput, plural, timeZone, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
@@ -139,7 +139,7 @@ function More({ like, open: shown, field }) {
     </div></details>`;
 }
 
-// Input is a field with its label, its hint, and what is wrong with it. With rows, it has several lines, and with
+// Input is a field with its label, its hint, and its error. With rows, it has several lines, and with
 // choices it is one of them; the empty one is normal.
 function Input({ label, hint, error, rows, choices, value = '', ...input }) {
   const about = `send-${input.name}-about`;

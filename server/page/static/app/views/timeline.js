@@ -1,4 +1,4 @@
-// What happened to a message, and what is to come, as far as the store knows it.
+// The past of a message and the steps to come, as far as the store knows them.
 import { duration, millis, plural } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { follow, now, useNow } from '../live.js';
@@ -7,14 +7,14 @@ import { Time } from '../ui.js';
 const keptFailures = 5; // by the store
 const keptEvents = 100; // by the page
 
-// What the store keeps no times of, but events have.
+// Steps that events have, and the store keeps no times of.
 const told = { claimed: 'Claimed', snoozed: 'Snoozed', released: 'Returned', rescheduled: 'Due time changed',
   edited: 'Changed', lease_lost: 'Lease lost', unsettled: 'Settle not stored' };
 
 const on = (worker) => (worker ? ` on ${worker}` : '');
 const after = (text) => (text ? ` after ${duration(millis(text))}` : '');
 
-// failuresOf returns the failed attempts and what can be told from their numbers.
+// failuresOf returns the failed attempts, and the steps that follow from their numbers.
 function failuresOf(m) {
   const all = [...m.failures ?? []].reverse(); // the oldest first
   const steps = [];
@@ -48,7 +48,7 @@ function expiryOf(m) {
 
 const leaseEnded = (m, time) => m.state === 'leased' && Date.parse(m.lease_deadline) <= time;
 
-// pastOf returns what has happened at a time, in order.
+// pastOf returns the steps before a time, in order.
 function pastOf(m, why, events, time) {
   const at = (text) => (text ? Date.parse(text) : undefined);
   const steps = [m.sent_at ? { at: at(m.sent_at), what: 'Sent' } :
@@ -75,7 +75,7 @@ function pastOf(m, why, events, time) {
     .map(({ step }) => step);
 }
 
-// futureOf returns what is to come, in order. Without a time it is a condition.
+// futureOf returns the steps to come, in order. Without a time it is a condition.
 function futureOf(m, time) {
   const due = Date.parse(m.due);
   const steps = [];
@@ -111,7 +111,7 @@ export function Steps({ past, future = [] }) {
 
 // Timeline is the steps of a message that exists.
 export function Timeline({ m, why }) {
-  useNow(); // what is due moves
+  useNow(); // times to come move into the past
   const [live, setLive] = useState(false);
   const [connected, setConnected] = useState(false);
   const [events, setEvents] = useState([]);

@@ -99,7 +99,7 @@ function Unsubscribe({ topic, queue, done }) {
 function Rewind({ topic, queue, where, done }) {
   const [from, setFrom] = useState('');
   const [looked, setLooked] = useState({});
-  const found = looked.from === from ? looked.found : undefined; // another time is looked at anew
+  const found = looked.from === from ? looked.found : undefined; // another time is looked at again
   const submit = async () => {
     const at = new Date(from).toISOString();
     if (found === undefined) {
@@ -128,7 +128,7 @@ async function countRetained(topic, from) {
   return bands[0].counts[0];
 }
 
-// Destinations are what live workers forward, which they report with their heartbeats.
+// Destinations are the queues that live workers forward, which they report with their heartbeats.
 function Destinations() {
   const loaded = useLoad((signal) => get(path('workers'), { signal }), [], 5000);
   const routes = (loaded.data?.items ?? []).flatMap((w) => (w.forwards ?? []).map((f) => ({ ...f, worker: w })));

@@ -1,4 +1,4 @@
-// Workers: what each holds and since when, and pausing, draining and restarting them.
+// Workers: the messages that each holds and since when, and pausing, draining and restarting them.
 import { get, path, query } from '../api.js';
 import { duration, plural } from '../format.js';
 import { html } from '../html.js';
