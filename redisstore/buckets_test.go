@@ -74,8 +74,6 @@ func TestBucketWidthFollowsMessageDensity(t *testing.T) {
 	}
 }
 
-const widestBucketMS = 1 << 20 // width of class 0
-
 // sendDueAt sends messages one by one, with due times in ms since 1970.
 func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 	t.Helper()
@@ -88,18 +86,18 @@ func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 func TestOverdueBucketsAreClaimedInOrder(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newFrozenClock(t, rdb)
-	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
+	begins := (time.Now().UnixMilli()/widestBucket + 10) * widestBucket
 	ids := map[string]int64{}
 	for i := range int64(store.MaxBatch - 1) {
-		ids[fmt.Sprint("one", i)] = begins + i*widestBucketMS + 5
+		ids[fmt.Sprint("one", i)] = begins + i*widestBucket + 5
 	}
-	last := begins + (store.MaxBatch-1)*widestBucketMS
+	last := begins + (store.MaxBatch-1)*widestBucket
 	for i := range int64(40) {
 		ids[fmt.Sprintf("late-%059d", i)] = last + 900_000 + i
 	}
 	sendDueAt(t, s, ids)
 	sendDueAt(t, s, map[string]int64{"early": last + 300_000})
-	advance(rdb)(t, "q", 520*widestBucketMS*time.Millisecond)
+	advance(rdb)(t, "q", 520*widestBucket*time.Millisecond)
 	var before time.Time
 	for range 2 {
 		c := claim(t, s, "q", store.MaxBatch, time.Minute)
@@ -116,7 +114,7 @@ func TestOverdueBucketsAreClaimedInOrder(t *testing.T) {
 func TestPackedMessageThatBecomesEarliestNotifies(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
-	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
+	begins := (time.Now().UnixMilli()/widestBucket + 10) * widestBucket
 	sendDueAt(t, s, map[string]int64{"a": begins + 1000_000})
 	p := newListener(t, rdb, "q", float64(begins+1000_000))
 	sendDueAt(t, s, map[string]int64{"b": begins + 500_000})

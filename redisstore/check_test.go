@@ -88,7 +88,7 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 // sendPacked sends messages that are due far ahead and returns the name of the one bucket that they are in.
 func (d *damaged) sendPacked(ids ...string) string {
 	d.Helper()
-	begins := (time.Now().Add(time.Hour).UnixMilli()/widestBucketMS + 1) * widestBucketMS
+	begins := (time.Now().Add(time.Hour).UnixMilli()/widestBucket + 1) * widestBucket
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}

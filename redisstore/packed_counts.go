@@ -14,8 +14,21 @@ const (
 	countLevels   = 6
 	bucketClasses = 16
 	blockCells    = 64
-	finerCells    = 20 // of a block of level 4 and further ones, before the others
+	finerCells    = 20      // of a block of level 4 and further ones, before the others
+	widestBucket  = 1 << 20 // width of class 0 in ms
 )
+
+// bucketWidth returns the width of the buckets of a class, in ms.
+func bucketWidth(class int) int64 { return max(1, int64(widestBucket)>>(2*class)) }
+
+// bucketsAt returns the names of the buckets, one of each class, that may have messages due at a time in ms.
+func bucketsAt(ms int64) []string {
+	names := make([]string, bucketClasses)
+	for class := range names {
+		names[class] = string(rune('a'+class)) + strconv.FormatInt(ms/bucketWidth(class), 10)
+	}
+	return names
+}
 
 // packedCounts says how many packed messages are due before a time. It has the data that lua/_read_counts.lua has read
 // for that time: blocks of counts, and the buckets that the time divides. The zero value has none.

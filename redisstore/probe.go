@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -76,48 +75,41 @@ func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool
 }
 
 // Earliest implements store.Prober. It knows queues without limits, because their messages are in order of due time. It
-// does not look into a bucket that begins before from.
-func (s *Store) Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]store.Earliest, error) {
+// looks into the buckets that a time divides, and at the start of the first one after them.
+func (s *Store) Earliest(
+	ctx context.Context, queues []string, from []time.Time, dead bool,
+) ([]store.Earliest, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if up := from.Truncate(time.Millisecond); up.Before(from) { // the store counts in whole milliseconds
-		from = up.Add(time.Millisecond)
-	}
 	all := make([]store.Earliest, 0, len(queues))
-	for part := range slices.Chunk(queues, probedTogether) {
-		some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.earliest(ctx, part, dead, from) })
+	for len(queues) > 0 {
+		n := min(probedTogether, len(queues))
+		some, err := s.retry(ctx, func(ctx context.Context) (any, error) {
+			return s.earliest(ctx, queues[:n], from[:n], dead)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("look for the earliest messages: %w", err)
 		}
-		all = append(all, some.([]store.Earliest)...)
+		all, queues, from = append(all, some.([]store.Earliest)...), queues[n:], from[n:]
 	}
 	return all, nil
 }
 
 // earliestOf has the replies of Redis about the earliest messages of a queue.
 type earliestOf struct {
-	meta           *redis.SliceCmd  // its format, and how many messages are in buckets
-	first, buckets *redis.ZSliceCmd // the first message that is in no bucket, and the start of the first bucket
+	from   int64            // in ms; 0 for all times
+	meta   *redis.SliceCmd  // its format, and how many messages are in buckets
+	first  *redis.ZSliceCmd // the first message that is in no bucket
+	starts *redis.ZSliceCmd // the start of the first bucket that begins after from; nil for dead messages
+	around *redis.SliceCmd  // the buckets that begin at from at the latest, and end after it; nil without from
 }
 
-func (s *Store) earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]store.Earliest, error) {
-	set, least := "due", "-inf"
-	if dead {
-		set = "dead"
-	}
-	if !from.IsZero() {
-		least = strconv.FormatInt(from.UnixMilli(), 10)
-	}
+func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time, dead bool) (any, error) {
 	read := make([]earliestOf, len(queues))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, queue := range queues {
-			key := func(name string) string { return s.keys.key(queue, name) }
-			read[i] = earliestOf{meta: p.HMGet(ctx, key("meta"), "format", "packed_messages"),
-				first: p.ZRangeByScoreWithScores(ctx, key(set), &redis.ZRangeBy{Min: least, Max: "+inf", Count: 1})}
-			if !dead {
-				read[i].buckets = p.ZRangeWithScores(ctx, key("bucket_starts"), 0, 0)
-			}
+			read[i] = s.readEarliest(ctx, p, queue, from[i], dead)
 		}
 		return nil
 	})
@@ -126,34 +118,71 @@ func (s *Store) earliest(ctx context.Context, queues []string, dead bool, from t
 	}
 	found := make([]store.Earliest, len(queues))
 	for i := range read {
-		found[i] = read[i].result(from)
+		found[i] = read[i].result()
 	}
 	return found, nil
 }
 
-func (e *earliestOf) result(from time.Time) (r store.Earliest) {
+// readEarliest adds the commands about a queue to a pipeline.
+func (s *Store) readEarliest(
+	ctx context.Context, p redis.Pipeliner, queue string, from time.Time, dead bool,
+) (e earliestOf) {
+	key := func(name string) string { return s.keys.key(queue, name) }
+	set, all := "due", redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: 1}
+	if dead {
+		set = "dead"
+	}
+	if !from.IsZero() {
+		e.from = from.Add(time.Millisecond - 1).UnixMilli() // the store counts in whole milliseconds
+		all.Min = strconv.FormatInt(e.from, 10)
+	}
+	e.meta = p.HMGet(ctx, key("meta"), "format", "packed_messages")
+	e.first = p.ZRangeByScoreWithScores(ctx, key(set), &all)
+	if dead {
+		return e
+	}
+	after := all
+	if e.from > 0 {
+		after.Min = "(" + all.Min
+		e.around = p.HMGet(ctx, key("buckets"), bucketsAt(e.from)...)
+	}
+	e.starts = p.ZRangeByScoreWithScores(ctx, key("bucket_starts"), &after)
+	return e
+}
+
+func (e *earliestOf) result() (r store.Earliest) {
 	meta, err := e.meta.Result()
 	if err != nil || e.first.Err() != nil || !isPlain(meta[0]) {
 		return r
 	}
 	r.Known = true
-	note := func(at time.Time) {
-		if !r.Any || at.Before(r.Time) {
+	note := func(ms int64) {
+		if at := time.UnixMilli(ms); !r.Any || at.Before(r.Time) {
 			r.Any, r.Time = true, at
 		}
 	}
 	for _, one := range e.first.Val() {
-		note(time.UnixMilli(int64(one.Score)))
+		note(int64(one.Score))
 	}
-	if packed, _ := meta[1].(string); e.buckets == nil || packed == "" || packed == "0" {
+	if packed, _ := meta[1].(string); e.starts == nil || packed == "" || packed == "0" {
 		return r
 	}
-	r.Known = e.buckets.Err() == nil
-	for _, one := range e.buckets.Val() {
-		if start := time.UnixMilli(int64(one.Score)); start.After(from) {
-			note(start)
-		} else {
-			note(from)
+	r.Known = e.starts.Err() == nil
+	for _, one := range e.starts.Val() {
+		note(int64(one.Score))
+	}
+	if e.around == nil {
+		return r
+	}
+	r.Known = r.Known && e.around.Err() == nil
+	for class, bucket := range e.around.Val() {
+		text, _ := bucket.(string)
+		width := bucketWidth(class)
+		start := e.from - e.from%width
+		for offset := range offsets(text) {
+			if start+offset >= e.from {
+				note(start + offset)
+			}
 		}
 	}
 	return r

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -140,7 +142,7 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 	for _, from := range []time.Time{{}, base.Add(-time.Hour), base.Add(1 - time.Hour), base, base.Add(time.Minute),
 		base.Add(time.Hour), base.Add(1000 * 24 * time.Hour)} {
 		for _, dead := range []bool{false, true} {
-			got, err := s.Earliest(ctx, queues, dead, from)
+			got, err := s.Earliest(ctx, queues, slices.Repeat([]time.Time{from}, len(queues)), dead)
 			if err != nil || len(got) != len(queues) {
 				t.Fatal(got, err)
 			}
@@ -169,7 +171,53 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 	for i := range many {
 		many[i] = "plain"
 	}
-	if got, err := s.Earliest(ctx, many, false, time.Time{}); err != nil || len(got) != len(many) || !got[500].Any {
+	if got, err := s.Earliest(ctx, many, make([]time.Time, len(many)), false); err != nil || len(got) != len(many) || !got[500].Any {
 		t.Errorf("%d results, %v", len(got), err)
+	}
+}
+
+// TestEarliestLooksIntoBuckets compares with lists from random times. Most messages are due within an hour, so that they
+// are in buckets of several classes.
+func TestEarliestLooksIntoBuckets(t *testing.T) {
+	s := newStore(t, redistest.Start(t).Client(t))
+	random := rand.New(rand.NewPCG(0, 7))
+	begin := time.Now().Add(2 * time.Hour).Truncate(time.Millisecond)
+	for range 5 {
+		var msgs []store.Outgoing
+		for range 100 {
+			far := time.Hour
+			if random.IntN(3) == 0 {
+				far = 10 * 24 * time.Hour
+			}
+			due := begin.Add(time.Duration(random.Int64N(int64(far))))
+			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: store.NewID()}, Due: store.Due{At: due}})
+		}
+		if _, err := s.Send(t.Context(), "q", msgs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	earliest := func(from time.Time) store.Earliest {
+		got, err := s.Earliest(t.Context(), []string{"q"}, []time.Time{from}, false)
+		if err != nil || !got[0].Known {
+			t.Fatal(got, err)
+		}
+		return got[0]
+	}
+	for n := range 200 {
+		from := begin.Add(time.Duration(random.Int64N(int64(time.Hour))))
+		if n%10 == 0 {
+			from = begin.Add(time.Duration(random.Int64N(int64(11 * 24 * time.Hour))))
+		}
+		page, err := s.List(t.Context(), "q", store.ListRequest{State: store.StateScheduled, From: from, Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := earliest(from)
+		for at := from; got.Any && got.Time.After(at); got = earliest(at) {
+			at = got.Time
+		}
+		if got.Any != (len(page.Messages) > 0) || got.Any && !got.Time.Equal(page.Messages[0].Due) {
+			t.Errorf("from %v: %+v, want %+v", from, got, page.Messages)
+		}
 	}
 }

@@ -141,7 +141,7 @@ var luaConstants = map[string]string{
 	"BUCKET_BYTES":        "512",                        // maximum size of a bucket's text that takes more lines
 	"CHUNK_BYTES":         "2048",                       // maximum size of a new bucket's text
 	"BUCKET_LINE_BYTES":   "24.5",                       // of a line of class 0 with a generated id, at most
-	"BUCKET_WIDEST_MS":    "1048576",                    // width of class 0
+	"BUCKET_WIDEST_MS":    strconv.Itoa(widestBucket),   // width of class 0
 	"BUCKET_CLASSES":      strconv.Itoa(bucketClasses),  // each a quarter of the last, at least 1 ms; max 16
 	"COUNT_LEVELS":        strconv.Itoa(countLevels),    // levels of BUCKET_COUNTS
 	"HISTOGRAM_STEP":      "25",                         // parts of a histogram that are read together

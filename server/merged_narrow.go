@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// narrow drops empty sources, and notes when the first message of the other ones is due, if the store
-// or the last overview tells that faster than reading them.
+// narrow drops empty sources, and notes when the first message of the other ones is due, if the store or the last
+// overview tells that faster than reading them.
 func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stats, bool)) error {
 	prober, probes := store.As[store.Prober](m.client.Store())
 	if !probes || m.byQueue {
@@ -25,52 +25,69 @@ func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stat
 	if err != nil {
 		return err
 	}
-	m.soon = clock.Now.Add(mergedSoon)
-	for _, state := range []later.State{later.StateReady, later.StateScheduled, later.StateDead} {
-		if err := m.probe(ctx, prober, state, clock.Now); err != nil {
+	m.prober, m.now, m.soon = prober, clock.Now, clock.Now.Add(mergedSoon)
+	m.sources = slices.DeleteFunc(m.sources, m.isLate)
+	if err := m.probe(ctx, m.sources); err != nil {
+		return err
+	}
+	m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool { return s.done || m.isLate(s) })
+	return nil
+}
+
+// isLate reports whether a source has ready messages only of a time when none is ready.
+func (m *merge) isLate(s *mergeSource) bool {
+	return s.state == later.StateReady && s.bound.After(m.soon)
+}
+
+// probe raises the bounds of sources that are not read yet, and notes which ones are empty.
+func (m *merge) probe(ctx context.Context, some []*mergeSource) error {
+	for _, dead := range []bool{false, true} {
+		var sources []*mergeSource
+		var queues []string
+		var from []time.Time
+		for _, s := range some {
+			if (s.state == later.StateDead) == dead {
+				sources, queues = append(sources, s), append(queues, s.queue)
+				if s.probed = s.bound; s.state == later.StateScheduled && s.bound.Before(m.now) {
+					s.probed = m.now
+				}
+				from = append(from, s.probed)
+			}
+		}
+		if len(queues) == 0 {
+			continue
+		}
+		found, err := m.prober.Earliest(ctx, queues, from, dead)
+		if err != nil {
 			return err
+		}
+		for i, s := range sources {
+			if !found[i].Known {
+				s.probed = lastDue
+				continue
+			}
+			s.done = !found[i].Any
+			if found[i].Time.After(s.bound) {
+				s.bound = found[i].Time
+			}
 		}
 	}
 	return nil
 }
 
-// probe narrows the sources of a state.
-func (m *merge) probe(ctx context.Context, prober store.Prober, state later.State, now time.Time) error {
-	var from time.Time
-	var queues []string
-	for _, s := range m.sources {
-		if s.state != state {
-			continue
-		}
-		if len(queues) == 0 || s.bound.Before(from) {
-			from = s.bound
-		}
-		queues = append(queues, s.queue)
+// probeAgain probes sources to read if that costs less, and reports whether it has: if they are many, of later times,
+// and the store did not tell yet where exactly they begin.
+func (m *merge) probeAgain(ctx context.Context, unread []*mergeSource) (bool, error) {
+	if m.prober == nil || len(unread) <= overviewReaders {
+		return false, nil
 	}
-	if len(queues) == 0 {
-		return nil
-	}
-	if state == later.StateScheduled && from.Before(now) {
-		from = now
-	}
-	found, err := prober.Earliest(ctx, queues, state == later.StateDead, from)
-	if err != nil {
-		return err
-	}
-	m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool {
-		if s.state != state {
-			return false
-		}
-		first := found[0]
-		if found = found[1:]; !first.Known {
-			return false
-		}
-		if first.Time.After(s.bound) {
-			s.bound = first.Time
-		}
-		return !first.Any || state == later.StateReady && first.Time.After(m.soon)
+	some := slices.DeleteFunc(slices.Clone(unread), func(s *mergeSource) bool {
+		return !s.bound.After(s.probed) || s.state != later.StateDead && !s.bound.After(m.soon)
 	})
-	return nil
+	if len(some) <= overviewReaders {
+		return false, nil
+	}
+	return true, m.probe(ctx, some)
 }
 
 // expect reports whether a queue with these counts has messages for the source, and notes when the first is due.

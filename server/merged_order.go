@@ -39,7 +39,9 @@ type merge struct {
 	looked  int
 	last    *mergeSource // where the list goes on
 	time    time.Time    // of the message taken last
-	soon    time.Time    // messages due later are not ready while the list is read; zero if that is not known
+	prober  store.Prober // nil if the store is none, or the list is by queue
+	now     time.Time    // the clock of the store when the list began; zero without a prober, as is soon
+	soon    time.Time    // messages due later are not ready while the list is read
 }
 
 // compare orders sources by their next messages.
@@ -69,7 +71,11 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		case len(unread) > 0 && m.byQueue && m.looked >= m.look:
 			return nil, nil
 		case len(unread) > 0:
-			if err := m.read(ctx, unread); err != nil {
+			probed, err := m.probeAgain(ctx, unread)
+			if err == nil && !probed {
+				err = m.read(ctx, unread[:min(len(unread), overviewReaders)])
+			}
+			if err != nil {
 				return nil, err
 			}
 			continue
@@ -79,6 +85,9 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		info := first.head()
 		first.at++
 		first.after = first.placeOf(info)
+		if first.head() == nil && !m.byQueue {
+			first.bound = listTime(info)
+		}
 		if other := m.sibling(first); first.state == later.StateScheduled && other != nil &&
 			first.after.compare(other.after) <= 0 {
 			continue // it was listed as a ready one
@@ -99,7 +108,8 @@ func (m *merge) sibling(s *mergeSource) *mergeSource {
 	return nil
 }
 
-// unread returns sources to read because they may have messages before the first one that is read, if there is one.
+// unread returns the sources that may have messages before the first one that is read. If none is read, it returns some
+// to begin with.
 func (m *merge) unread(first *mergeSource) []*mergeSource {
 	var some []*mergeSource
 	for _, s := range m.sources {
@@ -108,10 +118,13 @@ func (m *merge) unread(first *mergeSource) []*mergeSource {
 		}
 	}
 	slices.SortFunc(some, m.compare)
-	if m.byQueue {
+	switch {
+	case m.byQueue:
 		return some[:min(len(some), 1)]
+	case first == nil:
+		return some[:min(len(some), overviewReaders)]
 	}
-	return some[:min(len(some), overviewReaders)]
+	return some
 }
 
 // read reads the next page of some sources. It skips damaged queues in a list of several.

@@ -14,6 +14,7 @@ type mergeSource struct {
 	state  later.State
 	from   time.Time // earlier messages are not read
 	bound  time.Time // messages that are not read yet are not earlier
+	probed time.Time // where the store was asked for the first message; zero if it was not
 	after  place     // of the message taken last, also by an earlier request: the ones up to it are left out
 	read   []*later.Info
 	at     int    // the next of read

@@ -42,7 +42,7 @@ func registerOverview(s *Server) {
 			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It " +
 			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
 			"share one reading. With changes=true the first event is an overview, as is one after more than 1,000 queues " +
-			"were deleted. The others are events changes: at most 800 bytes a second on average, compressed, after the " +
+			"were deleted. If the first reading takes more than 60 ms, events have the queues read so far (queues_read). The others are events changes: at most 800 bytes a second on average, compressed, after the " +
 			"first 16 KiB, but one every 3 s if the queues change all the time, one every 2 s if none does, and one at " +
 			"once after a change through this server. Sending a message does not count as a change. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
@@ -61,6 +61,7 @@ type Overview struct {
 	Queues        []OverviewQueue  `json:"queues" doc:"In order of name"`
 	QueueCount    int              `json:"queue_count" doc:"How many queues there are"`
 	QueuesLeftOut int              `json:"queues_left_out" doc:"How many of them are not in this overview"`
+	QueuesRead    int              `json:"queues_read,omitempty" doc:"Only while a stream with changes=true reads the queues for the first time: how many it has read so far. Queues, counts and bands are of these, and the bands and rates can lack some of them"`
 	Workers       int              `json:"workers" doc:"Live workers"`
 	Runs          []OverviewRun    `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most. An event changes has them only if they have changed"`
 	Gone          []string         `json:"gone,omitempty" doc:"Only in an event changes: the names of queues that are no longer listed, also of queues that came and went since the event before"`
@@ -205,7 +206,7 @@ func (s *Server) overview(ctx context.Context, in *OverviewQuery) (*output[*Over
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.readOverview(ctx, r, &keptDetails{})
+	o, err := s.readOverview(ctx, r, &keptDetails{}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func benchmarkOverview(b *testing.B, queues, each int) {
 	b.Run("watched", func(b *testing.B) {
 		var kept keptDetails
 		read := func() {
-			if _, err := server.readOverview(b.Context(), &overviewRequest{}, &kept); err != nil {
+			if _, err := server.readOverview(b.Context(), &overviewRequest{}, &kept, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

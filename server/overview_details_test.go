@@ -51,7 +51,7 @@ func TestReadingsOfManyQueuesTakeTurnsWithDetails(t *testing.T) {
 		}
 		var kept keptDetails
 		read := func() *Overview {
-			o, err := a.server.readOverview(t.Context(), &overviewRequest{}, &kept)
+			o, err := a.server.readOverview(t.Context(), &overviewRequest{}, &kept, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,9 @@ const (
 	overviewReaders = 8 // queues that an overview reads at the same time
 	// maxNextLooks is how many queues with ready messages are asked for the next one that is not due yet.
 	maxNextLooks = 16
+	// A first reading shows the queues that it has read after firstPart, and then after each further partEvery.
+	firstPart = 60 * time.Millisecond
+	partEvery = time.Second
 )
 
 // overviewReader reads an overview.
@@ -30,11 +33,16 @@ type overviewReader struct {
 	sampled  map[string]sample
 	kept     *keptDetails
 	problems *sharedProblems
+	show     func(*Overview)
+	showAt   time.Time // when show is called next, zero without it
 }
 
 // readOverview reads the overview that the sender of a request may see. With many queues, kept provides some of the
-// details from earlier readings.
-func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kept *keptDetails) (*Overview, error) {
+// details from earlier readings. While the reading goes on, it calls show with overviews of the queues that have been
+// read so far, unless show is nil.
+func (s *Server) readOverview(
+	ctx context.Context, request *overviewRequest, kept *keptDetails, show func(*Overview),
+) (*Overview, error) {
 	begin := time.Now()
 	s.samples.use(s)
 	o := &Overview{}
@@ -47,13 +55,16 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 		return nil, err
 	}
 	r := &overviewReader{overviewRequest: request, client: s.client, now: clock.Now.Truncate(time.Millisecond),
-		sampled: s.samples.of(names, begin), kept: kept, problems: &s.problems}
+		sampled: s.samples.of(names, begin), kept: kept, problems: &s.problems, show: show}
+	if show != nil {
+		r.showAt = begin.Add(firstPart)
+	}
 	r.bounds = r.newBounds()
 	o.Time = wire.FormatTime(r.now)
-	if err := r.readQueues(ctx, names, o); err != nil {
+	if err := s.overviewRest(ctx, request, o); err != nil {
 		return nil, err
 	}
-	if err := s.overviewRest(ctx, request, o); err != nil {
+	if err := r.readQueues(ctx, names, o); err != nil {
 		return nil, err
 	}
 	o.Took = wire.Measured(time.Since(begin))
@@ -117,10 +128,10 @@ type readQueue struct {
 func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Overview) error {
 	read := make([]readQueue, len(names))
 	sound := func(q *readQueue) bool { return q.err == nil || isDamage(q.err) }
-	atOnce(len(names), func(i int) bool {
+	r.inParts(len(names), func(i int) bool {
 		read[i] = r.readQueue(ctx, names[i])
 		return sound(&read[i])
-	})
+	}, func(n int) { r.showPart(read[:n], *o) })
 	var exist []*readQueue
 	for i := range read {
 		if q := &read[i]; !sound(q) {
@@ -130,19 +141,46 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 		}
 	}
 	chosen := r.kept.choose(exist)
-	atOnce(len(chosen), func(i int) bool {
+	r.inParts(len(chosen), func(i int) bool {
 		chosen[i].err = r.readDetails(ctx, chosen[i])
 		return sound(chosen[i])
-	})
+	}, func(int) { r.showPart(read, *o) })
 	r.problems.know(read)
-	return r.addUp(read, o)
+	kept, err := r.addUp(read, o)
+	if err == nil {
+		r.kept.keep(kept)
+	}
+	return err
 }
 
-// addUp adds up the queues and keeps their details. It skips queues that no longer exist, and counts damaged ones as
-// left out.
-func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
+// inParts calls a function for the numbers below n, several at the same time, until it returns false. In between it
+// calls done with how many calls have ended, when that is to be shown.
+func (r *overviewReader) inParts(n int, call func(i int) bool, done func(n int)) {
+	for at := 0; at < n; {
+		if at = atOnceUntil(at, n, r.showAt, call); at < n {
+			done(at)
+			r.showAt = time.Now().Add(partEvery)
+		}
+	}
+}
+
+// showPart shows an overview of the queues that have been read so far.
+func (r *overviewReader) showPart(read []readQueue, o Overview) {
+	read = slices.Clone(read)
+	for i := range read {
+		if read[i].details == nil {
+			read[i].details = &queueDetails{seconds: 1}
+		}
+	}
+	if _, err := r.addUp(read, &o); err == nil {
+		o.QueuesRead = len(read)
+		r.show(&o)
+	}
+}
+
+// addUp adds up the queues and returns those that exist. It skips the others, and counts damaged ones as left out.
+func (r *overviewReader) addUp(read []readQueue, o *Overview) (exist []*readQueue, err error) {
 	o.Bands, o.Queues = r.newBands(), []OverviewQueue{}
-	var kept []*readQueue
 	var soonest, oldest time.Time
 	for i := range read {
 		q := &read[i]
@@ -150,11 +188,11 @@ func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
 		case isDamage(q.err):
 			o.QueuesLeftOut++
 		case q.err != nil:
-			return q.err
+			return nil, q.err
 		case !q.Exists:
 			o.QueueCount--
 		default:
-			kept = append(kept, q)
+			exist = append(exist, q)
 			q.details.showRates(&q.shown)
 			o.Queues = append(o.Queues, q.shown)
 			if !r.sums(q.shown.Queue) {
@@ -167,25 +205,32 @@ func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
 			}
 		}
 	}
-	r.kept.keep(kept)
 	o.NextDue, o.OldestDue = wire.FormatTime(soonest), wire.FormatTime(oldest)
-	return nil
+	return exist, nil
 }
 
 // atOnce calls a function for the numbers below n, several at the same time, until it returns false.
-func atOnce(n int, call func(i int) bool) {
+func atOnce(n int, call func(i int) bool) { atOnceUntil(0, n, time.Time{}, call) }
+
+// atOnceUntil calls a function for the numbers from begin to n, exclusive, several at the same time, until it returns
+// false. Unless the time is zero, it makes no more calls after that time than the first few. It returns where to go on.
+func atOnceUntil(begin, n int, until time.Time, call func(i int) bool) int {
 	var all sync.WaitGroup
 	var next atomic.Int64
-	for range min(overviewReaders, n) {
+	next.Store(int64(begin))
+	for range min(overviewReaders, n-begin) {
 		all.Go(func() {
 			for i := int(next.Add(1) - 1); i < n; i = int(next.Add(1) - 1) {
 				if !call(i) {
 					next.Store(int64(n)) // the others are not needed any more
+				} else if !until.IsZero() && !time.Now().Before(until) {
+					return
 				}
 			}
 		})
 	}
 	all.Wait()
+	return min(int(next.Load()), n)
 }
 
 // isDamage reports whether an error is about a single queue, so that others may be intact.

@@ -53,6 +53,9 @@ func textOf(value any) []byte {
 // set adds the next reading.
 func (t *overviewText) set(o *Overview) {
 	t.reading++
+	if t.last != nil && t.last.QueuesRead > 0 {
+		t.moved = t.reading
+	}
 	t.whole, t.step, t.last = nil, nil, o
 	if t.runs.set(textOf(o.Runs), t.reading) {
 		t.moved = t.reading

@@ -116,10 +116,15 @@ func (os *overviews) readSoon() {
 func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest) {
 	var kept keptDetails
 	var hurried time.Time // when it was last read at once
+	first := true         // no reading has ended
 	for atOnce := false; ; {
 		begin := time.Now()
 		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
-		overview, err := s.readOverview(reading, r, &kept)
+		var show func(*Overview) // so that clients see something before a long reading has ended
+		if first {
+			show = func(part *Overview) { o.set(part, false) }
+		}
+		overview, err := s.readOverview(reading, r, &kept, show)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -128,7 +133,8 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 			o.fail(s.problemOf(ctx, unanswered(reading, err, overviewTimeout)))
 		default:
 			o.setProblems(s.overviewProblems(r.context(ctx)))
-			o.set(overview, atOnce)
+			o.set(overview, atOnce || first)
+			first = false
 		}
 		next := time.NewTimer(overviewEvery(time.Since(begin)))
 		maySoon := time.After(time.Until(hurried.Add(hurryEvery)))
@@ -233,6 +239,9 @@ func (c *overviewClient) latest() (event []byte, isProblem bool) {
 		event, isProblem = o.problem, true
 	case o.text.reading > c.seen:
 		if !c.changes {
+			if o.text.last.QueuesRead > 0 {
+				break
+			}
 			c.seen = 0
 		} else if o.text.moved <= c.seen && time.Since(c.sent) < stillEvery {
 			break

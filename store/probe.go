@@ -13,9 +13,10 @@ type Prober interface {
 	// ids and groups that pass CheckQueue, CheckID and CheckGroup. The cost grows with their number.
 	Probe(ctx context.Context, queues, ids, groups []string) ([]bool, error)
 	// Earliest returns for each queue a lower bound of the due times of its scheduled and ready messages; with dead set,
-	// of the times of its deaths. It leaves out times before from, unless that is zero. The bounds are close to the
-	// first message where the store can tell at little cost. Names pass CheckQueue.
-	Earliest(ctx context.Context, queues []string, dead bool, from time.Time) ([]Earliest, error)
+	// of the times of its deaths. It leaves out times before the one in from for that queue, unless that is zero. A bound
+	// equal to that time is as close as the store can tell. Another one is close to the first message if the store can
+	// tell at little cost, and closer if the store is asked again from there. Names pass CheckQueue.
+	Earliest(ctx context.Context, queues []string, from []time.Time, dead bool) ([]Earliest, error)
 }
 
 // Earliest is the result of Prober.Earliest for a queue.

@@ -1,5 +1,5 @@
 // Components that several views share.
-import { local, iso, relative } from './format.js';
+import { local, iso, number, plural, relative } from './format.js';
 import { html, observable, useEffect, useRef, useState } from './html.js';
 import { useLive, useNow } from './live.js';
 import { useServer } from './who.js';
@@ -82,6 +82,13 @@ export function Trouble({ error, retry, at }) {
   const offset = time - Date.now();
   return html`<p class="faint pad">${at ? `As of ${local(at + offset, time)}, ${relative(at + offset, time)}` :
     'Waits for the store'}</p>`;
+}
+
+// Reading says how many queues the server has read so far, until it has read all.
+export function Reading({ overview: { queues_read: read, queue_count: count } }) {
+  return read > 0 && html`<span class="faint" role="status">
+    ${read < count ? `${number(read)} of ${plural(count, 'queue')}` : `the counts of ${plural(count, 'queue')}`}
+    ${' '}read so far</span>`;
 }
 
 // lazy returns a component that is loaded when it is first shown.

@@ -4,7 +4,7 @@ import { Horizon } from '../horizon.js';
 import { html, useLayoutEffect, useRef } from '../html.js';
 import { useLive } from '../live.js';
 import { noRange } from '../ranges.js';
-import { Empty, narrow, Time } from '../ui.js';
+import { Empty, narrow, Reading, Time } from '../ui.js';
 import { Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { Due } from './due.js';
@@ -20,14 +20,16 @@ export function Home() {
     return html`<main><h1 class="hidden">Horizon</h1><p class="empty" aria-busy="true">
       ${problem ? 'Waits for the store. What it has appears here once it answers.' : 'Loading…'}</p></main>`;
   }
-  if (!overview.queues.length && !params.queue) return html`<main><${Welcome} /></main>`;
+  const read = overview.queues_read;
+  if (!overview.queues.length && !params.queue && !read) return html`<main><${Welcome} /></main>`;
   return html`<main class="home">
     <section class="card" aria-labelledby="horizon-title">
       <header class="row">
         <h1 id="horizon-title">Horizon</h1>
-        <${Summary} overview=${overview} />
+        ${read ? html`<${Reading} overview=${overview} />` : html`<${Summary} overview=${overview} />`}
       </header>
-      <${Horizon} overview=${overview} />
+      ${read ? html`<p class="empty reading" aria-busy="true">The chart appears when all queues are read.</p>` :
+        html`<${Horizon} overview=${overview} />`}
       ${(params.from || params.to) && html`<${Due} />`}
     </section>
     <div class="columns">

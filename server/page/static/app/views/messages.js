@@ -50,7 +50,9 @@ export function Messages({ overview }) {
   const choice = JSON.stringify([params.queue, states, params.from, params.to, params.q]);
   const sources = sourcesOf(params, overview, states, group);
   const list = { ...filter, queue: params.queue, ...states.length > 1 ? { states } : { state: states[0] } };
-  const counts = params.queue ? overview.queues.find((q) => q.queue === params.queue) ?? {} : overview.counts;
+  const none = overview.queues_read ? undefined : {}; // not known yet
+  const counts = params.queue ? overview.queues.find((q) => q.queue === params.queue) ?? none :
+    overview.queues_read ? undefined : overview.counts;
   return html`<section class=${params.message ? 'card messages split' : 'card messages'} aria-label="Messages">
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
@@ -65,6 +67,7 @@ export function Messages({ overview }) {
   </section>`;
 }
 
+// Tabs are the states. The counts are undefined while the queues are read.
 function Tabs({ state, counts }) {
   const params = useUrl();
   const ranged = params.from || params.to;
@@ -74,10 +77,10 @@ function Tabs({ state, counts }) {
       <span class=${`state ${name}`}>${label}</span>${n !== undefined && html` <b>${short(n)}</b>`}<//>`;
   return html`<${Nav} label="State">
     ${ranged && tab('pending', 'in the range')}
-    ${tab('scheduled', 'scheduled', counts.scheduled ?? 0)}
-    ${tab('ready', 'ready', counts.ready ?? 0)}
-    ${tab('leased', 'leased', counts.leased ?? 0)}
-    ${tab('dead', 'dead', counts.dead ?? 0)}
+    ${tab('scheduled', 'scheduled', counts && (counts.scheduled ?? 0))}
+    ${tab('ready', 'ready', counts && (counts.ready ?? 0))}
+    ${tab('leased', 'leased', counts && (counts.leased ?? 0))}
+    ${tab('dead', 'dead', counts && (counts.dead ?? 0))}
     <${FinishedTab} />
     ${state === 'dead' && !hidesPayloads() && html`<span class="segmented" role="group" aria-label="Dead messages">
       <${Link} to=${{ group: undefined }} aria-current=${params.group ? undefined : 'true'}>each<//>
@@ -102,13 +105,15 @@ function List({ sources, filter, list, state, counts, many, queues }) {
   useEffect(() => { if (rows.began) rows.see(first, to); });
 
   // New messages do not move the row under the pointer.
-  const total = state === 'pending' ? (counts.scheduled ?? 0) + (counts.ready ?? 0) : counts[state] ?? 0;
-  const before = useRef(total);
+  const of = (name) => counts[name] ?? 0;
+  const total = counts && (state === 'pending' ? of('scheduled') + of('ready') : of(state));
+  const before = useRef();
+  before.current ??= total;
   const busy = over || searching || top > 0 || box.current?.contains(document.activeElement);
   const reload = () => { before.current = total; return rows.refresh(busy ? rows.count : to); };
   useRefresh(many ? queues : queues.filter((q) => q.queue === params.queue), rows, busy, reload);
-  const fresh = total - before.current;
-  const changeable = may('operate') && sources.length <= mostBulk;
+  const fresh = counts ? total - before.current : 0;
+  const changeable = may('operate') && counts && sources.length <= mostBulk;
   const server = useServer();
   useEffect(() => { if (rows.error) reload(); }, [server]); // after a login
 

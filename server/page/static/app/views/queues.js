@@ -26,7 +26,7 @@ export function Queues({ overview }) {
       value=${find} onInput=${(event) => setFind(event.target.value)} />`}
     <ul onKeyDown=${rove} aria-describedby="queues-help">
       ${queue && !overview.queues.some((q) => q.queue === queue) && html`<li class="current"><strong>${queue}</strong>
-        <p class="faint">has no messages</p></li>`}
+        ${!overview.queues_read && html`<p class="faint">has no messages</p>`}</li>`}
       ${found.slice(0, most).map((q) => html`<${Queue} key=${q.queue} q=${q} current=${q.queue === queue} />`)}
     </ul>
     <p id="queues-help" class="hidden">Up and down move between queues, left and right among the links and buttons of

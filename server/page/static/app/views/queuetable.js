@@ -5,7 +5,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { useLive } from '../live.js';
 import { useSight } from '../sight.js';
-import { Empty, Time } from '../ui.js';
+import { Empty, Reading, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { Badges } from './badges.js';
 import { Sparkline } from './queues.js';
@@ -81,10 +81,11 @@ export function QueueTable() {
         value=${params.name ?? ''} onInput=${(event) => go({ name: event.target.value }, { replace: true })}
         onKeyDown=${(event) => event.key === 'Escape' && event.target.blur()} />
     </header>
+    <${Reading} overview=${overview} />
     ${leftOut > 0 && html`<p class="faint">${plural(leftOut, 'queue')} of these left out: the server reads the first
       ${' '}${number(count - leftOut)} by name.</p>`}
     ${queues.length ? html`<${Rows} queues=${queues} sort=${params.sort} setBusy=${setBusy} />` :
-      html`<${Empty} title=${text ? 'No queue has this in its name.' : 'There are no queues yet.'} />`}
+      !overview.queues_read && html`<${Empty} title=${text ? 'No queue has this in its name.' : 'There are no queues yet.'} />`}
   </section></main>`;
 }
 
