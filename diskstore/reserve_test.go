@@ -333,7 +333,8 @@ func purgeAll(t *testing.T, s *Store, queue string, state store.State) (n int) {
 }
 
 func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
-	q, _, clock, s := newQuota(t, withMemTable(2<<20))
+	// More than the log and the table that are written when the disk becomes full.
+	q, _, clock, s := newQuota(t, withMemTable(2<<20), withReserve(3*testReserve))
 	defer s.Close()
 	const n = 30_000
 	fillQueue(t, s, "q", n)

@@ -16,10 +16,29 @@ const (
 	blockCells    = 64
 	finerCells    = 20      // of a block of level 4 and further ones, before the others
 	widestBucket  = 1 << 20 // width of class 0 in ms
+	narrowestCell = 4       // ms; it counts the narrowClasses together, with buckets of a millisecond
+	narrowClasses = 6
 )
 
 // bucketWidth returns the width of the buckets of a class, in ms.
 func bucketWidth(class int) int64 { return max(1, int64(widestBucket)>>(2*class)) }
+
+// blocksAt returns the names of the blocks that count the messages in buckets before a time in ms.
+func blocksAt(ms int64) (names []string) {
+	width := int64(widestBucket) * blockCells * blockCells * blockCells
+	for block := range ms / width {
+		names = append(names, blockName(1, block))
+	}
+	for level := 1; level <= countLevels; level++ {
+		names = append(names, blockName(level, ms/width))
+		width /= blockCells
+	}
+	return names
+}
+
+func blockName(level int, number int64) string {
+	return string(rune('A'+level-1)) + strconv.FormatInt(number, 10)
+}
 
 // bucketsAt returns the names of the buckets, one of each class, that may have messages due at a time in ms.
 func bucketsAt(ms int64) []string {
@@ -38,32 +57,43 @@ type packedCounts struct {
 	texts  [bucketClasses]map[int64]string    // of buckets, by class and number
 }
 
-// newPackedCounts returns the counts in the reply of a script.
+// newPackedCounts returns the counts in the reply of a script: the width of the widest buckets, and names and texts.
 func newPackedCounts(reply []any) (*packedCounts, error) {
-	p := &packedCounts{}
 	if len(reply) == 0 {
-		return p, nil
+		return &packedCounts{}, nil
 	}
-	p.widest = reply[0].(int64)
+	p := emptyPackedCounts(reply[0].(int64))
+	for i := 1; i+1 < len(reply); i += 2 {
+		if err := p.add(reply[i].(string), reply[i+1].(string)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func emptyPackedCounts(widest int64) *packedCounts {
+	p := &packedCounts{widest: widest}
 	for level := range p.blocks {
 		p.blocks[level] = map[int64][]int64{}
 	}
 	for class := range p.texts {
 		p.texts[class] = map[int64]string{}
 	}
-	for i := 1; i+1 < len(reply); i += 2 {
-		name, text := reply[i].(string), reply[i+1].(string)
-		number, err := strconv.ParseInt(name[1:], 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("bucket %q: %w: %w", name, store.ErrCorrupt, err)
-		}
-		if letter := name[0]; letter >= 'a' {
-			p.texts[letter-'a'][number] = text
-		} else {
-			p.blocks[letter-'A'+1][number] = sumCells(text)
-		}
+	return p
+}
+
+// add adds the text of a block or bucket.
+func (p *packedCounts) add(name, text string) error {
+	number, err := strconv.ParseInt(name[1:], 10, 64)
+	if err != nil {
+		return fmt.Errorf("bucket %q: %w: %w", name, store.ErrCorrupt, err)
 	}
-	return p, nil
+	if letter := name[0]; letter >= 'a' {
+		p.texts[letter-'a'][number] = text
+	} else {
+		p.blocks[letter-'A'+1][number] = sumCells(text)
+	}
+	return nil
 }
 
 // sumCells returns at i the sum of the first i counts in the text of a block. An unreadable text, which a check

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -186,6 +187,95 @@ func (e *earliestOf) result() (r store.Earliest) {
 		}
 	}
 	return r
+}
+
+// CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have counts
+// up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
+func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	d := newDueCounter(store.BoundMillis([]time.Time{from, to}))
+	all := make([]int64, 0, len(queues))
+	for part := range slices.Chunk(queues, probedTogether) {
+		some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.countDue(ctx, part, d) })
+		if err != nil {
+			return nil, fmt.Errorf("count the due messages of queues: %w", err)
+		}
+		all = append(all, some.([]int64)...)
+	}
+	return all, nil
+}
+
+// dueCounter counts the messages between two times.
+type dueCounter struct {
+	from, to        int64 // in ms, exclusive
+	blocks, buckets []string
+}
+
+func newDueCounter(bounds []int64) *dueCounter {
+	d := &dueCounter{from: bounds[0], to: bounds[1]}
+	for _, ms := range bounds {
+		d.blocks = append(d.blocks, blocksAt(ms)...)
+		d.buckets = append(d.buckets, bucketsAt(ms)...)
+		for start := ms - ms%narrowestCell; start < ms; start++ {
+			d.buckets = append(d.buckets, bucketsAt(start)[bucketClasses-narrowClasses:]...)
+		}
+	}
+	d.blocks, d.buckets = sortedSet(d.blocks), sortedSet(d.buckets)
+	return d
+}
+
+func sortedSet(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+
+// dueReplies has the replies of Redis about a queue.
+type dueReplies struct {
+	meta, blocks, buckets *redis.SliceCmd
+	due                   *redis.IntCmd // messages that are in no bucket
+}
+
+func (s *Store) countDue(ctx context.Context, queues []string, d *dueCounter) (any, error) {
+	read := make([]dueReplies, len(queues))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, queue := range queues {
+			key := func(name string) string { return s.keys.key(queue, name) }
+			read[i] = dueReplies{meta: p.HMGet(ctx, key("meta"), "format", "packed_messages"),
+				blocks: p.HMGet(ctx, key("bucket_counts"), d.blocks...), buckets: p.HMGet(ctx, key("buckets"), d.buckets...),
+				due: p.ZCount(ctx, key("due"), strconv.FormatInt(d.from, 10), fmt.Sprintf("(%d", d.to))}
+		}
+		return nil
+	})
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return nil, err
+	}
+	counts := make([]int64, len(queues))
+	for i := range read {
+		counts[i] = d.count(&read[i])
+	}
+	return counts, nil
+}
+
+// count returns the number of messages of a queue, or -1 if that is not known.
+func (d *dueCounter) count(r *dueReplies) int64 {
+	meta, err := r.meta.Result()
+	if err != nil || r.due.Err() != nil || r.blocks.Err() != nil || r.buckets.Err() != nil || !isPlain(meta[0]) {
+		return -1
+	}
+	n := r.due.Val()
+	if packed, _ := meta[1].(string); packed == "" || packed == "0" {
+		return n
+	}
+	p := emptyPackedCounts(widestBucket)
+	add := func(names []string, texts []any) {
+		for i, text := range texts {
+			if text, ok := text.(string); ok {
+				_ = p.add(names[i], text) // these names are valid
+			}
+		}
+	}
+	add(d.blocks, r.blocks.Val())
+	add(d.buckets, r.buckets.Val())
+	return n + max(0, p.before(d.to)-p.before(d.from))
 }
 
 // isPlain reports whether a queue has the format of a queue without limits.

@@ -167,9 +167,37 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 			}
 		}
 	}
+	for _, from := range []time.Time{time.UnixMilli(1), base.Add(-time.Hour), base.Add(1), base.Add(time.Hour)} {
+		for _, to := range []time.Time{from.Add(time.Second), base.Add(time.Minute), base.Add(time.Hour), base.AddDate(9, 0, 0)} {
+			if !to.After(from) {
+				continue
+			}
+			got, err := s.CountDue(ctx, queues, from, to)
+			if err != nil || len(got) != len(queues) {
+				t.Fatal(got, err)
+			}
+			for i, queue := range queues {
+				want := int64(-1)
+				if knows[queue] {
+					counts, err := s.Histogram(ctx, queue, []time.Time{from, to})
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = counts[0]
+				}
+				if got[i] != want {
+					t.Errorf("%s from %v to %v: %d, want %d", queue, from, to, got[i], want)
+				}
+			}
+		}
+	}
 	many := make([]string, 2*probedTogether+1)
 	for i := range many {
 		many[i] = "plain"
+	}
+	if got, err := s.CountDue(ctx, many, time.UnixMilli(1), base.AddDate(9, 0, 0)); err != nil || len(got) != len(many) ||
+		got[500] != 3 {
+		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := s.Earliest(ctx, many, make([]time.Time, len(many)), false); err != nil || len(got) != len(many) || !got[500].Any {
 		t.Errorf("%d results, %v", len(got), err)
@@ -182,7 +210,8 @@ func TestEarliestLooksIntoBuckets(t *testing.T) {
 	s := newStore(t, redistest.Start(t).Client(t))
 	random := rand.New(rand.NewPCG(0, 7))
 	begin := time.Now().Add(2 * time.Hour).Truncate(time.Millisecond)
-	for range 5 {
+	crowd := begin.Add(10 * time.Minute)
+	for i := range 25 {
 		var msgs []store.Outgoing
 		for range 100 {
 			far := time.Hour
@@ -190,6 +219,9 @@ func TestEarliestLooksIntoBuckets(t *testing.T) {
 				far = 10 * 24 * time.Hour
 			}
 			due := begin.Add(time.Duration(random.Int64N(int64(far))))
+			if i >= 5 { // messages of nearly one moment, in the narrowest buckets too
+				due = crowd.Add(time.Duration(random.IntN(10)) * time.Millisecond)
+			}
 			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: store.NewID()}, Due: store.Due{At: due}})
 		}
 		if _, err := s.Send(t.Context(), "q", msgs); err != nil {
@@ -205,12 +237,23 @@ func TestEarliestLooksIntoBuckets(t *testing.T) {
 	}
 	for n := range 200 {
 		from := begin.Add(time.Duration(random.Int64N(int64(time.Hour))))
+		if n%3 == 0 {
+			from = crowd.Add(time.Duration(random.IntN(10)) * time.Millisecond)
+		}
 		if n%10 == 0 {
 			from = begin.Add(time.Duration(random.Int64N(int64(11 * 24 * time.Hour))))
 		}
 		page, err := s.List(t.Context(), "q", store.ListRequest{State: store.StateScheduled, From: from, Limit: 1})
 		if err != nil {
 			t.Fatal(err)
+		}
+		to := from.Add(time.Duration(1 + random.Int64N(int64(24*time.Hour))))
+		if n%5 == 0 {
+			to = from.Add(3 * time.Millisecond)
+		}
+		want, err := s.Histogram(t.Context(), "q", []time.Time{from, to})
+		if n, e := s.CountDue(t.Context(), []string{"q"}, from, to); err != nil || e != nil || n[0] != want[0] {
+			t.Errorf("from %v to %v: %v, %v, want %v, %v", from, to, n, e, want, err)
 		}
 		got := earliest(from)
 		for at := from; got.Any && got.Time.After(at); got = earliest(at) {

@@ -27,11 +27,32 @@ func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stat
 	}
 	m.prober, m.now, m.soon = prober, clock.Now, clock.Now.Add(mergedSoon)
 	m.sources = slices.DeleteFunc(m.sources, m.isLate)
-	if err := m.probe(ctx, m.sources); err != nil {
-		return err
+	for _, state := range []later.State{later.StateReady, later.StateScheduled, later.StateDead} {
+		var some []*mergeSource
+		for i, s := range m.sources {
+			if s.state == state && (i == 0 || !m.tells(m.sources[i-1], s)) {
+				some = append(some, s)
+			}
+		}
+		if err := m.probe(ctx, some); err != nil {
+			return err
+		}
 	}
 	m.sources = slices.DeleteFunc(m.sources, func(s *mergeSource) bool { return s.done || m.isLate(s) })
 	return nil
+}
+
+// tells has a source of scheduled messages begin where the ready ones of its queue do, if the store has looked there for
+// both and found none that is ready. It reports whether it did.
+func (m *merge) tells(ready, s *mergeSource) bool {
+	if ready.queue != s.queue || ready.probed.After(s.bound) || !ready.done && !ready.bound.After(m.now) {
+		return false
+	}
+	s.done, s.probed = ready.done, ready.probed
+	if ready.bound.After(s.bound) {
+		s.bound = ready.bound
+	}
+	return true
 }
 
 // isLate reports whether a source has ready messages only of a time when none is ready.

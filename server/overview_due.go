@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/laterq/later/server/access"
@@ -22,7 +21,7 @@ func registerDueQueues(s *Server) {
 		"Count the messages that are due in a range of time, by queue", s.fewReads,
 		says("The queues with the most scheduled and ready messages in the range come first. Internal queues are left out "+
 			"unless they are named. At most 1,000 queues are read, the first ones by name; left_out counts the others. "+
-			"Counts are not a snapshot: changes during the request can be missing.")), s.dueQueues)
+			"Counts are not a snapshot: changes during the request can be missing or counted twice.")), s.dueQueues)
 }
 
 // DueQueues are the queues with messages that are due in a range of time.
@@ -76,27 +75,39 @@ func (s *Server) dueQueues(ctx context.Context, in *dueQueuesInput) (*output[*Du
 
 // countDue counts the messages of queues between two times, and lists the queues with some, the ones with most first.
 func (s *Server) countDue(ctx context.Context, names []string, bounds []time.Time) (*DueQueues, error) {
-	out := &DueQueues{Items: []DueQueue{}}
-	var mu sync.Mutex
-	var failure error
-	atOnce(len(names), func(i int) bool {
-		counts, err := s.client.Queue(names[i]).HistogramAt(ctx, bounds)
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case isDamage(err):
-			out.LeftOut++
-		case err != nil:
-			failure = err
-		case counts[0] > 0:
-			out.Count += counts[0]
-			out.Items = append(out.Items, DueQueue{names[i], counts[0]})
+	counts := slices.Repeat([]int64{-1}, len(names))
+	if prober, ok := store.As[store.Prober](s.client.Store()); ok {
+		var err error
+		if counts, err = prober.CountDue(ctx, names, bounds[0], bounds[1]); err != nil {
+			return nil, err
 		}
-		return failure == nil
+	}
+	errs := make([]error, len(names))
+	atOnce(len(names), func(i int) bool {
+		if counts[i] >= 0 {
+			return true
+		}
+		var count []int64
+		if count, errs[i] = s.client.Queue(names[i]).HistogramAt(ctx, bounds); errs[i] == nil {
+			counts[i] = count[0]
+		}
+		return errs[i] == nil || isDamage(errs[i])
 	})
+	out := &DueQueues{Items: []DueQueue{}}
+	for i, name := range names {
+		switch {
+		case isDamage(errs[i]):
+			out.LeftOut++
+		case errs[i] != nil:
+			return nil, errs[i]
+		case counts[i] > 0:
+			out.Count += counts[i]
+			out.Items = append(out.Items, DueQueue{name, counts[i]})
+		}
+	}
 	slices.SortFunc(out.Items, func(a, b DueQueue) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue))
 	})
 	out.QueueCount = len(out.Items)
-	return out, failure
+	return out, nil
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Prober is implemented by a Store that can tell faster than by a Get or List of each queue which of many queues have
-// certain messages.
+// Prober is implemented by a Store that can tell faster than by a Get, List or Histogram of each queue which of many
+// queues have certain messages.
 type Prober interface {
 	// Probe reports for each queue whether it may have a live message with one of the ids or in one of the groups. It
 	// reports true where it cannot tell, such as for a queue with shards or one that is damaged. Callers pass names,
@@ -17,6 +17,9 @@ type Prober interface {
 	// equal to that time is as close as the store can tell. Another one is close to the first message if the store can
 	// tell at little cost, and closer if the store is asked again from there. Names pass CheckQueue.
 	Earliest(ctx context.Context, queues []string, from []time.Time, dead bool) ([]Earliest, error)
+	// CountDue returns for each queue the number of its scheduled and ready messages due from a time on and before
+	// another, as Histogram counts them, or -1 where only a Histogram tells. Names pass CheckQueue.
+	CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error)
 }
 
 // Earliest is the result of Prober.Earliest for a queue.

@@ -12,7 +12,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// faulty is an engine that fails steps of changes, before they are executed or afterwards.
+// faulty is an engine that fails steps of changes, before they are executed or afterwards. Only calls with a context of
+// moving fail: claims give messages back on other goroutines, and begin to move a queue too.
 type faulty struct {
 	shard.Engine
 	rnd   *rand.Rand
@@ -26,8 +27,18 @@ func (f *faulty) Unwrap() store.Store { return f.Engine }
 
 var errFaulty = errors.New("the mover was killed")
 
-func (f *faulty) step(do func() error) error {
-	if f.steps < 0 {
+type movingKey struct{}
+
+// moving returns a context of calls that may fail.
+func moving(ctx context.Context) context.Context { return context.WithValue(ctx, movingKey{}, true) }
+
+// fails reports whether a call may fail.
+func (f *faulty) fails(ctx context.Context) bool {
+	return ctx.Value(movingKey{}) != nil && f.steps >= 0
+}
+
+func (f *faulty) step(ctx context.Context, do func() error) error {
+	if !f.fails(ctx) {
 		return do()
 	}
 	if f.between != nil && f.rnd.IntN(4) == 0 {
@@ -44,27 +55,27 @@ func (f *faulty) step(do func() error) error {
 }
 
 func (f *faulty) SetSign(ctx context.Context, name, sign, former string) error {
-	return f.step(func() error { return f.Engine.SetSign(ctx, name, sign, former) })
+	return f.step(ctx, func() error { return f.Engine.SetSign(ctx, name, sign, former) })
 }
 
 func (f *faulty) Create(ctx context.Context, name string, s store.Settings) error {
-	return f.step(func() error { return f.Engine.Create(ctx, name, s) })
+	return f.step(ctx, func() error { return f.Engine.Create(ctx, name, s) })
 }
 
 func (f *faulty) Rename(ctx context.Context, from, to, sign, former string) error {
-	return f.step(func() error { return f.Engine.Rename(ctx, from, to, sign, former) })
+	return f.step(ctx, func() error { return f.Engine.Rename(ctx, from, to, sign, former) })
 }
 
 func (f *faulty) Retire(ctx context.Context, name, sign string) error {
-	return f.step(func() error { return f.Engine.Retire(ctx, name, sign) })
+	return f.step(ctx, func() error { return f.Engine.Retire(ctx, name, sign) })
 }
 
 func (f *faulty) Depart(ctx context.Context, name string, d store.Departure) (departed store.Departed, err error) {
-	more := f.steps >= 0 && len(d.IDs) > 2 && f.rnd.IntN(2) == 0
+	more := f.fails(ctx) && len(d.IDs) > 2 && f.rnd.IntN(2) == 0
 	if more {
 		d.IDs = d.IDs[:2]
 	}
-	err = f.step(func() error {
+	err = f.step(ctx, func() error {
 		departed, err = f.Engine.Depart(ctx, name, d)
 		departed.More = departed.More || more
 		return err
@@ -82,11 +93,11 @@ func (f *faulty) Scan(ctx context.Context, name, cursor string) (store.Scanned, 
 }
 
 func (f *faulty) Arrive(ctx context.Context, p *store.Parcel) error {
-	return f.step(func() error { return f.Engine.Arrive(ctx, p) })
+	return f.step(ctx, func() error { return f.Engine.Arrive(ctx, p) })
 }
 
 func (f *faulty) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
-	err = f.step(func() error {
+	err = f.step(ctx, func() error {
 		last, err = f.Engine.Expect(ctx, name, e)
 		return err
 	})
@@ -94,7 +105,7 @@ func (f *faulty) Expect(ctx context.Context, name string, e store.Expected) (las
 }
 
 func (f *faulty) Empty(ctx context.Context, name string, number int64) error {
-	return f.step(func() error { return f.Engine.Empty(ctx, name, number) })
+	return f.step(ctx, func() error { return f.Engine.Empty(ctx, name, number) })
 }
 
 // gathering is a store that gathers all messages in one shard for a claim, with the housekeeping of all shards done.

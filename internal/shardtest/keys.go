@@ -407,7 +407,7 @@ func (k *keysTest) step() {
 		f.steps = steps
 	}
 	n := 1 + k.rnd.IntN(5)
-	ended, err := shard.Step(k.Context(), k.store(), k.queue, n)
+	ended, err := shard.Step(moving(k.Context()), k.store(), k.queue, n)
 	k.note("step to %d with %d calls, ended %v: %v", n, steps, ended, err)
 	for _, f := range k.faults {
 		f.steps = -1

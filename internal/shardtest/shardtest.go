@@ -156,7 +156,7 @@ func RunStateMachine(t *testing.T, engine func(t *testing.T) Engine) {
 			for _, f := range faults {
 				f.steps = steps
 			}
-			ended, err := shard.Step(t.Context(), s, queue, 1+rnd.IntN(5))
+			ended, err := shard.Step(moving(t.Context()), s, queue, 1+rnd.IntN(5))
 			for _, f := range faults {
 				f.steps = -1
 			}
