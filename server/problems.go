@@ -35,9 +35,9 @@ const (
 func registerProblems(s *Server) {
 	route(s, access.Look, on("GET /v1/problems", "overview", "listProblems", "List what needs a person", s.fewReads,
 		says("Conditions of the store such as a queue without a worker, the most urgent first. A message that waits "+
-			"is listed once it has been due for 30 s. The list is up to 5 s old, or more if reading the store takes more "+
-			"than 0.25 s. At most 1,000 queues are looked at, the first ones by name. A failed request has a problem of "+
-			"another kind.")),
+			"is listed once it has been due for 30 s. The list is up to 10 s old, or more if reading the store takes more "+
+			"than 0.25 s. It is read again soon after a change through this server. At most 1,000 queues are looked at, "+
+			"the first ones by name. A failed request has a problem of another kind.")),
 		s.listProblems)
 }
 
@@ -221,9 +221,17 @@ func (ps *sharedProblems) readSoon() {
 	ps.changed = time.Now()
 }
 
+// isFresh reports whether the last reading is good enough while the next one is under way: nothing was changed through
+// this server since.
+func (ps *sharedProblems) isFresh() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.last != nil && ps.err == nil && ps.changed.Before(ps.readAt) && time.Since(ps.readAt) < 2*ps.every
+}
+
 // current returns the problems as of a reading that is not too old.
 func (ps *sharedProblems) current(ctx context.Context, s *Server) (*inspect.ProblemList, error) {
-	if ready := ps.begin(s); ready != nil {
+	if ready := ps.begin(s); ready != nil && !ps.isFresh() {
 		select {
 		case <-ready:
 		case <-ctx.Done():

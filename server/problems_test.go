@@ -278,3 +278,35 @@ func TestReceiversOverHTTPAreListedAsAWorker(t *testing.T) {
 		}
 	})
 }
+
+// A list that is soon too old is read again in the background, unless something was changed through the server.
+func TestARequestForProblemsHardlyEverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{Store: memstore.New()}
+		a := newBubbleAPI(t, s)
+		a.sendDue("mail", time.Now().Add(time.Hour))
+		s.takes = 50 * time.Millisecond
+		read := func() (took time.Duration, now string) {
+			begin := time.Now()
+			reply := a.get(t.Context(), "/v1/problems").is(http.StatusOK)
+			return time.Since(begin), reply["now"].(string)
+		}
+		first, before := read()
+		time.Sleep(minProblemsEvery + time.Second)
+		second, same := read()
+		time.Sleep(time.Second)
+		third, after := read()
+		if first == 0 || second > 0 || same != before || third > 0 || after == before {
+			t.Errorf("lists took %v, %v and %v, of %s, %s and %s", first, second, third, before, same, after)
+		}
+		a.post(t.Context(), "/v1/queues/mail/pause", "").is(http.StatusOK)
+		time.Sleep(minProblemsEvery)
+		if took, _ := read(); took == 0 {
+			t.Error("after a change, a list from before is returned")
+		}
+		time.Sleep(time.Minute)
+		if took, _ := read(); took == 0 {
+			t.Error("a list of a minute ago is returned")
+		}
+	})
+}

@@ -14,6 +14,7 @@ func TestDeadLettersWithOneErrorAreReplayedInAllQueues(t *testing.T) {
 		s.bury("mail", "no such address: %d", 4)
 		b := s.openAs(l, "/?state=dead&group=error")
 		b.see(".listhead", "2 kinds of errors in 9 dead messages")
+		b.see(".problems li", "died in the last hour") // which moves what is below
 		s.bury("sms", "\u202egnp.exe %d is refused", 1)
 		b.click("button", "Refresh")
 		b.await("document.querySelectorAll('.errors li').length === 3")

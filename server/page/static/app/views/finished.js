@@ -97,7 +97,7 @@ export function Became({ queue, id, children }) {
     </section>`;
 }
 
-// stepsOf returns the steps of the outcomes that are kept, the oldest first.
+// stepsOf returns the steps of the outcomes that are kept, the oldest first. Their times can be of several clocks.
 function stepsOf(earlier, last) {
   const at = (text) => Date.parse(text);
   const ends = [...earlier, last];
@@ -112,5 +112,5 @@ function stepsOf(earlier, last) {
     steps.push({ at: at(f.time), bad: bad.has(f.outcome), what: f.outcome[0].toUpperCase() + f.outcome.slice(1), error,
       detail: `${process ? ` by ${process}` : ''}${detailsOf(rest) && ` · ${detailsOf(rest)}`}` });
   }
-  return steps.sort((a, b) => a.at - b.at);
+  return steps;
 }

@@ -70,7 +70,7 @@ function pastOf(m, why, events, time) {
     if (e.kind === 'claimed' && why?.held_since && Math.abs(at(e.time) - at(why.held_since)) < 1000) continue;
     steps.push({ at: at(e.time), what: told[e.kind], detail: ', as this page has seen', error: e.error });
   }
-  const order = (step) => step.at ?? step.near;
+  const order = (step) => (step.what === 'Sent' ? -Infinity : step.at ?? step.near); // by another clock than the rest
   return steps.map((step, i) => ({ step, i })).sort((a, b) => order(a.step) - order(b.step) || a.i - b.i)
     .map(({ step }) => step);
 }
