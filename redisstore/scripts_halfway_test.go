@@ -145,22 +145,57 @@ func populateQueue(t *testing.T, rdb redis.UniversalClient, queue string, flow s
 	return x
 }
 
+// copyTo copies the queue. The receipts are those of the copy, too.
+func (x *populatedQueue) copyTo(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
+	t.Helper()
+	_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for _, name := range append([]string{"clock"}, allKeyNames...) {
+			p.Copy(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name, DefaultPrefix+"{"+queue+"}:"+name, 0, true)
+		}
+		p.SAdd(t.Context(), DefaultPrefix+"queues", queue)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := *x
+	copied.s, copied.queue = newFrozenClock(t, rdb), queue
+	return &copied
+}
+
 // dump returns everything under a queue's hash tag.
 func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]string {
 	t.Helper()
+	read := map[string]func() string{}
+	types := make([]*redis.StatusCmd, len(allKeyNames))
+	_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i, key := range allKeyNames {
+			types[i] = p.Type(t.Context(), DefaultPrefix+"{"+queue+"}:"+key)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i, key := range allKeyNames {
+			key = DefaultPrefix + "{" + queue + "}:" + key
+			if types[i].Val() == "hash" { // DUMP has them in another order when a read has moved some to a larger table
+				fields := p.HGetAll(t.Context(), key)
+				read[key] = func() string { return fmt.Sprint(fields.Val()) }
+				continue
+			}
+			value := p.Dump(t.Context(), key)
+			read[key] = value.Val
+		}
+		return nil
+	})
+	if err != nil && err != redis.Nil { // Nil is of a key that does not exist
+		t.Fatal(err)
+	}
 	all := map[string]string{}
-	for _, key := range allKeyNames {
-		key = DefaultPrefix + "{" + queue + "}:" + key
-		fields, err := rdb.HGetAll(t.Context(), key).Result()
-		if err == nil {
-			all[key] = fmt.Sprint(fields) // DUMP has them in another order when a read has moved some to a larger table
-			continue
-		}
-		value, err := rdb.Dump(t.Context(), key).Result()
-		if err != nil && err != redis.Nil {
-			t.Fatal(err)
-		}
-		all[key] = value
+	for key, value := range read {
+		all[key] = value()
 	}
 	return all
 }
@@ -214,13 +249,14 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 	if flow.Urgency {
 		names = []string{"lanes", "turns", "turns_high", "turns_low"}
 	}
+	whole := populateQueue(t, rdb, fmt.Sprintf("halfway-%s", kind), flow)
 	for i, c := range calls {
 		for _, name := range names {
 			if !flow.Normal().Fair && slices.Contains(flowKeyNames[:], name) && !strings.Contains(c.name, "flow") {
 				continue // only calls about flows look at keys of turns in a queue without them
 			}
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
-				x := populateQueue(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name), flow)
+				x := whole.copyTo(t, rdb, fmt.Sprintf("halfway-%s-%d-%s", kind, i, name))
 				key := DefaultPrefix + "{" + x.queue + "}:" + name
 				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
 					t.Fatal(err)
@@ -242,7 +278,7 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 				}
 			})
 			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
-				x := populateQueue(t, rdb, fmt.Sprintf("missing-%s-%d-%s", kind, i, name), flow)
+				x := whole.copyTo(t, rdb, fmt.Sprintf("missing-%s-%d-%s", kind, i, name))
 				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
 					t.Fatal(err)
 				}
