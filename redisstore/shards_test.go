@@ -46,7 +46,7 @@ func TestConformanceOfShards(t *testing.T) {
 }
 
 func TestStateMachineOfShards(t *testing.T) {
-	checks(t, 10)
+	checks(t, 5)
 	for _, e := range engines[:2] {
 		if e.name == "cluster" || long() {
 			t.Run(e.name, func(t *testing.T) { shardtest.RunStateMachine(t, sharded(packing, e.client)) })
