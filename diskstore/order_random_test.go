@@ -84,7 +84,7 @@ func TestUrgencyIsThatOfTheMemory(t *testing.T) {
 }
 
 func (as both) compare(t *testing.T) {
-	seeds := uint64(100)
+	seeds := uint64(50)
 	if os.Getenv("LATER_LONG") != "" {
 		seeds = 5000
 	}

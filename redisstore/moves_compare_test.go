@@ -97,7 +97,7 @@ func TestMovesOfKeysAreTheSameInBothEngines(t *testing.T) {
 		{Urgency: true, Key: store.KeyFlow{Order: store.OrderHalt}}, {Urgency: true},
 		{Key: store.KeyFlow{Concurrency: 2}},
 		{Key: store.KeyFlow{Rate: store.Rate{N: 3, Per: time.Second, Burst: 2}}}}
-	histories := 35
+	histories := 21
 	if long() {
 		histories = 700
 	}

@@ -188,7 +188,11 @@ func (h *urgentHistory) drain() {
 
 // The state of keys is sound after every step, whatever messages and flows do.
 func TestStateOfKeysWithUrgenciesIsSoundInRandomHistories(t *testing.T) {
-	for seed := range uint64(16) {
+	histories := 10
+	if long() {
+		histories = 100
+	}
+	for seed := range uint64(histories) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			q := newLimitedQueue(t, fmt.Sprint("urgent history ", seed), store.Flow{Urgency: true})
 			h := &urgentHistory{limitedQueue: q, rnd: rand.New(rand.NewPCG(seed, 32)), flow: store.Flow{Urgency: true}}
