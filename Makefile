@@ -13,8 +13,8 @@ MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
 # Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
-# CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it, Pebble
-# checks its invariants too. The other tests run the same code with it, and make long runs these as well.
+# CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it,
+# Pebble checks its invariants too. The other tests run the same code with it, and make long runs these as well.
 PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|$\
 	CompactionsLeave|Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
 	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
@@ -71,7 +71,7 @@ once: ## each benchmark once, so that none of them rots, and the tests that run 
 extras: # what the other modules need: databases and a browser, where they may be installed
 	@internal/tools/setup.sh modules
 
-modules: extras ## build, vet and test the other modules of this repository; installs databases and a browser where it may
+modules: extras ## build, vet and test the other modules of this repository; installs databases and a browser if it may
 	@printf '%s\n' $(MODULES) | xargs -P 2 -I '{}' sh -c 'cd {} && echo "cd {} && $(GO) build, vet, test ./..." && \
 		$(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
 		$(GO) test -vet=off $(AT_ONCE) -timeout $(TIMEOUT) ./...'

@@ -114,7 +114,8 @@ func TestWorkerFindsWrappedHandlerResults(t *testing.T) {
 			outcome.Result{Action: store.Bury, Reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
 		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), outcome.Result{Action: store.Snooze, Delay: 2}},
 	} {
-		if got := outcome.ResultOf(outcome.Attempt{Number: 3}, c.err, backoff, outcome.NewMisfits("q", time.Hour, slog.Default())); got != c.want {
+		misfits := outcome.NewMisfits("q", time.Hour, slog.Default())
+		if got := outcome.ResultOf(outcome.Attempt{Number: 3}, c.err, backoff, misfits); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -253,8 +253,8 @@ func (o *Outgoing) checkExpiry() error {
 		due = time.Now().Add(d)
 	}
 	if due.After(o.ExpireAt) {
-		return store.Field("expire_at", store.Invalid("expiry at %s is before the message is due, %v: give a later expiry, or "+
-			"an earlier due time", o.ExpireAt.Format(time.RFC3339), o.When))
+		return store.Field("expire_at", store.Invalid("expiry at %s is before the message is due, %v: give a later expiry, "+
+			"or an earlier due time", o.ExpireAt.Format(time.RFC3339), o.When))
 	}
 	return nil
 }

@@ -20,8 +20,9 @@ import (
 func fullSchedule() Schedule {
 	return Schedule{
 		Name: "full", Queue: "q", Payload: []byte(`{"a": 1}`), Headers: map[string]string{"kind": "x"}, MaxAttempts: 3,
-		Timeout: time.Second, ExpireAfter: time.Minute, Group: "g", Key: "k", Urgency: UrgencyHigh, DedupWindow: 48 * time.Hour,
-		Missed: MissedAll, MissedWithin: 90 * time.Minute, MissedMax: 7, Unfinished: UnfinishedAllow, Set: "set",
+		Timeout: time.Second, ExpireAfter: time.Minute, Group: "g", Key: "k", Urgency: UrgencyHigh,
+		DedupWindow: 48 * time.Hour, Missed: MissedAll, MissedWithin: 90 * time.Minute, MissedMax: 7,
+		Unfinished: UnfinishedAllow, Set: "set",
 		When: recurrence.Spec{
 			RRule: "FREQ=DAILY", TimeZone: "Europe/Berlin", Start: time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC),
 			End: time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), Exclude: []string{"2030-12-25"}, Jitter: time.Minute,

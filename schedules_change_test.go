@@ -84,7 +84,8 @@ func TestDeadScheduleSaysHowToReviveIt(t *testing.T) {
 	s := memstore.New()
 	c := newClientOn(t, s)
 	put(t, c, everyMinute("a"), PutCreated)
-	if errs, err := s.Reschedule(t.Context(), reserved.Schedules, []string{"a"}, store.Due{}); err != nil || errs[0] != nil {
+	errs, err := s.Reschedule(t.Context(), reserved.Schedules, []string{"a"}, store.Due{})
+	if err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
 	claim, err := s.Claim(t.Context(), reserved.Schedules, store.ClaimRequest{Max: 1, Lease: time.Minute})

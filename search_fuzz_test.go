@@ -12,8 +12,9 @@ import (
 // ErrInvalid.
 func FuzzJSONCondition(f *testing.F) {
 	deep := strings.Repeat("[", 70)
-	for _, text := range []string{"a = 1", "$.a.b[0] >= 1e999", "a[*].b ~ \xff", "['a b'] != null", "a['\\'] < -0", "a = NaN", "= 1",
-		"a[*][*] = 1", "$ = 1", "a[99999999999999999999] = 1", "[@this,@this] = 1", "a.#.b = 1", "a =", "a\x00 = 1", deep + " = 1"} {
+	for _, text := range []string{"a = 1", "$.a.b[0] >= 1e999", "a[*].b ~ \xff", "['a b'] != null", "a['\\'] < -0",
+		"a = NaN", "= 1", "a[*][*] = 1", "$ = 1", "a[99999999999999999999] = 1", "[@this,@this] = 1", "a.#.b = 1", "a =",
+		"a\x00 = 1", deep + " = 1"} {
 		f.Add(text, []byte(`{"a":[{"b":1},"x",null,true,-0,1e400]}`))
 		f.Add(text, []byte(deep))
 	}

@@ -270,7 +270,8 @@ func TestSearchChecksItsLimits(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}
-	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != (JSONCondition{Path: "a.b", Op: "!=", Value: "x y"}) {
+	want := JSONCondition{Path: "a.b", Op: "!=", Value: "x y"}
+	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != want {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -286,7 +286,9 @@ func staysAsItIs(err error) bool {
 	return errors.Is(err, ErrLeased) || errors.Is(err, ErrDead) || errors.Is(err, ErrConflict)
 }
 
-var errOnceUsed error = &detail{"the key of the request was used with another request in the last 24 hours", ErrConflict}
+var errOnceUsed error = &detail{
+	"the key of the request was used with another request in the last 24 hours", ErrConflict,
+}
 
 // isRepetition reports whether a send changed nothing because it repeats another one.
 func isRepetition(r *store.SendResult) bool { return r.Duplicate && r.First != nil }

@@ -33,9 +33,9 @@ const (
 // call with the number of shards that the queue has, or changes to, only waits.
 //
 // All messages of a key are in one shard, so that order and limits of keys hold. Therefore a message with a key and an
-// id of your own needs an id that begins with the key and a slash. The limits of the queue are divided among the shards.
-// In a queue in which keys take turns (see SetFlow) no message starts until the messages that are due within a minute
-// have moved.
+// id of your own needs an id that begins with the key and a slash. The limits of the queue are divided among the
+// shards. In a queue in which keys take turns (see SetFlow) no message starts until the messages that are due within a
+// minute have moved.
 //
 // It returns an ErrInvalid for another n, for queues of Later's own, for a queue with a limit that is smaller than n,
 // and for one that has a message with a key and another id; an ErrConflict while the queue changes to another number of

@@ -9,7 +9,8 @@ import (
 // program of another version or a user of the store may have written anything there.
 func FuzzStored(f *testing.F) {
 	for _, text := range []string{`{"v":1}`, `{"v":99}` + "\n{}", `{"v":2,"next":9223372036854775807}` + "\n" +
-		`{"name":"a","queue":"q","rrule":"FREQ=DAILY"}`, `{"held":[{"q":"a","id":"b","for":-9223372036854775808},1,"x"],"at":1e300}`,
+		`{"name":"a","queue":"q","rrule":"FREQ=DAILY"}`,
+		`{"held":[{"q":"a","id":"b","for":-9223372036854775808},1,"x"],"at":1e300}`,
 		`{"queues":null,"started":9223372036854775807}`, "topic:", "queue:a", "list:\xff", "stream:x", "null", "[[[["} {
 		f.Add([]byte(text))
 	}

@@ -39,7 +39,7 @@ func TestBatchRunRefusesAnInvalidConfiguration(t *testing.T) {
 	for text, handle := range map[string]func(*Worker){
 		"HandleBatch: Size is -1: must be 1":  func(w *Worker) { w.HandleBatch("q", ackAll, BatchConfig{Size: -1}) },
 		"Size is 501: must be 1 to 500, or 0": func(w *Worker) { w.HandleBatch("q", ackAll, BatchConfig{Size: 501}) },
-		"Wait is -1s: give up to 1m0s":        func(w *Worker) { w.HandleBatch("q", ackAll, BatchConfig{Wait: -time.Second}) },
+		"Wait is -1ns: give up to 1m0s":       func(w *Worker) { w.HandleBatch("q", ackAll, BatchConfig{Wait: -1}) },
 		"Wait is 1h0m0s: give up to 1m0s":     func(w *Worker) { w.HandleBatch("q", ackAll, BatchConfig{Wait: time.Hour}) },
 		`handler of queue "q" is nil`:         func(w *Worker) { w.HandleBatch("q", nil, BatchConfig{}) },
 		"has a handler already": func(w *Worker) {

@@ -48,7 +48,9 @@ type forwarding struct {
 
 // eachRoute runs a test with each way to move messages from one queue to another one.
 func eachRoute(t *testing.T, test func(t *testing.T, f *forwarding)) {
-	for name, route := range map[string]forward.Route{"step": forward.RouteStep, "linked": forward.RouteLinked, "send": forward.RouteSend} {
+	for name, route := range map[string]forward.Route{
+		"step": forward.RouteStep, "linked": forward.RouteLinked, "send": forward.RouteSend,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &forwarding{route: route, store: &faulty{Store: memstore.New()}, log: &lockedBuffer{}, events: &events{}}

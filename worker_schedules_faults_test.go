@@ -251,7 +251,8 @@ func TestImportedSchedulesAreNoticedAfterAFailure(t *testing.T) {
 		s, looks := &stepStore{Store: memstore.New(), linked: true}, 0
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
-		if err := s.SetProperties(t.Context(), reserved.TopicIndex, map[string]string{topic.SchedulesExist: ""}, nil); err != nil {
+		unknown := map[string]string{topic.SchedulesExist: ""}
+		if err := s.SetProperties(t.Context(), reserved.TopicIndex, unknown, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.stats = func(queue string) error {

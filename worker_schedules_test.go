@@ -293,7 +293,8 @@ func TestScheduleThatCannotRunKeepsNoOtherFromRunning(t *testing.T) {
 			m := store.Outgoing{Message: infos[0].Message, Due: store.Due{At: infos[0].Due}}
 			own, _ := json.Marshal(everyMinute(name).Queue)
 			other, _ := json.Marshal(queue)
-			m.Payload = bytes.Replace(m.Payload, slices.Concat([]byte(`"queue":`), own), slices.Concat([]byte(`"queue":`), other), 1)
+			key := []byte(`"queue":`)
+			m.Payload = bytes.Replace(m.Payload, slices.Concat(key, own), slices.Concat(key, other), 1)
 			m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace}
 			_, err = c.store.Send(t.Context(), reserved.Schedules, []store.Outgoing{m})
 			if err != nil {

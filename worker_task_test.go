@@ -74,7 +74,8 @@ func TestWorkerGoexitIsAFailureAndTheSlotIsReused(t *testing.T) {
 		mustSend(t, q, "", WithID("bad"))
 		mustSend(t, q, "")
 		synctest.Wait()
-		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != "handler called runtime.Goexit" || done.Load() != 1 {
+		info, err := q.Get(t.Context(), "bad")
+		if err != nil || info.LastError != "handler called runtime.Goexit" || done.Load() != 1 {
 			t.Errorf("Get returned %+v, %v; %d handled", info, err, done.Load())
 		}
 		if err := stop(); err != nil {

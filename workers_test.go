@@ -144,8 +144,9 @@ func TestWorkersShowsWhatHandlersHoldLongest(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := all[0]
-		if want := (HeldMessage{Queue: "q", ID: "first", Attempt: 1, Since: began}); !got.Held[0].Since.Equal(began) || got.Held[0].ID != want.ID ||
-			got.Held[0].Queue != want.Queue || got.Held[0].Attempt != want.Attempt {
+		want := HeldMessage{Queue: "q", ID: "first", Attempt: 1, Since: began}
+		if !got.Held[0].Since.Equal(began) || got.Held[0].ID != want.ID || got.Held[0].Queue != want.Queue ||
+			got.Held[0].Attempt != want.Attempt {
 			t.Errorf("the message that is held longest is %+v; want %+v", got.Held[0], want)
 		}
 		if got.HeldCount != 501 || len(got.Held) < 50 || len(got.Held) > MaxHeldMessages {

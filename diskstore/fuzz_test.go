@@ -52,7 +52,8 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendKeyState(nil, keptState{expected: true}))
 	f.Add(appendDueValue(nil, &record{rank: rank{micros: 5, arrived: true, class: 6}}))
 	f.Add(appendMeta(nil, meta{flow: flow{arrivals: 6, fences: 7, passed: turns.Passed{Normal: 8, Low: 9}}}))
-	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
+	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e",
+		deadReason: store.DeadFailed}))
 	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
 	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
 	data := appendItem(nil, &item{id: "a", message: make([]byte, timeLength)})

@@ -149,7 +149,8 @@ func parseCursor(text string) (entry, error) {
 }
 
 func badCursor(text string) error {
-	return store.Field("cursor", store.Invalid("cursor %q is not from this store: give the one of the page before, or none", text))
+	return store.Field("cursor", store.Invalid("cursor %q is not from this store: give the one of the page before, or "+
+		"none", text))
 }
 
 // numberKey returns the first key of a queue.

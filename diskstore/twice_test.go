@@ -37,7 +37,8 @@ func TestIDThatIsNamedTwiceCountsOnce(t *testing.T) {
 	if err != nil || errors.Join(refused...) != nil {
 		t.Errorf("a reschedule of one id, named twice, gives %v, %v", refused, err)
 	}
-	if got := live(t, s, "q"); got["a"] != store.StateScheduled || got["c"] != store.StateScheduled || got["b"] != store.StateDead {
+	got := live(t, s, "q")
+	if got["a"] != store.StateScheduled || got["c"] != store.StateScheduled || got["b"] != store.StateDead {
 		t.Errorf("afterwards there is %v", got)
 	}
 	twice.IDs = []string{"b", "b"}
@@ -107,7 +108,8 @@ func TestLeaseThatNamesNoMemberIsDamaged(t *testing.T) {
 	l.members = []*member{{lease: l, id: "m"}}
 	stored := appendLease(nil, l)
 	for _, position := range []byte{1, 9} {
-		if _, err := parseLease("l", append(stored[:len(stored):len(stored)], 0, position)); !errors.Is(err, store.ErrCorrupt) {
+		_, err := parseLease("l", append(stored[:len(stored):len(stored)], 0, position))
+		if !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("a lease that member %d of one has left gives %v, want ErrCorrupt", position, err)
 		}
 	}

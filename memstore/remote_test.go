@@ -93,6 +93,7 @@ func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
 	}
 	then := store.Settlement{Receipt: claim.Messages[0].Receipt, Action: store.Ack,
 		Then: []store.FollowUp{{Queue: "..", Message: store.Outgoing{Message: store.Message{ID: "next"}}}}}
+	move := store.ForwardRequest{To: to, Max: 1}
 	for what, call := range map[string]func() error{
 		"send of an id": func() error { _, err := far.Send(ctx, "q", []store.Outgoing{outgoing}); return err },
 		"send to a queue": func() error {
@@ -105,7 +106,7 @@ func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
 		},
 		"restore":          func() error { _, err := far.Restore(ctx, "q", []store.Info{old}); return err },
 		"follow-up":        func() error { _, err := far.Settle(ctx, ".", []store.Settlement{then}); return err },
-		"forward":          func() error { _, err := far.Forward(ctx, "q", store.ForwardRequest{To: to, Max: 1}); return err },
+		"forward":          func() error { _, err := far.Forward(ctx, "q", move); return err },
 		"pause":            func() error { return far.SetPaused(ctx, "..", true) },
 		"pause of a topic": func() error { return far.SetPaused(ctx, "topic:..", true) },
 		"retention":        func() error { return far.SetDeadRetention(ctx, "..", store.Retention{MaxCount: 1}, nil) },

@@ -132,8 +132,8 @@ func New(dialect Dialect, opts ...Option) *Outbox {
 	case dialect < PostgreSQL || dialect > SQLite:
 		o.invalid = store.Invalid("dialect is %v: give PostgreSQL, MySQL or SQLite", dialect)
 	case !tableName.MatchString(o.table):
-		o.invalid = store.Invalid("table name %q is not allowed: must have 1 to 48 letters, digits and underscores that do not "+
-			"begin with a digit, after a schema and a dot if it needs one", o.table)
+		o.invalid = store.Invalid("table name %q is not allowed: must have 1 to 48 letters, digits and underscores that do "+
+			"not begin with a digit, after a schema and a dot if it needs one", o.table)
 	case o.now == nil:
 		o.invalid = store.Invalid("clock is nil: give a function that returns the time, or leave the option out")
 	}

@@ -64,7 +64,8 @@ func (c RelayConfig) withDefaults() RelayConfig {
 func (c RelayConfig) validate() error {
 	switch {
 	case c.Batch < 1 || c.Batch > store.MaxBatch:
-		return store.Invalid("Batch is %d: must be 1 to %d, or 0 for the default of %d", c.Batch, store.MaxBatch, DefaultBatch)
+		return store.Invalid("Batch is %d: must be 1 to %d, or 0 for the default of %d", c.Batch, store.MaxBatch,
+			DefaultBatch)
 	case c.Poll < MinPoll:
 		return store.Invalid("Poll is %v: give at least %v, or 0 for the default of %v", c.Poll, MinPoll, DefaultPoll)
 	case c.DedupWindow < 0 || c.DedupWindow > store.MaxDelay:

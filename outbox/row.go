@@ -40,8 +40,8 @@ func newRow(queue string, m later.Outgoing, now time.Time) (r row, id string, er
 			"the relay with later.Durable, which then keeps each row until its message is confirmed", m.Durability)
 	}
 	if m.OnDuplicate != (later.DuplicateMode{}) {
-		return row{}, "", store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that "+
-			"is moved again must change nothing", m.OnDuplicate)
+		return row{}, "", store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row "+
+			"that is moved again must change nothing", m.OnDuplicate)
 	}
 	if m.Once != nil {
 		return row{}, "", store.Invalid("a message in an outbox has Once: leave it out, since a row is sent once anyway")

@@ -253,7 +253,9 @@ func (b *bulkChange) pace(ctx context.Context, begin time.Time, done int) error 
 }
 
 // find returns the messages that match. The caller calls give when it needs them no longer.
-func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (matched []found, give func(), err error) {
+func (b *bulkChange) find(
+	ctx context.Context, update func(func(*Operation)),
+) (matched []found, give func(), err error) {
 	count, size, who := 0, int64(0), senderOf(ctx)
 	give = func() { b.server.matched.Give(who, size) }
 	for o := (later.SearchOptions{Limit: store.MaxBatch, Bytes: maxPageBytes}); ; {

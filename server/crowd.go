@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A crowd wakes so many listeners at once, and as many again after a time, so that requests have their turn between them.
+// A crowd wakes so many listeners at once, and as many again after a time, so that requests get turns between them.
 const (
 	wokenAtOnce = 8
 	wakeEvery   = time.Millisecond

@@ -145,7 +145,8 @@ func TestRequestsThatWaitAreNotSlow(t *testing.T) {
 		for range 2 {
 			const body = `{"wait": "2m"}`
 			begin := time.Now()
-			if _, err := io.WriteString(conn, headOf("POST "+receivePath)+"Expect: 100-continue\r\nContent-Length: 14\r\n\r\n"); err != nil {
+			head := headOf("POST "+receivePath) + "Expect: 100-continue\r\nContent-Length: 14\r\n\r\n"
+			if _, err := io.WriteString(conn, head); err != nil {
 				t.Fatal(err)
 			}
 			if line, err := replies.ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") {

@@ -65,7 +65,8 @@ func TestDeepJSONIsRefusedByEveryRoute(t *testing.T) {
 func TestDeepPayloadsAreSearched(t *testing.T) {
 	a := newAPI(t)
 	for id, payload := range map[string]string{"deep": strings.Repeat("[", 1<<20), "plain": `{"a":1}`} {
-		if _, err := a.client.Queue("q").Send(t.Context(), []byte(payload), later.WithID(id), later.In(time.Hour)); err != nil {
+		_, err := a.client.Queue("q").Send(t.Context(), []byte(payload), later.WithID(id), later.In(time.Hour))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

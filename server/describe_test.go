@@ -102,7 +102,8 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
 		right, _ := op.Extensions["x-right"].(string)
 		known := slices.Contains([]string{"none", "look", "get", "send", "work", "operate", "administer"}, right)
-		if !operationID.MatchString(op.OperationID) || ids[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 || !known {
+		if !operationID.MatchString(op.OperationID) || ids[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 ||
+			!known {
 			t.Errorf("%s %s: id %q, summary %q, tags %q, right %q", op.Method, op.Path, op.OperationID, op.Summary, op.Tags,
 				right)
 		}

@@ -49,7 +49,8 @@ func TestScheduleIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 	put(body, "If-Match", "*").is(http.StatusOK)
 	put(body, "If-Match", "abc").fails(http.StatusBadRequest, "invalid", "header.If-Match", "in its quotes")
 	put(body, "If-None-Match", first).fails(http.StatusBadRequest, "invalid", "header.If-None-Match", "give *")
-	hidden := a.as(access.Identity{Name: "page", Role: access.RoleRead, HidePayloads: true}).do(http.MethodGet, nightly, nil)
+	hidden := a.as(access.Identity{Name: "page", Role: access.RoleRead, HidePayloads: true}).
+		do(http.MethodGet, nightly, nil)
 	if hidden.is(http.StatusOK); !strings.HasPrefix(hidden.header.Get("ETag"), "W/") { // the ETag of the visible part
 		t.Errorf("a hidden payload can be guessed by its ETag %q", hidden.header.Get("ETag"))
 	}
@@ -157,7 +158,8 @@ func TestListsThatDoNotChangeHaveTheSameETag(t *testing.T) {
 		for before := time.Now().UnixMilli(); time.Now().UnixMilli() == before; { // another time of the reply
 			runtime.Gosched()
 		}
-		if r := a.do(http.MethodGet, path, nil, "If-None-Match", first.header.Get("ETag")); r.status != http.StatusNotModified {
+		r := a.do(http.MethodGet, path, nil, "If-None-Match", first.header.Get("ETag"))
+		if r.status != http.StatusNotModified {
 			t.Errorf("%s: %d, first %s, then %s", path, r.status, first.body, r.body)
 		}
 	}

@@ -102,7 +102,8 @@ func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) 
 	}
 	for _, kind := range in.Kinds {
 		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
-			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, view.Kinds(view.EventKinds)))
+			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind,
+				view.Kinds(view.EventKinds)))
 		}
 	}
 	return &eventFilter{queues: sortedSet(in.Queues), kinds: in.Kinds, id: in.ID, hide: hides(ctx), see: visible(ctx)}, nil
@@ -175,7 +176,8 @@ func (st *eventStream) add(e *recentEvent) {
 
 // missed adds an EventMissed; 0 stands for an unknown number.
 func (st *eventStream) missed(n uint64) {
-	st.append(jsontext.Append(nil, &wire.Event{Time: wire.FormatTime(time.Now()), Kind: later.EventMissed, Missed: int(n)}))
+	event := &wire.Event{Time: wire.FormatTime(time.Now()), Kind: later.EventMissed, Missed: int(n)}
+	st.append(jsontext.Append(nil, event))
 }
 
 func (st *eventStream) append(data []byte) {

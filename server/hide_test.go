@@ -41,8 +41,8 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	a.do(http.MethodPost, "/v1/topics/none/messages", message).is(http.StatusCreated)
 	a.distribute("sub", 1)
 	a.do(http.MethodPut, "/v1/schedules/none", with(map[string]any{"queue": "mail", "every": "1h"})).is(http.StatusOK)
-	operation := a.do(http.MethodPost, "/v1/queues/mail/bulk", `{"filter": {"state": "dead"}, "action": "cancel", "dry_run": true}`).
-		is(http.StatusAccepted)["id"].(string)
+	operation := a.do(http.MethodPost, "/v1/queues/mail/bulk",
+		`{"filter": {"state": "dead"}, "action": "cancel", "dry_run": true}`).is(http.StatusAccepted)["id"].(string)
 	a.do(http.MethodGet, "/v1/operations/"+operation+"?wait=1m", nil).is(http.StatusOK)
 
 	readers := map[bool]*api{true: a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true}),
@@ -76,8 +76,8 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	ask(http.MethodGet, "/v1/find?q=%22non%22", nil)
 	ask(http.MethodPatch, mail+"/none", `{"in": "2h"}`)
 	ask(http.MethodPost, mail+"/none/run", nil)
-	for _, path := range []string{"GET " + mail, "GET " + mail + "/none", "GET " + mail + "?state=dead", "GET " + mail + "/dead",
-		"GET " + mail + "?group=none", "GET /v1/find?q=none", "GET /v1/find?q=%22non%22",
+	for _, path := range []string{"GET " + mail, "GET " + mail + "/none", "GET " + mail + "?state=dead",
+		"GET " + mail + "/dead", "GET " + mail + "?group=none", "GET /v1/find?q=none", "GET /v1/find?q=%22non%22",
 		"PATCH " + mail + "/none", "POST " + mail + "/none/run",
 		"GET /v1/topics/none/history", "GET /v1/schedules", "GET /v1/schedules/none", "GET /v1/queues/mail/dead-errors",
 		"GET /v1/dead-errors",
@@ -95,7 +95,8 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 // conditions, as a sender that may not see the content. The number of matching messages would tell the content.
 func TestNoConditionTellsWhatIsHidden(t *testing.T) {
 	a := newAPI(t)
-	a.do(http.MethodPost, mail, `{"id": "none", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).is(http.StatusCreated)
+	a.do(http.MethodPost, mail, `{"id": "none", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).
+		is(http.StatusCreated)
 	a.do(http.MethodPut, "/v1/topics/t", `{"history_count": 10}`).is(http.StatusOK)
 	shown := []string{"state", "group", "due_after", "due_before", "id", "min_attempts", "max_attempts",
 		"q"} // see TestFindHidesContent

@@ -166,8 +166,8 @@ func (t target) batchOnce(ctx context.Context, msgs []later.Outgoing, key Idempo
 	return append(results, last...), err
 }
 
-var errKeyRefused = field(keyField, store.Invalid("is for requests that send messages, to /v1/queues/{queue}/messages or "+
-	"/v1/topics/{topic}/messages or /batch below them, as JSON or a payload: leave it out of this one"))
+var errKeyRefused = field(keyField, store.Invalid("is for requests that send messages, to /v1/queues/{queue}/messages "+
+	"or /v1/topics/{topic}/messages or /batch below them, as JSON or a payload: leave it out of this one"))
 
 // refuseKey refuses requests with a key: their senders would believe that they are safe to repeat.
 func refuseKey(ctx huma.Context, next func(huma.Context)) {

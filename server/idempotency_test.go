@@ -271,7 +271,9 @@ func TestBatchWhoseFirstMessageIsRefusedHasItsIdempotencyKey(t *testing.T) {
 	if again := outcomes("duplicate", "duplicate", "duplicate", "duplicate"); !slices.Equal(again, first) {
 		t.Errorf("%v, then %v", first, again)
 	}
-	for _, other := range []string{refused + `{"id": "e"}`, `{"id": "b"}, {"id": "f"}, {"id": "g"}, {"id": "h"}, {"id": "i"}`, sent} {
+	for _, other := range []string{
+		refused + `{"id": "e"}`, `{"id": "b"}, {"id": "f"}, {"id": "g"}, {"id": "h"}, {"id": "i"}`, sent,
+	} {
 		batch(other).fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
 	}
 	a.do(http.MethodPost, mail, `{"id": "j"}`, "Idempotency-Key", "k").

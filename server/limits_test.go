@@ -111,7 +111,8 @@ func TestBodiesThatTakeMuchMemoryAreRefused(t *testing.T) {
 	}
 	large := strings.Repeat("x", 1<<20)
 	body := `{"messages": [` + strings.Repeat(`{"payload_text": "`+large+`"},`, 14) + `{"payload": "x"}]}`
-	if code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType)); code != http.StatusOK {
+	code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType))
+	if code != http.StatusOK {
 		t.Errorf("a large batch: %d %.300s", code, text)
 	}
 }
@@ -127,7 +128,8 @@ func TestUsualBatchesDoNotWaitForHeavyWork(t *testing.T) {
 	}
 	body := `{"messages": [` + strings.Repeat(`{"payload": {"order": 1, "text": "`+strings.Repeat("x", 400)+`"}},`, 99) +
 		`{"payload": 1}]}`
-	if code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType)); code != http.StatusOK {
+	code, text := a.status(as(t, "x", "POST", mail+"/batch", strings.NewReader(body), jsonType))
+	if code != http.StatusOK {
 		t.Errorf("%d %.300s", code, text)
 	}
 }
@@ -195,7 +197,8 @@ func TestFeedsAndOperationsKeepFewBytes(t *testing.T) {
 	}
 	a := newAPI(t)
 	for range 12 {
-		if _, err := a.client.Queue("mail").Send(t.Context(), bytes.Repeat([]byte("x"), 1<<20), later.In(time.Hour)); err != nil {
+		large := bytes.Repeat([]byte("x"), 1<<20)
+		if _, err := a.client.Queue("mail").Send(t.Context(), large, later.In(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}

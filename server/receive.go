@@ -31,8 +31,8 @@ const (
 
 func registerReceive(s *Server) {
 	const description = "Each message is held until the end of its lease; settle it before with its token. Messages " +
-		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
-		"due in the time to wait."
+		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no " +
+		"message fell due in the time to wait."
 	route(s, access.Work, huma.Operation{
 		OperationID: "receiveMessages",
 		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
@@ -45,8 +45,9 @@ func registerReceive(s *Server) {
 	route(s, access.Work, huma.Operation{
 		OperationID: "receiveFromQueues",
 		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due in several queues", Description: description + " A lease is of the messages " +
-			"of one queue. The reply may have fewer messages than there are, so that each queue has one lease.",
+		Summary: "Receive messages that are due in several queues",
+		Description: description + " A lease is of the messages of one queue. The reply may have fewer messages than " +
+			"there are, so that each queue has one lease.",
 		Middlewares: huma.Middlewares{receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
 			in := new(receiveFromQueuesInput)
 			return in, &in.Body

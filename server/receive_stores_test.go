@@ -165,7 +165,8 @@ func TestReceiveOfAClientWhoLeavesWithItsReplyHoldsNothing(t *testing.T) {
 	a.send("mail", "m", "n")
 	for _, body := range []string{
 		`{"queues": [{"name": "mail"}], "max": 2}`, `{"queues": [{"name": "mail"}, {"name": "orders"}], "max": 2}`,
-		`{"queues": [{"name": "mail"}], "max": 2, "worker": "py"}`, `{"max": 2, "queues": [{"name": "mail"}], "\u0077ait": "1s"}`,
+		`{"queues": [{"name": "mail"}], "max": 2, "worker": "py"}`,
+		`{"max": 2, "queues": [{"name": "mail"}], "\u0077ait": "1s"}`,
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		l.leave = leave

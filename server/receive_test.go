@@ -16,11 +16,11 @@ const receivePath = "/v1/queues/mail/receive"
 
 func TestReceiveHoldsMessagesUntilTheyAreSettled(t *testing.T) {
 	a := newAPI(t)
-	a.do(http.MethodPost, mail, `{"payload": "hello", "id": "a", "group": "g", "key": "k", "timeout": "5s", "headers": {"kind": "x"}}`).
-		is(http.StatusCreated)
+	a.do(http.MethodPost, mail, `{"payload": "hello", "id": "a", "group": "g", "key": "k", "timeout": "5s",
+		"headers": {"kind": "x"}}`).is(http.StatusCreated)
 	got := list(a.do(http.MethodPost, receivePath, `{"max": 5, "lease": "1m"}`).is(http.StatusOK), "messages")
-	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" || got[0]["key"] != "k" ||
-		got[0]["timeout"] != "5s" {
+	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" ||
+		got[0]["key"] != "k" || got[0]["timeout"] != "5s" {
 		t.Fatalf("%v", got)
 	}
 	if again := list(a.do(http.MethodPost, receivePath, nil).is(http.StatusOK), "messages"); len(again) != 0 {
@@ -104,7 +104,8 @@ func TestReceiveWaitsForAMessage(t *testing.T) {
 func TestRequestsThatWaitAreLimited(t *testing.T) {
 	a := newAPIWith(t, "mem://", Config{MaxWaits: 1})
 	waiting := a.waiting()
-	a.do(http.MethodPost, receivePath, `{"wait": "1s"}`).fails(http.StatusServiceUnavailable, "unavailable", "", "1 requests")
+	a.do(http.MethodPost, receivePath, `{"wait": "1s"}`).
+		fails(http.StatusServiceUnavailable, "unavailable", "", "1 requests")
 	a.do(http.MethodPost, mail, `{"payload": "hello"}`).is(http.StatusCreated)
 	<-waiting
 	a.do(http.MethodPost, receivePath, nil).is(http.StatusOK)

@@ -27,9 +27,10 @@ var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, close
 	"events":    {"GET", "/v1/events", "", "", "200 :|401 ", "200 :|503 "},
 	"overview":  {"GET", "/v1/overview/watch", "", "", "200 :|401 ", "200 :|503 "},
 	"lines":     {"POST", mail + "/batch", linesType, "\n…", `200 {"error":`, `200 {"error":`},
-	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":|200 {"error":`, `200 {"id":|200 {"error":`},
 	"import":    {"POST", "/v1/import", linesType, " …", "401 ", "503 "},
 	"operation": {"GET", "/v1/operations/{operation}?wait=5m", "", "", "401 ", "200 {"},
+	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":|200 {"error":`,
+		`200 {"id":|200 {"error":`},
 }
 
 // TestLastingRequestsEndWithTheirTokenAndTheServer opens a request of each route that can last. A body that ends in …
@@ -59,7 +60,8 @@ func testLasting(t *testing.T, closes bool) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if _, err := a.client.Queue("slow").Send(t.Context(), nil, later.WithID(fmt.Sprint(i)), later.In(time.Hour)); err != nil {
+		_, err := a.client.Queue("slow").Send(t.Context(), nil, later.WithID(fmt.Sprint(i)), later.In(time.Hour))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,8 +29,8 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", put)
 	}
 	got := a.do(http.MethodGet, nightly, nil).is(http.StatusOK)
-	if got["cron"] != "0 2 * * *" || !reflect.DeepEqual(got["payload"], map[string]any{"kind": "daily"}) || got["missed_within"] != "24h0m0s" ||
-		got["finished"] != false || got["next_run"] == nil {
+	if got["cron"] != "0 2 * * *" || !reflect.DeepEqual(got["payload"], map[string]any{"kind": "daily"}) ||
+		got["missed_within"] != "24h0m0s" || got["finished"] != false || got["next_run"] == nil {
 		t.Errorf("%v", got)
 	}
 	body := map[string]any{} // the settings that were read can be stored again
@@ -158,7 +158,8 @@ func TestScheduleRunsHaveTheirStates(t *testing.T) {
 		runs[1]["local"] != "2050-07-02T09:00:00.000+02:00" || runs[1]["id"] == "" {
 		t.Errorf("%v", got)
 	}
-	if got := a.do(http.MethodGet, "/v1/schedules/daily/runs?limit=3", nil).is(http.StatusOK); len(list(got, "items")) != 3 {
+	got = a.do(http.MethodGet, "/v1/schedules/daily/runs?limit=3", nil).is(http.StatusOK)
+	if len(list(got, "items")) != 3 {
 		t.Errorf("%v", got)
 	}
 	past := a.do(http.MethodGet, "/v1/schedules/daily/runs?from=2000-01-01T00:00:00Z&to=2001-01-01T00:00:00Z", nil)

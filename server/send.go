@@ -275,8 +275,8 @@ func payloadOf(p *message.Payload, headers map[string]string) (payload []byte, w
 		return nil, nil, field("payload", err)
 	}
 	if len(with) > store.MaxHeaders && len(headers) == store.MaxHeaders {
-		return nil, nil, field("headers", store.TooLarge("has %d names, and the payload needs the header %s: the limit is %d "+
-			"for all; omit one, or give %s itself", len(headers), message.ContentType, store.MaxHeaders, message.ContentType))
+		return nil, nil, field("headers", store.TooLarge("has %d names, and the payload needs the header %s: the limit is "+
+			"%d for all; omit one, or give %s itself", len(headers), message.ContentType, store.MaxHeaders, message.ContentType))
 	}
 	return payload, with, checkContentType(with)
 }

@@ -284,8 +284,8 @@ const maxReused = 16 << 10
 // bodies has empty buffers. One returns only after a successful send, because a failed call may still be using it.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// sendFast answers a request that sends a message as JSON, and reports whether it is one. Any other goes on to its route.
-// Finding a route by huma would take longer than all else that a send costs.
+// sendFast answers a request that sends a message as JSON, and reports whether it is one. Any other goes on to its
+// route. Finding a route by huma would take longer than all else that a send costs.
 func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool) {
 	to, ok := s.plainTarget(r)
 	if !ok || may(r.Context(), access.Send, to.Name()) != nil {

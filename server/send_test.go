@@ -44,7 +44,8 @@ func TestSendTakesEveryOption(t *testing.T) {
 	if replaced["outcome"] != "replaced" {
 		t.Errorf("%v", replaced)
 	}
-	if got := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK); !reflect.DeepEqual(got["payload"], map[string]any{"n": 1.0}) {
+	got := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK)
+	if !reflect.DeepEqual(got["payload"], map[string]any{"n": 1.0}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -103,8 +103,8 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*output[w
 		return nil, err
 	}
 	if n := len(message.Headers); n > maxSeriesHeaders {
-		return nil, field("headers", store.TooLarge("are %d with the content type of the payload: the limit is %d, because a "+
-			"series adds its own; omit some", n, maxSeriesHeaders))
+		return nil, field("headers", store.TooLarge("are %d with the content type of the payload: the limit is %d, because "+
+			"a series adds its own; omit some", n, maxSeriesHeaders))
 	}
 	series := later.Series{Until: b.Until, Past: b.policy(), Offsets: make([]time.Duration, len(b.Offsets))}
 	for i, offset := range b.Offsets {

@@ -117,7 +117,8 @@ func TestWorkersOfOthersDoNotShadow(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, told, err)
 		}
 	}
-	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "secret"}], "worker": "both"}`).is(http.StatusOK)
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "secret"}], "worker": "both"}`).
+		is(http.StatusOK)
 	r := limited.do(http.MethodPost, "/v1/workers/both/pause", nil)
 	if r.fails(http.StatusForbidden, "forbidden", ""); strings.Contains(r.body, "secret") {
 		t.Errorf("%s names a queue of others", r.body)

@@ -23,6 +23,26 @@ const (
 	chunked = "Transfer-Encoding: chunked"
 )
 
+// Replies to several of the requests.
+const (
+	crossOrigin = "403 forbidden the request comes from a page of another site: cross-origin request detected, and/or " +
+		"browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"
+	noDuration = "400 invalid in: give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, " +
+		"and the limit is 36500d in"
+)
+
+// hostRefused returns the reply to requests for a host that later serve does not answer for.
+func hostRefused(host string) string {
+	return fmt.Sprintf("421 misconfigured the host %q is not allowed: start later serve with --host %[1]q, or add it to "+
+		"the hosts of its configuration file", host)
+}
+
+// dotsIn returns the reply to requests for a path with a part of dots.
+func dotsIn(path, part string) string {
+	return fmt.Sprintf("400 invalid path: %q has the part %q, which clients and proxies take out: select a message with "+
+		"such an id by a filter path", path, part)
+}
+
 // hostileRequests are bytes that are sent to later serve, with all its replies: each has its status, and the code, the
 // detail and the field of a problem, or else its text.
 var hostileRequests = []struct{ name, request, want string }{
@@ -66,7 +86,8 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a large body of a route", head("POST /v1/queues/mail/purge", isJSON, "Expect: 100-continue",
 		"Content-Length: 99999999999"), "413 too_large body: has more than 1048576 bytes, which is the limit body"},
 	{"a request after a refused body",
-		"POST /v1/queues/mail/purge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nx\r\nDELETE /v1/queues/mail HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"POST /v1/queues/mail/purge HTTP/1.1\r\nHost: localhost\r\n" + isJSON + "\r\n" + chunked + "\r\n\r\nx\r\n" +
+			"DELETE /v1/queues/mail HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"400 invalid body: cannot be read: invalid byte in chunk length body"},
 	{"another expectation", head(sends, isJSON, "Expect: the-unexpected", "Content-Length: 2"),
 		"417"},
@@ -91,13 +112,13 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"two hosts", head("GET /v1/queues", "Host: evil.example"),
 		"400 400 Bad Request"},
 	{"another host", "GET /v1/queues HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
-		`421 misconfigured the host "evil.example" is not allowed: start later serve with --host "evil.example", or add it to the hosts of its configuration file`},
+		hostRefused("evil.example")},
 	{"a host with a dot at its end", "GET /v1/queues HTTP/1.1\r\nHost: localhost.\r\nConnection: close\r\n\r\n",
-		`421 misconfigured the host "localhost." is not allowed: start later serve with --host "localhost.", or add it to the hosts of its configuration file`},
+		hostRefused("localhost.")},
 	{"a host with a user", "GET /v1/queues HTTP/1.1\r\nHost: localhost@evil.example\r\nConnection: close\r\n\r\n",
 		"400 400 Bad Request: malformed Host header"},
 	{"HTTP/1.0 without a host", "GET /v1/queues HTTP/1.0\r\n\r\n",
-		`421 misconfigured the host "" is not allowed: start later serve with --host "", or add it to the hosts of its configuration file`},
+		hostRefused("")},
 	{"HTTP/0.9", "GET /v1/queues\r\n\r\n",
 		"400 400 Bad Request"},
 	{"HTTP/1.2", "GET /v1/topics HTTP/1.2\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -113,7 +134,7 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"garbage after a request", "GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n\x00\x01\x02\r\n\r\n",
 		"200 {\"items\":[]}\n400 400 Bad Request"},
 	{"a whole URL of another host", head("GET http://evil.example/v1/queues"),
-		`421 misconfigured the host "evil.example" is not allowed: start later serve with --host "evil.example", or add it to the hosts of its configuration file`},
+		hostRefused("evil.example")},
 	{"a whole URL without a path", head("GET http://localhost"),
 		`400 invalid path: "" does not begin with a slash path`},
 	{"no slash", head("GET v1/queues"),
@@ -125,13 +146,13 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"an empty part", head("DELETE /v1/queues//messages/a"),
 		`400 invalid path: "/v1/queues//messages/a" has an empty part: leave out the slash path`},
 	{"dots", head("DELETE /v1/queues/mail/messages/.."),
-		`400 invalid path: "/v1/queues/mail/messages/.." has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/v1/queues/mail/messages/..", "..")},
 	{"escaped dots", head("DELETE /v1/queues/mail/messages/%2e%2e"),
-		`400 invalid path: "/v1/queues/mail/messages/.." has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/v1/queues/mail/messages/..", "..")},
 	{"half escaped dots", head("DELETE /v1/queues/mail/messages/.%2E"),
-		`400 invalid path: "/v1/queues/mail/messages/.." has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/v1/queues/mail/messages/..", "..")},
 	{"a dot", head("DELETE /v1/queues/mail/messages/."),
-		`400 invalid path: "/v1/queues/mail/messages/." has the part ".", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/v1/queues/mail/messages/.", ".")},
 	{"dots that are escaped twice", head("DELETE /v1/queues/mail/messages/%252e%252e"),
 		`404 not_found message "%2e%2e" of queue "mail": not found`},
 	{"dots after an escaped slash", head("DELETE /v1/queues/mail%2F../messages/a"),
@@ -147,7 +168,8 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"line ends in a path", head("GET /v1/queues/a%0d%0aSet-Cookie:%20x=y"),
 		`400 invalid queue name "a\r\nSet-Cookie: x=y" holds a control character: leave it out path.queue`},
 	{"line ends in a query", head("GET /v1/queues/mail/messages?cursor=a%0d%0aSet-Cookie:x"),
-		`400 invalid cursor "a\r\nSet-Cookie:x" is not from this store: give Page.Next of the previous page, or "" for the first query.cursor`},
+		`400 invalid cursor "a\r\nSet-Cookie:x" is not from this store: give Page.Next of the previous page, or "" for ` +
+			`the first query.cursor`},
 	{"half an escape", head("GET /v1/queues/%"),
 		"400 400 Bad Request"},
 	{"half an escape in a query", head("GET /v1/queues/mail/messages?state=%zz"),
@@ -159,9 +181,9 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"parameters of a part", head("DELETE /v1/queues/mail;x=y/messages/a"),
 		`404 not_found message "a" of queue "mail;x=y": not found`},
 	{"dots below the assets", head("GET /assets/../v1/queues"),
-		`400 invalid path: "/assets/../v1/queues" has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/assets/../v1/queues", "..")},
 	{"escaped dots below the assets", head("GET /assets/%2e%2e/%2e%2e/etc/passwd"),
-		`400 invalid path: "/assets/../../etc/passwd" has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/assets/../../etc/passwd", "..")},
 	{"upper case", head("GET /V1/queues"),
 		"404 not_found no route /V1/queues: /v1/openapi.json lists them: not found"},
 	{"a slash at the end", head("DELETE /v1/queues/mail/"),
@@ -198,16 +220,17 @@ var hostileRequests = []struct{ name, request, want string }{
 		"405 invalid POST is no method of /v1/queues/mail: use GET or DELETE"},
 	{"a form of another site", with("payload=x", sends, "Content-Type: application/x-www-form-urlencoded",
 		"Origin: https://evil.example"),
-		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
+		crossOrigin},
 	{"text of another site", with(`{"payload":"x"}`, sends, "Content-Type: text/plain", "Origin: https://evil.example",
 		"Sec-Fetch-Site: cross-site"),
-		"403 forbidden the request comes from a page of another site: cross-origin request detected from Sec-Fetch-Site header"},
+		"403 forbidden the request comes from a page of another site: cross-origin request detected from Sec-Fetch-Site " +
+			"header"},
 	{"parts of another site", with("--x--", sends, "Content-Type: multipart/form-data; boundary=x", "Origin: null"),
-		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
+		crossOrigin},
 	{"no origin", with(`{"payload":"x"}`, sends, isJSON, "Origin: null"),
-		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
+		crossOrigin},
 	{"another port", with(`{"payload":"x"}`, sends, isJSON, "Origin: http://localhost:1"),
-		"403 forbidden the request comes from a page of another site: cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host"},
+		crossOrigin},
 	{"a page of another site reads", head("GET /v1/topics", "Sec-Fetch-Site: cross-site"),
 		"403 forbidden the request comes from a page of another site: open this server's own"},
 	{"a page of a related site reads", head("GET /v1/topics", "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: navigate"),
@@ -218,7 +241,9 @@ var hostileRequests = []struct{ name, request, want string }{
 		"Access-Control-Request-Method: POST"),
 		"405 invalid OPTIONS is no method of /v1/queues/mail/messages: use GET or POST"},
 	{"a form", with("payload=x", sends, "Content-Type: application/x-www-form-urlencoded"),
-		"400 invalid header.Content-Type: application/x-www-form-urlencoded is neither a description nor a payload: give application/json, as with curl -H 'Content-Type: application/json', or text/plain or another type for a payload header.Content-Type"},
+		"400 invalid header.Content-Type: application/x-www-form-urlencoded is neither a description nor a payload: " +
+			"give application/json, as with curl -H 'Content-Type: application/json', or text/plain or another type for a " +
+			"payload header.Content-Type"},
 	{"two types", with(`{"in":"1h"}`, sends, isJSON, isBytes),
 		"400 invalid header.Content-Type: is given twice: give it once header.Content-Type"},
 	{"a compressed body", with("\x1f\x8b\x08\x00", sends, isJSON, "Content-Encoding: gzip"),
@@ -231,19 +256,22 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a type that is none", with("{}", "POST /v1/queues/mail/purge", "Content-Type: json"),
 		"400 invalid states: give states, or all states"},
 	{"another charset", with("{\x00}\x00", sends, isJSON+"; charset=utf-16"),
-		`400 invalid body: text is not one JSON object: invalid character '\x00' looking for beginning of object key string at byte 2 body`},
+		`400 invalid body: text is not one JSON object: invalid character '\x00' looking for beginning of object key ` +
+			`string at byte 2 body`},
 	{"no body", head(sends, isJSON),
 		"400 invalid body: text is not one JSON object: unexpected end of JSON input at byte 0 body"},
 	{"a mark of the byte order", with("\ufeff{}", sends, isJSON),
 		"400 invalid body: text is not one JSON object: invalid character 'ï' looking for beginning of value at byte 1 body"},
 	{"comments", with(`{/*x*/"payload":"x"}`, sends, isJSON),
-		"400 invalid body: text is not one JSON object: invalid character '/' looking for beginning of object key string at byte 2 body"},
+		"400 invalid body: text is not one JSON object: invalid character '/' looking for beginning of object key string " +
+			"at byte 2 body"},
 	{"two values", with(`{"payload":"x"}{"payload":"y"}`, sends, isJSON),
 		"400 invalid body: text is not one JSON object: invalid character '{' after top-level value at byte 16 body"},
 	{"text after JSON", with(`{"payload":"x"} x`, sends, isJSON),
 		"400 invalid body: text is not one JSON object: invalid character 'x' after top-level value at byte 17 body"},
 	{"NaN", with(`{"max_attempts":NaN}`, sends, isJSON),
-		"400 invalid body: text is not one JSON object: invalid character 'N' looking for beginning of value at byte 17 body"},
+		"400 invalid body: text is not one JSON object: invalid character 'N' looking for beginning of value at byte 17 " +
+			"body"},
 	{"a huge number", with(`{"max_attempts":1e999}`, sends, isJSON),
 		"400 invalid field \"max_attempts\" is 1e999: must be a whole number of 1 to 65535 max_attempts"},
 	{"a number beyond 2^64", with(`{"max_attempts":18446744073709551617}`, sends, isJSON),
@@ -259,11 +287,15 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a field twice, in another case", with(`{"id":"a","payload":"x","ID":"b"}`, sends, isJSON),
 		`400 invalid field "ID" is unknown: did you mean id? ID`},
 	{"a prototype", with(`{"__proto__":{"id":"a"},"payload":"x"}`, sends, isJSON),
-		"400 invalid field \"__proto__\" is unknown: give some of id, payload, payload_text, payload_base64, headers, in, at, max_attempts, timeout, group, key, urgency, expire_after, dedup_window, expire_at, on_duplicate, wait, max_wait, durable __proto__"},
+		"400 invalid field \"__proto__\" is unknown: give some of id, payload, payload_text, payload_base64, headers, in, " +
+			"at, max_attempts, timeout, group, key, urgency, expire_after, dedup_window, expire_at, on_duplicate, wait, " +
+			"max_wait, durable __proto__"},
 	{"65 arrays", with(`{"payload":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+"}", sends, isJSON),
-		"400 invalid body: JSON is nested more than 64 deep at byte 75: the limit is 64; send a payload that is nested deeper as payload_text body"},
+		"400 invalid body: JSON is nested more than 64 deep at byte 75: the limit is 64; send a payload that is nested " +
+			"deeper as payload_text body"},
 	{"100,000 arrays", with(strings.Repeat("[", 100_000), sends, isJSON),
-		"400 invalid body: JSON is nested more than 64 deep at byte 65: the limit is 64; send a payload that is nested deeper as payload_text body"},
+		"400 invalid body: JSON is nested more than 64 deep at byte 65: the limit is 64; send a payload that is nested " +
+			"deeper as payload_text body"},
 	{"a control character in an id", with(`{"id":"a\u0000","payload":"x"}`, sends, isJSON),
 		`400 invalid id "a\x00" holds a control character: leave it out id`},
 	{"a line end in an id", with(`{"id":"a\nb","payload":"x"}`, sends, isJSON),
@@ -285,7 +317,7 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a far time", with(`{"payload":"x","at":"9999-12-31T23:59:59Z"}`, sends, isJSON),
 		"400 invalid due time is 9999-12-31T23:59:59Z: give a time from 1970 to 2199 at"},
 	{"a long duration", with(`{"payload":"x","in":"36500d1ns"}`, sends, isJSON),
-		"400 invalid in: give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is 36500d in"},
+		noDuration},
 	{"a duration that is no number", with(`{"payload":"x","in":"NaNd"}`, sends, isJSON),
 		"400 invalid in: the duration must not be negative in"},
 	{"a payload of 1 MiB and a byte", with(strings.Repeat("x", 1<<20+1), sends, isBytes),
@@ -294,9 +326,12 @@ var hostileRequests = []struct{ name, request, want string }{
 		isJSON), "400 invalid field \"messages\" has more than 1000 elements: the limit is 1000 messages"},
 	{"lines of which one is too deep", with(strings.Repeat("[", 70)+"\n", sends+"/batch",
 		"Content-Type: application/x-ndjson"),
-		`200 {"error":{"type":"https://github.com/laterq/later/blob/main/docs/http.md#code-invalid","title":"Bad Request","status":400,"code":"invalid","detail":"body: JSON is nested more than 64 deep at byte 65: the limit is 64; send a payload that is nested deeper as payload_text","field":"body"}}`},
+		`200 {"error":{"type":"https://github.com/laterq/later/blob/main/docs/http.md#code-invalid","title":"Bad ` +
+			`Request","status":400,"code":"invalid",` +
+			`"detail":"body: JSON is nested more than 64 deep at byte 65: the limit is 64; send a payload that is nested ` +
+			`deeper as payload_text","field":"body"}}`},
 	{"line ends in a Later- header", with("x", sends, isBytes, "Later-In: 1h%0d%0aLater-Id: x"),
-		"400 invalid in: give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is 36500d in"},
+		noDuration},
 	{"a Later- header twice", with("x", sends, isBytes, "Later-In: 1h", "Later-In: 2h"),
 		"400 invalid header.Later-In: is given twice: give it once header.Later-In"},
 	{"a Later- header that is misspelled", with("x", sends, isBytes, "Later-Inn: 1h"),
@@ -312,7 +347,8 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a store without its slash", head("POST /v1/store"),
 		"404 not_found no route /v1/store: /v1/openapi.json lists them: not found"},
 	{"a cursor of another list", head("GET /v1/queues/mail/messages?cursor=x"),
-		`400 invalid cursor "x" is not from this store: give Page.Next of the previous page, or "" for the first query.cursor`},
+		`400 invalid cursor "x" is not from this store: give Page.Next of the previous page, or "" for the first ` +
+			`query.cursor`},
 	{"a path that is no JSONPath", head("GET /v1/queues/mail/messages?json=%5B@this,@this%5D%7C@this+%3D+1"),
 		"400 invalid json: JSON path at byte 1: give a path such as $.order.items[0].price json"},
 	{"a queue of Later", with(`{"payload":"x"}`, "POST /v1/queues/schedules:/messages", isJSON),
@@ -322,12 +358,14 @@ var hostileRequests = []struct{ name, request, want string }{
 	{"a queue with a brace", with(`{"payload":"x"}`, "POST /v1/queues/%7Bq/messages", isJSON),
 		`400 invalid queue name "{q" holds a brace: leave out { and } path.queue`},
 	{"a topic of dots", with("{}", "PUT /v1/topics/%2e%2e", isJSON),
-		`400 invalid path: "/v1/topics/.." has the part "..", which clients and proxies take out: select a message with such an id by a filter path`},
+		dotsIn("/v1/topics/..", "..")},
 	{"an import of something else", with(`{"hello":1}`+"\n", "POST /v1/import", "Content-Type: application/x-ndjson"),
-		`400 invalid body: line 1 is not the header of an export, {"later_export":2,…}: give the output of later export body`},
+		`400 invalid body: line 1 is not the header of an export, {"later_export":2,…}: ` +
+			`give the output of later export body`},
 	{"an import of another version", with(`{"later_export":9}`+"\n", "POST /v1/import",
 		"Content-Type: application/x-ndjson"),
-		"501 unsupported line 1: store unsupported: the export has the format 9 and this version of Later knows 2: use the version that wrote it"},
+		"501 unsupported line 1: store unsupported: the export has the format 9 and this version of Later knows 2: " +
+			"use the version that wrote it"},
 	{"an import of many arrays", with(`{"later_export":2,"queues":["q"]}`+"\n"+strings.Repeat("[", 1<<20),
 		"POST /v1/import", "Content-Type: application/x-ndjson"),
 		"400 invalid body: the export is incomplete: line 2, the last one, is not whole body"},

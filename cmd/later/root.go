@@ -85,8 +85,8 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupLook, m.problemsCommand(), m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(),
 		m.findCommand(), m.searchCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
-	add(groupQueues, m.queuesCommand(), m.flowCommand(), m.keysCommand(), m.shardsCommand(), m.pauseCommand(), m.resumeCommand(),
-		m.purgeCommand(), m.deleteCommand(), m.changesCommand(),
+	add(groupQueues, m.queuesCommand(), m.flowCommand(), m.keysCommand(), m.shardsCommand(), m.pauseCommand(),
+		m.resumeCommand(), m.purgeCommand(), m.deleteCommand(), m.changesCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
 		m.pingCommand(), m.workersCommand(), m.serveCommand(), m.uiCommand(), m.tokenCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())

@@ -68,8 +68,8 @@ func FindRoute(s store.Store, queue string, to store.Target, at store.Store) (r 
 		nil
 }
 
-// Forward moves the messages of a queue to a target by a route. It is the Work of its Batch, unless the store moves them
-// in one step.
+// Forward moves the messages of a queue to a target by a route. It is the Work of its Batch, unless the store moves
+// them in one step.
 type Forward struct {
 	*pump.Batch
 	To    store.Target

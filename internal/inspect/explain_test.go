@@ -10,7 +10,9 @@ import (
 )
 
 func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
-	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3}} {
+	for queue, want := range map[string][2]int{
+		"q": {4, 2}, "other": {1, 1}, reserved.Schedules: {5, 3}, "topic:t": {5, 3},
+	} {
 		e := Explanation{Queue: queue, ID: "a"}
 		workers := []fleet.Info{
 			{Name: "running", State: fleet.Running, Queues: []string{"q"}, QueueCount: 1,

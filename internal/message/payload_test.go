@@ -33,7 +33,8 @@ func TestPayloadComesBackInItsForm(t *testing.T) {
 		if got := string(jsontext.Append(nil, NewPayload(payload, headers))); err != nil || got != text {
 			t.Errorf("%s became %q and came back as %s, %v", text, payload, got, err)
 		}
-		if json := headers[ContentType] == JSONType; json != strings.HasPrefix(text, `{"payload":`) || !json && headers != nil {
+		json := headers[ContentType] == JSONType
+		if json != strings.HasPrefix(text, `{"payload":`) || !json && headers != nil {
 			t.Errorf("%s has the headers %v", text, headers)
 		}
 	}
@@ -73,10 +74,12 @@ func TestContentTypeOfASentPayload(t *testing.T) {
 		{text: `{"payload": 1}`, headers: own, want: `1`, wantType: "application/geo+json"},
 		{text: `{"payload_text": "[1]"}`, headers: own, want: `[1]`, wantType: "application/geo+json"},
 		{text: `{}`, headers: own, wantType: "application/geo+json"},
-		{text: `{"payload": 1}`, headers: map[string]string{ContentType: "text/html"}, wantError: `is "text/html": give payload_text`},
+		{text: `{"payload": 1}`, headers: map[string]string{ContentType: "text/html"},
+			wantError: `is "text/html": give payload_text`},
 		{text: `{"payload": 1, "payload_text": "1"}`, wantError: "give one of payload, payload_text"},
 		{text: `{"payload": null, "payload_base64": ""}`, wantError: "give one of payload, payload_text"},
-		{text: `{"payload": ` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}`, wantError: "nested more than 60 deep"},
+		{text: `{"payload": ` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}`,
+			wantError: "nested more than 60 deep"},
 	} {
 		before := maps.Clone(test.headers)
 		payload, headers, err := decode(t, test.text, test.headers)
@@ -87,7 +90,8 @@ func TestContentTypeOfASentPayload(t *testing.T) {
 			if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), test.wantError) {
 				t.Errorf("%s: got %v, want %s", test.text, err, test.wantError)
 			}
-		case err != nil || string(payload) != test.want || headers[ContentType] != test.wantType || headers["k"] != test.headers["k"]:
+		case err != nil || string(payload) != test.want || headers[ContentType] != test.wantType ||
+			headers["k"] != test.headers["k"]:
 			t.Errorf("%s: got %q with %v, %v", test.text, payload, headers, err)
 		}
 	}

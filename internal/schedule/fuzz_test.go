@@ -8,12 +8,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// FuzzStored decodes records of schedules. A program of another version or a user of the store may have written anything
-// there.
+// FuzzStored decodes records of schedules. A program of another version or a user of the store may have written
+// anything there.
 func FuzzStored(f *testing.F) {
 	r := &Record{Schedule: Schedule{Name: "a", Queue: "q", Payload: []byte("x"), When: recurrence.Spec{Cron: "@daily"}}}
-	for _, text := range []string{string(r.Encode()), `{"v":1}`, `{"v":99}` + "\n{}", `{"v":2,"next":9223372036854775807}` +
-		"\n" + `{"name":"a","queue":"q","rrule":"FREQ=DAILY"}`, "null", "[[[["} {
+	for _, text := range []string{string(r.Encode()), `{"v":1}`, `{"v":99}` + "\n{}",
+		`{"v":2,"next":9223372036854775807}` + "\n" + `{"name":"a","queue":"q","rrule":"FREQ=DAILY"}`, "null", "[[[["} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -30,7 +30,8 @@ func TestPartOfReadsTheHeadersOfMessages(t *testing.T) {
 		for _, h := range m.Headers {
 			headers[h[0]] = h[1]
 		}
-		if got, ok := PartOf(headers, m.Due, 0); !ok || got != want[i].Part || m.ID != want[i].id || !m.Due.Equal(want[i].due) {
+		got, ok := PartOf(headers, m.Due, 0)
+		if !ok || got != want[i].Part || m.ID != want[i].id || !m.Due.Equal(want[i].due) {
 			t.Errorf("%s at %v is %+v, %v; want %+v", m.ID, m.Due, got, ok, want[i])
 		}
 		// A rescheduled message moves the moment, and a retried one does not.

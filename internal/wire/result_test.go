@@ -36,7 +36,8 @@ func TestWireResults(t *testing.T) {
 	}{
 		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","due":"2030-12-31T22:59:59.001Z",` +
 			`"payload_text":"<ü>","headers":{"k":"v"},"max_attempts":5,"timeout":"1m0s",` +
-			`"group":"g","key":"k","urgency":"high","expire_after":"1s","dedup_window":"1h0m0s","attempts":1,"delivered":true,"sent_at":"2030-12-31T22:59:59.001Z",` +
+			`"group":"g","key":"k","urgency":"high","expire_after":"1s","dedup_window":"1h0m0s","attempts":1,` +
+			`"delivered":true,"sent_at":"2030-12-31T22:59:59.001Z",` +
 			`"lease_deadline":"2030-12-31T22:59:59.001Z","follows":true,"last_error":"no"}`},
 		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","due":"2030-12-31T22:59:59.001Z",` +
 			`"attempts":0,"delivered":false,"dead_reason":"unreadable",` +

@@ -5,9 +5,9 @@
 // look_test.go and pictures_test.go how it looks. modules_test.go reads the modules of the page and needs no browser.
 // Each other file has the journeys of one part of the page.
 //
-// With LATER_SCREENSHOTS=DIR, the tests write pictures of the page to DIR. testdata/screenshots has pictures of the main
-// views, which the views must look like but for fonts and small differences. After a change of the looks, write them
-// anew and look at them:
+// With LATER_SCREENSHOTS=DIR, the tests write pictures of the page to DIR. testdata/screenshots has pictures of the
+// main views, which the views must look like but for fonts and small differences. After a change of the looks, write
+// them anew and look at them:
 //
 //	go test -run Screenshots -update
 package pagetest

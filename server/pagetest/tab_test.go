@@ -284,8 +284,8 @@ func (b *tab) press(keys string, modifiers ...chromedp.Modifier) {
 	b.call(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...), raw))
 }
 
-// raw is a press of a key as that of a keyboard: if the page handles it, what has the focus afterwards gets no character,
-// with which Enter would click a button.
+// raw is a press of a key as that of a keyboard: if the page handles it, what has the focus afterwards gets no
+// character, with which Enter would click a button.
 func raw(p *input.DispatchKeyEventParams) {
 	if p.Type == kb.KeyDown {
 		p.Type = input.DispatchKeyEventTypeRawKeyDown

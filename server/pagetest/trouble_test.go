@@ -42,10 +42,13 @@ func TestViewsWaitForASlowServer(t *testing.T) {
 	evaluate[bool](b, `(() => {
   const real = fetch;
   window.held = []; // requests for operations, which the view asks for every second
-  window.fetch = (path, init) => !path.startsWith('v1/operations') ? real(path, init) : new Promise((resolve, reject) => {
-    init.signal.addEventListener('abort', () => reject(new DOMException('', 'AbortError')));
-    held.push({ signal: init.signal, reply: () => resolve(real(path, init)) });
-  });
+  window.fetch = (path, init) => {
+    if (!path.startsWith('v1/operations')) return real(path, init);
+    return new Promise((resolve, reject) => {
+      init.signal.addEventListener('abort', () => reject(new DOMException('', 'AbortError')));
+      held.push({ signal: init.signal, reply: () => resolve(real(path, init)) });
+    });
+  };
   return true;
 })()`)
 	b.click("nav.views a", "Changes")
