@@ -125,8 +125,8 @@ func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time,
 	return found, nil
 }
 
-// readEarliest adds the commands about a queue to a pipeline. Other clients can have messages packed or promoted between
-// two of them, so it reads the messages that are in no bucket before and after the buckets.
+// readEarliest adds the commands about a queue to a pipeline. Messages can be packed or promoted between two of them,
+// so it reads the messages that are in no bucket before and after the buckets.
 func (s *Store) readEarliest(
 	ctx context.Context, p redis.Pipeliner, queue string, from time.Time, dead bool,
 ) (e earliestOf) {
@@ -195,8 +195,8 @@ func (e *earliestOf) result() (r store.Earliest) {
 	return r
 }
 
-// CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have counts
-// up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
+// CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have
+// counts up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
 func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
