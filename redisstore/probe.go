@@ -100,10 +100,11 @@ func (s *Store) Earliest(
 // earliestOf has the replies of Redis about the earliest messages of a queue.
 type earliestOf struct {
 	from   int64            // in ms; 0 for all times
-	meta   *redis.SliceCmd  // its format, and how many messages are in buckets
 	first  *redis.ZSliceCmd // the first message that is in no bucket
-	starts *redis.ZSliceCmd // the start of the first bucket that begins after from; nil for dead messages
+	meta   *redis.SliceCmd  // its format, and how many messages are in buckets
 	around *redis.SliceCmd  // the buckets that begin at from at the latest, and end after it; nil without from
+	starts *redis.ZSliceCmd // the start of the first bucket that begins after from; nil for dead messages
+	last   *redis.ZSliceCmd // as first, after a bucket may have been emptied; nil for dead messages
 }
 
 func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time, dead bool) (any, error) {
@@ -124,7 +125,8 @@ func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time,
 	return found, nil
 }
 
-// readEarliest adds the commands about a queue to a pipeline.
+// readEarliest adds the commands about a queue to a pipeline. Messages can be packed or promoted between two of them,
+// so it reads the messages that are in no bucket before and after the buckets.
 func (s *Store) readEarliest(
 	ctx context.Context, p redis.Pipeliner, queue string, from time.Time, dead bool,
 ) (e earliestOf) {
@@ -137,8 +139,8 @@ func (s *Store) readEarliest(
 		e.from = from.Add(time.Millisecond - 1).UnixMilli() // the store counts in whole milliseconds
 		all.Min = strconv.FormatInt(e.from, 10)
 	}
-	e.meta = p.HMGet(ctx, key("meta"), "format", "packed_messages")
 	e.first = p.ZRangeByScoreWithScores(ctx, key(set), &all)
+	e.meta = p.HMGet(ctx, key("meta"), "format", "packed_messages")
 	if dead {
 		return e
 	}
@@ -148,12 +150,13 @@ func (s *Store) readEarliest(
 		e.around = p.HMGet(ctx, key("buckets"), bucketsAt(e.from)...)
 	}
 	e.starts = p.ZRangeByScoreWithScores(ctx, key("bucket_starts"), &after)
+	e.last = p.ZRangeByScoreWithScores(ctx, key(set), &all)
 	return e
 }
 
 func (e *earliestOf) result() (r store.Earliest) {
 	meta, err := e.meta.Result()
-	if err != nil || e.first.Err() != nil || !isPlain(meta[0]) {
+	if err != nil || !isPlain(meta[0]) {
 		return r
 	}
 	r.Known = true
@@ -162,17 +165,20 @@ func (e *earliestOf) result() (r store.Earliest) {
 			r.Any, r.Time = true, at
 		}
 	}
-	for _, one := range e.first.Val() {
-		note(int64(one.Score))
+	noteFirst := func(found *redis.ZSliceCmd) {
+		r.Known = r.Known && found.Err() == nil
+		for _, one := range found.Val() {
+			note(int64(one.Score))
+		}
 	}
-	if packed, _ := meta[1].(string); e.starts == nil || packed == "" || packed == "0" {
+	if noteFirst(e.first); e.starts == nil {
 		return r
 	}
-	r.Known = e.starts.Err() == nil
-	for _, one := range e.starts.Val() {
-		note(int64(one.Score))
+	noteFirst(e.last)
+	if packed, _ := meta[1].(string); packed == "" || packed == "0" {
+		return r
 	}
-	if e.around == nil {
+	if noteFirst(e.starts); e.around == nil {
 		return r
 	}
 	r.Known = r.Known && e.around.Err() == nil
@@ -189,8 +195,8 @@ func (e *earliestOf) result() (r store.Earliest) {
 	return r
 }
 
-// CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have counts
-// up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
+// CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have
+// counts up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
 func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

@@ -264,3 +264,77 @@ func TestEarliestLooksIntoBuckets(t *testing.T) {
 		}
 	}
 }
+
+// pausing is a hook that calls a function, if it has one, after some commands of a pipeline.
+type pausing struct {
+	after int
+	call  func()
+}
+
+func (p *pausing) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (p *pausing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (p *pausing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if p.call == nil {
+			return next(ctx, cmds)
+		}
+		some := min(p.after, len(cmds)-1)
+		if err := next(ctx, cmds[:some]); err != nil {
+			return err
+		}
+		p.call()
+		return next(ctx, cmds[some:])
+	}
+}
+
+// Redis reads a long pipeline in parts, and other clients in between. A message that is packed or promoted then is found.
+func TestEarliestFindsMessagesThatArePackedOrPromoted(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	mover := newFrozenClock(t, rdb)
+	ctx, due := t.Context(), time.Now().Add(2*time.Hour).Truncate(time.Millisecond)
+	p, pausingClient := &pausing{}, server.Client(t)
+	pausingClient.AddHook(p)
+	s := newStore(t, pausingClient)
+	if _, err := s.Earliest(ctx, nil, nil, false); err != nil { // it has looked at the server
+		t.Fatal(err)
+	}
+	for n, from := range []time.Time{{}, due.Add(-time.Minute), due.Add(-time.Hour)} {
+		for _, promotes := range []bool{false, true} {
+			for p.after = 1; p.after < 5; p.after++ {
+				queue := fmt.Sprintf("q%d-%v-%d", n, promotes, p.after)
+				packed := func() bool { return rdb.HGet(ctx, s.keys.key(queue, "meta"), "packed_messages").Val() == "1" }
+				near := 2*time.Hour - 10*time.Second // nearly due, so that it is not packed by a send
+				send := func() {
+					m := store.Outgoing{Message: store.Message{ID: "m"}, Due: store.Due{At: due}}
+					if _, err := mover.Send(ctx, queue, []store.Outgoing{m}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if promotes {
+					send()
+					advance(rdb)(t, queue, near)
+				} else {
+					advance(rdb)(t, queue, near)
+					send()
+					advance(rdb)(t, queue, -near)
+				}
+				before := packed()
+				p.call = func() {
+					if !promotes {
+						mover.pack(ctx, queue)
+					} else if _, err := mover.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := s.Earliest(ctx, []string{queue}, []time.Time{from}, false)
+				if err != nil || !got[0].Known || !got[0].Any || got[0].Time.After(due) {
+					t.Errorf("%s: %+v, %v; want due at %v", queue, got, err, due)
+				}
+				if p.call = nil; before != promotes || packed() == promotes {
+					t.Fatalf("%s: packed: %v, and then %v", queue, before, packed())
+				}
+			}
+		}
+	}
+}

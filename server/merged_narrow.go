@@ -25,7 +25,7 @@ func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stat
 	if err != nil {
 		return err
 	}
-	m.prober, m.now, m.soon = prober, clock.Now, clock.Now.Add(mergedSoon)
+	m.prober, m.now, m.soon = prober, clock.Now.Add(-mergedSkew), clock.Now.Add(mergedSoon)
 	m.sources = slices.DeleteFunc(m.sources, m.isLate)
 	for _, state := range []later.State{later.StateReady, later.StateScheduled, later.StateDead} {
 		var some []*mergeSource

@@ -19,6 +19,8 @@ const (
 	mergedMemory = 64 << 20
 	// mergedSoon is how long before its due time a message may be ready already, as far as a list knows.
 	mergedSoon = 10 * time.Second
+	// mergedSkew is how far the clocks of the servers of a Cluster differ, as far as a list knows.
+	mergedSkew = 100 * time.Millisecond
 )
 
 // merge lists the messages of several sources in one order. It takes the earliest message of all pages that are read,
@@ -26,7 +28,7 @@ const (
 //
 // Messages fall due while the list is read: a scheduled message may be in the source of the ready ones a moment later.
 // So the source of the ready messages of a queue is read again after that of the scheduled ones, and a message that was
-// listed as a ready one is left out as a scheduled one.
+// listed in one state is left out in the other one.
 type merge struct {
 	client  *later.Client
 	filter  later.Filter
@@ -40,8 +42,8 @@ type merge struct {
 	last    *mergeSource // where the list goes on
 	time    time.Time    // of the message taken last
 	prober  store.Prober // nil if the store is none, or the list is by queue
-	now     time.Time    // the clock of the store when the list began; zero without a prober, as is soon
-	soon    time.Time    // messages due later are not ready while the list is read
+	now     time.Time    // messages due until then are ready, all by the clock of the store; zero without a prober
+	soon    time.Time    // messages due later are not ready while the list is read; zero without a prober
 }
 
 // compare orders sources by their next messages.
@@ -88,9 +90,8 @@ func (m *merge) take(ctx context.Context) (*later.Info, error) {
 		if first.head() == nil && !m.byQueue {
 			first.bound = listTime(info)
 		}
-		if other := m.sibling(first); first.state == later.StateScheduled && other != nil &&
-			first.after.compare(other.after) <= 0 {
-			continue // it was listed as a ready one
+		if other := m.sibling(first); other != nil && first.after.compare(other.after) <= 0 {
+			continue // it was listed in the other state
 		}
 		m.last, m.time = first, listTime(info)
 		return info, nil
@@ -157,7 +158,9 @@ func (m *merge) read(ctx context.Context, some []*mergeSource) error {
 			continue
 		}
 		m.leave(s)
-		if ready := m.sibling(s); s.state == later.StateScheduled && ready != nil && ready.done {
+	}
+	for _, s := range some { // the ready ones may have been read at the same time
+		if ready := m.sibling(s); !m.byQueue && s.state == later.StateScheduled && ready != nil && ready.done {
 			ready.again = m.soon.IsZero() || !s.bound.After(m.soon)
 		}
 	}

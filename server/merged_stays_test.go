@@ -147,57 +147,6 @@ func TestMergedListHasAllLeasedMessages(t *testing.T) {
 	})
 }
 
-// Messages that fall due between two pages, and while one is read, are in the list of both states.
-func TestMergedListOfTwoStatesHasMessagesThatFallDue(t *testing.T) {
-	for seed := range uint64(9) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 5))
-			a := newBubbleAPI(t, memstore.New())
-			now := time.Now()
-			var want []listed
-			for n := range 120 {
-				queue, id := fmt.Sprintf("q%d", random.IntN(3)), fmt.Sprintf("m%03d", n)
-				due := now.Add(time.Duration(random.IntN(60)-20) * 10 * time.Millisecond)
-				if _, err := a.client.Queue(queue).Send(t.Context(), nil, later.At(due), later.WithID(id)); err != nil {
-					t.Fatal(err)
-				}
-				want = append(want, listed{due.UnixMilli(), queue + "/" + id})
-			}
-			slices.SortFunc(want, func(a, b listed) int {
-				return strings.Compare(fmt.Sprint(a.at, a.name), fmt.Sprint(b.at, b.name))
-			})
-			var all, got []string
-			for _, one := range want {
-				all = append(all, one.name)
-			}
-			query := fmt.Sprintf("/v1/messages?states=ready&states=scheduled&limit=%d", 1+random.IntN(20))
-			for cursor := ""; ; {
-				var page struct {
-					Items []struct{ ID, Queue string }
-					Next  string
-				}
-				if cursor != "" {
-					cursor = "&cursor=" + cursor
-				}
-				r := a.get(t.Context(), query+cursor)
-				if err := json.Unmarshal([]byte(r.body), &page); err != nil || r.status != http.StatusOK {
-					t.Fatal(r.status, r.body)
-				}
-				for _, m := range page.Items {
-					got = append(got, m.Queue+"/"+m.ID)
-				}
-				if cursor = page.Next; cursor == "" {
-					break
-				}
-				time.Sleep(time.Duration(random.IntN(5)) * 10 * time.Millisecond)
-			}
-			if !slices.Equal(got, all) {
-				t.Errorf("seed %d: %d messages\n%v, want %d\n%v", seed, len(got), got, len(all), all)
-			}
-		})
-	}
-}
-
 // tornList is a store with a queue that has damaged lists.
 type tornList struct{ *memstore.Store }
 

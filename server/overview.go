@@ -42,9 +42,11 @@ func registerOverview(s *Server) {
 			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It " +
 			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
 			"share one reading. With changes=true the first event is an overview, as is one after more than 1,000 queues " +
-			"were deleted. If the first reading takes more than 60 ms, events have the queues read so far (queues_read). The others are events changes: at most 800 bytes a second on average, compressed, after the " +
+			"were deleted. The others are events changes: at most 800 bytes a second on average, compressed, after the " +
 			"first 16 KiB, but one every 3 s if the queues change all the time, one every 2 s if none does, and one at " +
-			"once after a change through this server. Sending a message does not count as a change. " + about,
+			"once after a change through this server. Sending a message does not count as a change. If the first reading " +
+			"takes more than 60 ms, these events have the queues that are read so far, and queues_read is their number. " +
+			about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},

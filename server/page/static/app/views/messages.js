@@ -161,7 +161,7 @@ function List({ sources, filter, list, state, counts, many, queues }) {
       <span class="grow"></span>
       ${may('send') && html`<button onClick=${() => sendMessage({ queue: params.queue })}>New message…</button>`}
       ${may('operate') && state !== 'leased' && sources.length > 0 && html`<button onClick=${bulk}
-        disabled=${!changeable} title=${!changeable ? tooMany(sources.length) : undefined}>
+        disabled=${!changeable} title=${changeable ? undefined : counts ? tooMany(sources.length) : unread}>
         Change all that match…</button>`}
       </div>
       ${selection.count > 0 && html`<${Selected} selection=${selection} done=${reload} />`}
@@ -226,6 +226,7 @@ function hasMoved(before, after) {
   return ['queue', 'scheduled', 'ready', 'leased', 'dead', 'next_due', 'events'].some((f) => before[f] !== after[f]);
 }
 
+const unread = 'Not before all queues are read';
 const tooMany = (n) =>
   `Choose a queue: the messages are in ${n} queues and states, and one change has ${mostBulk} at most`;
 

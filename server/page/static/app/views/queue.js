@@ -24,7 +24,9 @@ export function QueuePage() {
   const { overview } = useLive();
   const { queue } = useUrl();
   const q = overview?.queues.find((one) => one.queue === queue);
-  if (!q && (!overview || overview.queues_read)) return html`<main><p class="empty" aria-busy="true">Loading…</p></main>`;
+  if (!q && (!overview || overview.queues_read)) {
+    return html`<main><p class="empty" aria-busy="true">Loading…</p></main>`;
+  }
   return html`<main class="queuepage">
     <section class="card" aria-labelledby="queue-title">
       <header class="row">

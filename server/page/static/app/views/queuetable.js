@@ -85,7 +85,8 @@ export function QueueTable() {
     ${leftOut > 0 && html`<p class="faint">${plural(leftOut, 'queue')} of these left out: the server reads the first
       ${' '}${number(count - leftOut)} by name.</p>`}
     ${queues.length ? html`<${Rows} queues=${queues} sort=${params.sort} setBusy=${setBusy} />` :
-      !overview.queues_read && html`<${Empty} title=${text ? 'No queue has this in its name.' : 'There are no queues yet.'} />`}
+      !overview.queues_read && html`<${Empty}
+        title=${text ? 'No queue has this in its name.' : 'There are no queues yet.'} />`}
   </section></main>`;
 }
 
