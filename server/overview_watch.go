@@ -122,7 +122,11 @@ func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest)
 		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
 		var show func(*Overview) // so that clients see something before a long reading has ended
 		if first {
-			show = func(part *Overview) { o.set(part, false) }
+			show = func(part *Overview) {
+				if last := o.text.last; last == nil || part.QueuesRead > last.QueuesRead { // else after one that failed
+					o.set(part, false)
+				}
+			}
 		}
 		overview, err := s.readOverview(reading, r, &kept, show)
 		cancel()

@@ -3,7 +3,7 @@ package pagetest
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,29 +12,43 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// heldStore counts the messages of some queues slowly, and of the others once open is closed.
+// heldStore counts the messages of some queues slowly, and the others once open is closed.
 type heldStore struct {
 	store.Store
-	counted atomic.Int64
+	mu      sync.Mutex
+	counted int
 	open    chan struct{}
 }
 
+// hold has the store count the messages slowly, until the channel that it returns is closed.
+func (s *heldStore) hold() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted, s.open = 0, make(chan struct{})
+	return s.open
+}
+
 func (s *heldStore) Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error) {
-	first := s.counted.Add(1) <= 16
+	s.mu.Lock()
+	s.counted++
+	first, open := s.counted <= 16, s.open
+	s.mu.Unlock()
 	select {
-	case <-s.open:
+	case <-open:
 	case <-time.After(100 * time.Millisecond): // longer than a server reads before it shows what it has
 		if !first {
-			<-s.open
+			<-open
 		}
 	}
 	return s.Store.Histogram(ctx, queue, bounds)
 }
 
-// While a server reads many queues for the first time, the page has the ones that were read, and the messages.
+// While a server reads many queues for the first time, the page has the ones that were read, and the messages. It keeps
+// the queues that it has while the overview of another choice is read.
 func TestPageShowsQueuesWhileOthersAreRead(t *testing.T) {
 	t.Parallel()
-	slow := &heldStore{Store: memstore.New(), open: make(chan struct{})}
+	slow := &heldStore{Store: memstore.New()}
+	open := slow.hold()
 	client, err := later.New(slow)
 	if err != nil {
 		t.Fatal(err)
@@ -48,14 +62,22 @@ func TestPageShowsQueuesWhileOthersAreRead(t *testing.T) {
 	b.see(".reading", "The chart appears")
 	b.see(".queues li", "queue-39")
 	b.see(".rows td.id", "m-07")
+	b.see("button[title='Not before all queues are read']:disabled", "Change all")
 	b.checkAccess()
 	queues := s.open("/?view=queues")
 	queues.see("header", "40 queues")
 	queues.see("tbody", "queue-11")
-	close(slow.open)
+	close(open)
 	b.see(".horizon", "all")
 	b.see(".figures", "40")
 	b.gone(".reading")
 	b.see(".messages nav b", "40")
 	queues.gone("span[role=status]:not(header *)")
+	open = slow.hold()
+	b.click(".queues li a.name", "queue-39")
+	b.see(".rows td.id", "m-39")
+	b.await("performance.getEntriesByType('resource').some((r) => r.name.includes('queue=queue-39'))")
+	b.see(".horizon", "all")
+	b.gone(".reading")
+	close(open)
 }

@@ -96,8 +96,13 @@ function changed(before, { gone = [], queues, ...rest }) {
 function stream() {
   const events = new EventSource(`${path('overview', 'watch')}${watched || '?'}&changes=true`);
   source = events;
-  events.addEventListener('overview', (event) => arrived(JSON.parse(event.data)));
-  events.addEventListener('changes', (event) => arrived(changed(live.overview, JSON.parse(event.data))));
+  let latest; // a part of the queues does not replace an overview of all
+  const take = (overview) => {
+    latest = overview;
+    if (!latest.queues_read || !live.overview || live.overview.queues_read) arrived(latest);
+  };
+  events.addEventListener('overview', (event) => take(JSON.parse(event.data)));
+  events.addEventListener('changes', (event) => take(changed(latest, JSON.parse(event.data))));
   events.addEventListener('problems', (event) => { // an overview follows, which is shown with it
     live.problems = JSON.parse(event.data);
   });
