@@ -181,7 +181,7 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 		return unlessConflict(s.readFlow(ctx, r, first.Flow.Flow))
 	}
 	if err := s.prepareShards(ctx, r, first); err != nil {
-		return err
+		return unlessConflict(err)
 	}
 	d := r.directory
 	d.Phase = moving
@@ -266,7 +266,8 @@ func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
 // sub-queues of shards that go are deleted first, because no directory names them afterwards. A call on one of them
-// ends the change itself: the process that has begun to may have died. A queue with one shard gets its own name back.
+// ends the change itself: the process that has begun to may have died. Then the shards that stay get larger shares of the
+// limits, and a queue with one shard gets its own name back; any process goes on with that.
 func (s *Store) finish(ctx context.Context, r *route) error {
 	sources, _ := r.sources()
 	if err := s.deliverAll(ctx, r, sources); err != nil && !isMoved(err) { // of late calls
@@ -277,27 +278,22 @@ func (s *Store) finish(ctx context.Context, r *route) error {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
 	}
-	for i := 0; i < r.To && r.From > r.To && r.limits().Limited(); i++ {
-		if err := s.setShare(ctx, r, i, r.To); err != nil {
-			return err
-		}
-	}
 	if err := s.expectNone(ctx, r); err != nil {
-		return err
-	}
-	if r.To == 1 {
-		err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)
-		if err == nil {
-			_, err = s.read(ctx, r.queue)
-		}
 		return err
 	}
 	d := r.directory
 	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
 	d.Mover, d.MovesUntil = "", 0
-	_, err := s.setDirectory(ctx, r, &d)
+	d.SetsFlow = r.From > r.To && r.limits().Limited()
+	r, err := s.setDirectory(ctx, r, &d)
+	if err == nil && (r.SetsFlow || r.single()) {
+		_, err = s.usable(ctx, r.queue, r)
+	}
 	return err
 }
+
+// single reports whether a change to one shard is over, so that the queue gets its own name back.
+func (d *directory) single() bool { return d.Phase == settled && d.To == 1 }
 
 // ends reports whether the error of a call says that a process has begun to end the change.
 func (r *route) ends(moved *store.Moved) bool {
