@@ -62,9 +62,25 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
 	d.HasFlow = true
 	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
+		err = s.answer(ctx, r.queue, &d)
+	}
+	if err == nil {
 		_, err = s.setDirectory(ctx, r, &d)
 	}
 	return err
+}
+
+// answer returns an error unless the servers of all shards of a change answer that is to begin: until all shards are
+// renamed or created, no call of the queue is executed.
+func (s *Store) answer(ctx context.Context, queue string, d *directory) error {
+	errs := make([]error, len(d.Salts))
+	inParallel(len(errs), func(i int) {
+		_, errs[i] = s.engine.Sign(ctx, store.SubQueue(queue, d.Generation, d.Salts[i]))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("queue %q cannot change its number of shards now: %w", queue, err)
+	}
+	return nil
 }
 
 // beingChanged is the error of a change during another one.
@@ -119,6 +135,9 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 	}
 	d := &directory{Phase: preparing, Generation: newGeneration(), From: 1, To: n, Begun: time.Now().UnixMilli()}
 	if d.Salts, err = s.salts(ctx, queue, n, nil); err != nil {
+		return err
+	}
+	if err := s.answer(ctx, queue, d); err != nil {
 		return err
 	}
 	return s.engine.Rename(ctx, queue, store.SubQueue(queue, d.Generation, d.Salts[0]), d.text(), "")
