@@ -12,6 +12,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// confirm returns when a failover keeps the directory of a queue as it is in a route, which this process may have read
+// before that was certain. It returns ErrConflict if the queue has another one.
+func (s *Store) confirm(ctx context.Context, r *route) error {
+	return s.engine.SetSign(ctx, r.queue, r.text, r.text)
+}
+
 // setDirectory changes the directory of a queue from the one in a route. It returns ErrConflict if the queue has
 // another one.
 func (s *Store) setDirectory(ctx context.Context, r *route, d *directory) (*route, error) {
@@ -183,6 +189,9 @@ func (s *Store) checkIDs(ctx context.Context, queue string, n int) error {
 // prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
 // that was made for an old name is refused from then on. Then messages may move.
 func (s *Store) prepare(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return unlessConflict(err)
+	}
 	for i := range min(r.From, len(r.names)) {
 		if r.Former == "" {
 			break // the queue was renamed when the directory was written
@@ -288,6 +297,9 @@ func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
 // ends the change itself: the process that has begun to may have died. Then the shards that stay get larger shares of the
 // limits, and a queue with one shard gets its own name back; any process goes on with that.
 func (s *Store) finish(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return err
+	}
 	sources, _ := r.sources()
 	if err := s.deliverAll(ctx, r, sources); err != nil && !isMoved(err) { // of late calls
 		return err
@@ -321,6 +333,9 @@ func (r *route) ends(moved *store.Moved) bool {
 
 // finishDelete deletes the sub-queues of a queue, and then its directory.
 func (s *Store) finishDelete(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return unlessConflict(err)
+	}
 	for _, name := range r.names {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return err
