@@ -1,11 +1,14 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
 
@@ -98,5 +101,79 @@ func TestAChangeDoesNotBeginWhileANodeIsDown(t *testing.T) {
 				t.Errorf("SetShards when the node is back: %v", err)
 			}
 		})
+	}
+}
+
+// partlyDown is an engine with a sub-queue that does not answer.
+type partlyDown struct {
+	*memstore.Store
+	down string
+}
+
+func (e *partlyDown) refuse(name string) error {
+	if name == e.down {
+		return store.Errorf(store.ErrUnavailable, "the node is down")
+	}
+	return nil
+}
+
+func (e *partlyDown) Stats(ctx context.Context, name string) (store.Stats, error) {
+	if err := e.refuse(name); err != nil {
+		return store.Stats{}, err
+	}
+	return e.Store.Stats(ctx, name)
+}
+
+func (e *partlyDown) Arrive(ctx context.Context, p *store.Parcel) error {
+	if err := e.refuse(p.To); err != nil {
+		return err
+	}
+	return e.Store.Arrive(ctx, p)
+}
+
+func (e *partlyDown) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if err := e.refuse(name); err != nil {
+		return nil, err
+	}
+	return e.Store.Send(ctx, name, msgs)
+}
+
+// A node with one of two new shards goes down during a change. The messages for the other one move, and calls for them
+// go on.
+func TestOtherMessagesMoveWhileANewShardIsDown(t *testing.T) {
+	w := newWorld(t)
+	e := &partlyDown{Store: w.engine}
+	s := New(e, slog.New(slog.DiscardHandler)).(forwarder)
+	Stepwise(s)
+	lost, moved := idOf(4, 3, 2, 0), idOf(4, 2, 2, 0) // both leave the first shard
+	for i := range 20 {
+		w.send(s, "", fmt.Sprint(lost, "/", i), fmt.Sprint(moved, "/", i))
+	}
+	w.steps(s, 2)
+	w.step(s, 4)
+	w.step(s, 4)
+	r := routeOf(t, s, "q")
+	if r.Phase != moving {
+		t.Fatalf("the directory is %s", r.text)
+	}
+	e.down = r.names[3]
+	for range 2 {
+		if _, err := Step(t.Context(), s, "q", 4); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("a pass: %v", err)
+		}
+	}
+	if n := w.waiting(r, 2); n != 20 {
+		t.Errorf("%d messages have moved to the shard that answers, want 20", n)
+	}
+	w.send(s, "", moved+"/new")
+	for _, id := range []string{moved + "/1", lost + "/1"} { // the second one is in its former shard
+		if got, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{id}}); err != nil || got[0].Err != nil {
+			t.Errorf("cancel of %s: %+v, %v", id, got, err)
+		}
+	}
+	e.down = ""
+	w.steps(s, 4)
+	if n := w.waiting(r, 3); n != 19 {
+		t.Errorf("%d messages have moved to the shard that was down, want 19", n)
 	}
 }
