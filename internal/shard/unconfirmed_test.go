@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,12 +15,12 @@ import (
 // and no replica had that directory.
 type replaced struct {
 	*memstore.Store
-	sign string
+	sign atomic.Pointer[string]
 }
 
-func (e *replaced) Sign(ctx context.Context, name string) (sign string, err error) {
-	if sign, e.sign = e.sign, ""; sign != "" {
-		return sign, nil
+func (e *replaced) Sign(ctx context.Context, name string) (string, error) {
+	if sign := e.sign.Swap(nil); sign != nil {
+		return *sign, nil
 	}
 	return e.Store.Sign(ctx, name)
 }
@@ -40,7 +41,9 @@ func TestADirectoryThatWasUndoneChangesNoShard(t *testing.T) {
 			w.steps(s, 2)
 			d := routeOf(t, s, "q").directory
 			change(&d)
-			other := New(&replaced{w.engine, d.text()}, slog.New(slog.DiscardHandler)).(forwarder)
+			engine, text := &replaced{Store: w.engine}, d.text()
+			engine.sign.Store(&text)
+			other := New(engine, slog.New(slog.DiscardHandler)).(forwarder)
 			Stepwise(other)
 			w.ok(other.SetShards(t.Context(), "q", 3))
 			for _, s := range []store.Store{s, other} {
