@@ -175,9 +175,12 @@ func (s *Store) setShares(ctx context.Context, r *route) error {
 
 // applyShares sets the shares that a process knows. It returns ErrConflict if the directory has changed.
 func (s *Store) applyShares(ctx context.Context, r *route) error {
-	errs := make([]error, len(r.names))
-	inParallel(len(errs), func(i int) { errs[i] = s.setShare(ctx, r, i, len(errs)) })
-	return errors.Join(errs...)
+	for i := range r.names {
+		if err := s.setShare(ctx, r, i, len(r.names)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setShare sets the share of a shard of n, unless it has that. It changes nothing if another process has changed the
