@@ -20,9 +20,9 @@ import (
 // it has nothing else to write.
 
 //
-// A primary that was frozen, or cut off, does not know yet that a replica has replaced it. If it has other replicas, one
-// of them may confirm what is lost with it, and if it has none left, it looks like a server without any. So a server
-// confirms nothing for a while after this process has seen that it had more replicas.
+// A primary that was frozen, or cut off, does not know yet that a replica has replaced it. If it has other replicas,
+// one of them may confirm what is lost with it, and if it has none left, it looks like a server without any. So a
+// server confirms nothing for a while after this process has seen that it had more replicas.
 
 // safelyWithin is how long such a call waits.
 const safelyWithin = 5 * time.Second

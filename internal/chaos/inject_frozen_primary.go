@@ -28,7 +28,8 @@ func freezeMover(ctx context.Context, r *run) error {
 	return nil
 }
 
-// awaitThaw waits until calls have ended that the last freeze has made late, because a second one would make them later.
+// awaitThaw waits until calls have ended that the last freeze has made late, because a second one would make them
+// later.
 func (r *run) awaitThaw(ctx context.Context) {
 	sleep(ctx, time.Until(r.thawed.Add(shardLate-maxFreeze)))
 }

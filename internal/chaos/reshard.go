@@ -23,8 +23,8 @@ import (
 //
 // In production a change ends minutes after its messages have moved, when no call from before can be repeated or arrive
 // any more. Here an attempt takes at most shardReadTimeout, a call is repeated for shardRetry after the first attempt
-// has failed, the pause before the last attempt is at most 0.75 s, and the proxy delivers it at most maxLate after it has
-// ended: 4.95 s. A process or a server may be frozen for maxFreeze in that time.
+// has failed, the pause before the last attempt is at most 0.75 s, and the proxy delivers it at most maxLate after it
+// has ended: 4.95 s. A process or a server may be frozen for maxFreeze in that time.
 const (
 	shardRetry       = 2 * time.Second
 	shardReadTimeout = time.Second
@@ -41,10 +41,10 @@ const maxShards = 5
 // resharderKind is the role of a process that changes the numbers of shards.
 const resharderKind = "resharder"
 
-// shardedLimits has the sets of limits of each queue, as limitSets. All limits of a queue are at least maxShards, because
-// the shards share them. While they change, one shard after the other gets its share. So of two rates of a queue, both
-// the rate and the burst of one are the larger ones, and all shards can share a rate evenly: then a mixture of both
-// allows no more than the larger one. The urgency of a queue stays as it is.
+// shardedLimits has the sets of limits of each queue, as limitSets. All limits of a queue are at least maxShards,
+// because the shards share them. While they change, one shard after the other gets its share. So of two rates of a
+// queue, both the rate and the burst of one are the larger ones, and all shards can share a rate evenly: then a mixture
+// of both allows no more than the larger one. The urgency of a queue stays as it is.
 var shardedLimits = [][]later.Flow{
 	{
 		{},

@@ -44,8 +44,8 @@ func (m *message) waitsDuring(c call) bool {
 }
 
 // auditShards checks the sub-queues of all queues: each has its share of the limits, each id is in the one where it
-// belongs and in no other, no message is on its way, each message is in one location, and nothing of a former generation
-// is left.
+// belongs and in no other, no message is on its way, each message is in one location, and nothing of a former
+// generation is left.
 func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error {
 	current := map[string]bool{} // prefixes of keys
 	for _, queue := range r.queues {

@@ -294,8 +294,8 @@ func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
 // sub-queues of shards that go are deleted first, because no directory names them afterwards. A call on one of them
-// ends the change itself: the process that has begun to may have died. Then the shards that stay get larger shares of the
-// limits, and a queue with one shard gets its own name back; any process goes on with that.
+// ends the change itself: the process that has begun to may have died. Then the shards that stay get larger shares of
+// the limits, and a queue with one shard gets its own name back; any process goes on with that.
 func (s *Store) finish(ctx context.Context, r *route) error {
 	if err := s.confirm(ctx, r); err != nil {
 		return err
