@@ -83,8 +83,10 @@ func (s *Store) answer(ctx context.Context, queue string, d *directory) error {
 	inParallel(len(errs), func(i int) {
 		_, errs[i] = s.engine.Sign(ctx, store.SubQueue(queue, d.Generation, d.Salts[i]))
 	})
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("queue %q cannot change its number of shards now: %w", queue, err)
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("queue %q cannot change its number of shards now: %w", queue, err)
+		}
 	}
 	return nil
 }
