@@ -19,6 +19,7 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 		return err
 	}
 	c := s.newCall("set_flow", queue, 27)
+	c.safe = isSubQueue(queue) // no process sets a share again that a failover has lost
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,8 +19,48 @@ import (
 // wait covers what others wrote before (durable.go). Each script of these calls writes the format that the name has, if
 // it has nothing else to write.
 
+//
+// A primary that was frozen, or cut off, does not know yet that a replica has replaced it. If it has other replicas,
+// one of them may confirm what is lost with it, and if it has none left, it looks like a server without any. So a
+// server confirms nothing for a while after this process has seen that it had more replicas.
+
 // safelyWithin is how long such a call waits.
 const safelyWithin = 5 * time.Second
+
+// replicasRemembered is how long a server confirms nothing after it has lost a replica. When a replica is promoted, the
+// others follow it within seconds.
+const replicasRemembered = time.Minute
+
+// replicaCounts has the numbers of replicas that this process has seen, by the replication id of their server. A
+// replica has another id once it is promoted.
+type replicaCounts struct {
+	mu sync.Mutex
+	of map[string]replicaCount
+}
+
+type replicaCount struct {
+	n  int
+	at time.Time
+}
+
+// maxReplicaCounts is how many servers are remembered, about.
+const maxReplicaCounts = 1000
+
+// check records what a server says of its replicas. It returns an error if it had more a while ago.
+func (c *replicaCounts) check(info replication) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, now := c.of[info.id], time.Now()
+	if info.online < last.n && now.Sub(last.at) < replicasRemembered {
+		return lateError(fmt.Sprintf("the server has %d replicas, and had %d: if no other one has replaced it, it confirms "+
+			"changes again in %v", info.online, last.n, replicasRemembered-now.Sub(last.at).Truncate(time.Second)))
+	}
+	if c.of == nil || len(c.of) >= maxReplicaCounts {
+		c.of = map[string]replicaCount{}
+	}
+	c.of[info.id] = replicaCount{info.online, now}
+	return nil
+}
 
 // runSafely executes a call like run, and then waits.
 func (s *Store) runSafely(ctx context.Context, queue string, c *call) (any, error) {
@@ -40,9 +81,9 @@ func (s *Store) doSafely(ctx context.Context, c *call) (any, error) {
 	}
 	healthy := false
 	defer func() { s.dedicatedConns.release(conn, healthy) }()
-	reply, replicas, err := conn.callAndAsk(ctx, c)
+	reply, info, err := conn.callAndAsk(ctx, c)
 	if n, refused := reply.(int64); err == nil && !(refused && n < 0) {
-		err = conn.waitSafely(ctx, s.closing, replicas)
+		err = s.confirm(ctx, conn, info)
 	}
 	late, isLate := err.(lateError)
 	healthy = err == nil || isLate
@@ -56,8 +97,23 @@ func (s *Store) doSafely(ctx context.Context, c *call) (any, error) {
 	return reply, nil
 }
 
-// callAndAsk executes the script and asks how many replicas the server has.
-func (conn *dedicatedConn) callAndAsk(ctx context.Context, c *call) (reply any, replicas int, err error) {
+// confirm waits until a failover keeps what a connection wrote, given what its server said of its replicas then.
+func (s *Store) confirm(ctx context.Context, conn *dedicatedConn, info replication) error {
+	if err := s.replicaCounts.check(info); err != nil {
+		return err
+	}
+	err := conn.waitSafely(ctx, s.closing, info.online)
+	if err != nil || info.online == 0 {
+		return err
+	}
+	if info, err = conn.replication(ctx); err != nil {
+		return err
+	}
+	return s.replicaCounts.check(info)
+}
+
+// callAndAsk executes the script and asks which replicas the server has.
+func (conn *dedicatedConn) callAndAsk(ctx context.Context, c *call) (reply any, of replication, err error) {
 	args := c.arguments()
 	for {
 		limited, cancel := conn.limit(ctx, 0)
@@ -72,25 +128,46 @@ func (conn *dedicatedConn) callAndAsk(ctx context.Context, c *call) (reply any, 
 			args[0], args[1] = "eval", c.script.body
 			continue
 		} else if err != nil {
-			return nil, 0, err
+			return nil, of, err
 		}
 		if err := info.Err(); err != nil && !forbidden(err) {
-			return nil, 0, brokenWait{err}
+			return nil, of, brokenWait{err}
 		}
-		return script.Val(), onlineReplicas(info.Val()), nil
+		return script.Val(), readReplication(info.Val()), nil
 	}
 }
 
-// onlineReplicas returns the number of replicas in a reply to INFO that receive every write.
-func onlineReplicas(info string) (n int) {
+// replication asks which replicas the server has.
+func (conn *dedicatedConn) replication(ctx context.Context) (of replication, err error) {
+	limited, cancel := conn.limit(ctx, 0)
+	defer cancel()
+	info := redis.NewStringCmd(limited, "INFO", "replication")
+	_ = conn.client.Process(limited, info) // the command holds its error
+	if err := info.Err(); err != nil && !forbidden(err) {
+		return of, brokenWait{err}
+	}
+	return readReplication(info.Val()), nil
+}
+
+// replication is what a server says of its replicas.
+type replication struct {
+	id     string // of its history of writes
+	online int    // replicas that receive every write
+}
+
+// readReplication reads a reply to INFO.
+func readReplication(info string) (of replication) {
 	for line := range strings.Lines(info) {
-		name, state, _ := strings.Cut(line, ":")
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		number, ok := strings.CutPrefix(name, "slave")
-		if _, err := strconv.Atoi(number); ok && err == nil && strings.Contains(state, "state=online") {
-			n++
+		if _, err := strconv.Atoi(number); ok && err == nil && strings.Contains(value, "state=online") {
+			of.online++
+		}
+		if name == "master_replid" {
+			of.id = value
 		}
 	}
-	return n
+	return of
 }
 
 // lateError is the error of a wait that ended without a confirmation.

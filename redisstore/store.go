@@ -45,6 +45,7 @@ type Store struct {
 	closeWith      context.CancelFunc
 	waker          waker
 	dedicatedConns dedicatedConns // of durable sends
+	replicaCounts  replicaCounts
 	lines          lines
 	sessions       sessions
 	watchers       watchers

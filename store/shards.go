@@ -19,8 +19,9 @@ import (
 //     Such a message is in the shard of its id, and starts under the limits of the key there. Each shard can have
 //     MaxKeyFlows overrides.
 //   - Concurrency, Rate.N and Rate.Burst of the Flow are divided among the shards: they are never exceeded, and shards
-//     with little to do leave a part unused. Keys, and the messages without one, take turns in each shard. A Forward
-//     takes a slot for as long as it lasts.
+//     with little to do leave a part unused. New limits reach one shard after the other. While messages are leased from
+//     before a lower Concurrency, the former one counts. Keys, and the messages without one, take turns in each shard.
+//     A Forward takes a slot for as long as it lasts.
 //   - No conditions (If) are checked: a call with one returns ErrUnsupported.
 //   - Follow-ups and forwards to another shard are sent at least once, also if the Ack is then refused.
 //   - A Claim that is not repeated under a Request waits 250 ms for a shard while others can be asked. It returns

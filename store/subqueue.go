@@ -19,14 +19,15 @@ import (
 // All sub-queues of a queue with an empty salt are on the server of the queue itself.
 //
 // A call that succeeds has confirmed all that it read and wrote, as far as the engine can: on the disk or on a replica,
-// so that a failover keeps it. Otherwise an id could be in two places after a failover (internal/shard).
+// so that a failover keeps it. Otherwise an id could be in two places after a failover (internal/shard). The same holds
+// for SetFlow of a sub-queue. Sign and Scan confirm nothing; the next other call for the same name does.
 // Every call can be repeated, and several processes can make it at the same time.
 type SubQueues interface {
 	// Sign returns the sign at a name, or "" if there is none.
 	Sign(ctx context.Context, name string) (string, error)
 
-	// SetSign replaces the sign former at a name. An empty sign removes it. It returns ErrConflict, and changes
-	// nothing, if there is another sign, or none.
+	// SetSign replaces the sign former at a name. An empty sign removes it. With the same text twice it confirms the
+	// sign. It returns ErrConflict, and changes nothing, if there is another sign, or none.
 	SetSign(ctx context.Context, name, sign, former string) error
 
 	// Create creates an empty queue with settings. It changes nothing if a queue or a sign has the name.

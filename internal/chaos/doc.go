@@ -4,7 +4,8 @@
 // Every call is journalled outside Redis, before and after it is made. When the load has ended, a checker verifies
 // the guarantees of docs/reliability.md for each message.
 //
-//	run.go          one run: servers, load, faults on a seeded schedule, recovery, verification
+//	run.go          one run: start.go starts servers and load, schedule.go injects faults, drain.go ends the load, and
+//	                then the outcome is verified
 //	faults.go       the faults and their permitted effects; inject_*.go injects them
 //	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network; embedded.go a directory that the
 //	                processes share, or that one of them serves

@@ -352,25 +352,27 @@ var faults = []*fault{
 	},
 	{
 		name: "reshard",
-		title: "the numbers of shards of queues change between 1 and 5 again and again: the process that moves the " +
-			"messages, the one that changes the numbers, consumers, producers and the server are killed, connections " +
-			"are cut, replies are lost, requests are late",
-		right: "nothing lost or doubled; in the end each id is in its sub-queue and in no other, nothing is on its way, " +
-			"and each change has ended",
+		title: "the numbers of shards of queues change between 1 and 5 again and again, and their limits do: the " +
+			"process that moves the messages, the one that changes the numbers, consumers, producers and the server are " +
+			"killed, the first and the last of these are frozen, connections are cut, replies are lost, requests are late",
+		right: "nothing lost or doubled; limits and order hold; in the end each id is in its sub-queue and in no other, " +
+			"nothing is on its way, each shard has its share of the limits, and each change has ended",
 		setting: setting{form: alone, args: always}, load: shardedLoad, pause: 200 * time.Millisecond,
-		quick: 4 * time.Second, inject: disruptReshard, finish: endResharding, ended: awaitShards,
+		quick: 2500 * time.Millisecond, inject: disruptReshard, finish: endResharding, ended: awaitShards,
 	},
 	{
-		name: "reshard-cluster", title: "the same with a Cluster: slots migrate and nodes die",
-		right:   "the same; undone is at most what the dead node acknowledged in the second before, and never a move",
+		name: "reshard-cluster", title: "the same with a Cluster: slots migrate, and nodes die or are frozen",
+		right: "the same; undone is at most what the dead or frozen node acknowledged from a second before until it has " +
+			"learned that it was replaced, and never a move",
 		setting: setting{form: cluster}, load: shardedLoad, pause: 200 * time.Millisecond,
-		quick: 4 * time.Second, inject: disruptReshardCluster, finish: endResharding, ended: awaitShards,
+		quick: 2500 * time.Millisecond, inject: disruptReshardCluster, finish: endResharding, ended: awaitShards,
 	},
 	{
-		name: "reshard-failover", title: "the same with a primary that is killed, and Sentinel promotes a replica",
+		name:    "reshard-failover",
+		title:   "the same with a primary that is killed or frozen, and Sentinel promotes a replica",
 		right:   "the same",
 		setting: setting{form: sentinel, args: safeReplicas}, load: shardedLoad, pause: 200 * time.Millisecond,
-		quick: 4 * time.Second, inject: disruptReshardPrimary, finish: endResharding, ended: awaitShards,
+		quick: 2500 * time.Millisecond, inject: disruptReshardPrimary, finish: endResharding, ended: awaitShards,
 	},
 	{
 		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed " +

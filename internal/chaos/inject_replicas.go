@@ -171,10 +171,24 @@ func (r *run) killNodeOf(ctx context.Context, tag string) error {
 	at := r.log("node-kill", old)
 	r.servers.nodes[old].Kill()
 	r.windows = append(r.windows, window{from: at - maxReplicationLag.Microseconds(), to: now()})
-	err = within(ctx, promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
+	if err := r.awaitPrimaries(ctx, old); err != nil {
+		return err
+	}
+	r.log("promoted", "-", strings.Join(queues, ","))
+	// Long enough for clients to find the new primary without help from the old one.
+	sleep(ctx, r.upTo(5*time.Second))
+	if err := r.servers.nodes[old].Relaunch(); err != nil {
+		return err
+	}
+	return r.awaitCluster(ctx)
+}
+
+// awaitPrimaries waits until a Cluster has all its primaries without a node.
+func (r *run) awaitPrimaries(ctx context.Context, without int) error {
+	return within(ctx, promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
 		primaries := 0
 		for i, rdb := range r.servers.admin {
-			if i == old {
+			if i == without {
 				continue
 			}
 			role, err := rdb.Do(ctx, "ROLE").Slice()
@@ -190,16 +204,6 @@ func (r *run) killNodeOf(ctx context.Context, tag string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	r.log("promoted", "-", strings.Join(queues, ","))
-	// Long enough for clients to find the new primary without help from the old one.
-	sleep(ctx, r.upTo(5*time.Second))
-	if err := r.servers.nodes[old].Relaunch(); err != nil {
-		return err
-	}
-	return r.awaitCluster(ctx)
 }
 
 // awaitCluster waits until all nodes are healthy and each primary has a replica in sync.

@@ -13,20 +13,22 @@ import (
 )
 
 // disruptReshard kills the process that moves messages, the one that changes the numbers of shards, consumers,
-// producers or the server, or disturbs connections, in turn.
+// producers or the server, freezes the first or the last of these, or disturbs connections, in turn.
 func disruptReshard(ctx context.Context, r *run) error {
-	return r.whileResharding(ctx, killMover, delayRequests, killServer, loseReplies, awaitDeath, killResharder,
-		cutConnections, awaitDeath, killConsumer, delayRequests, killProducer)
+	return r.whileResharding(ctx, killMover, delayRequests, killServer, freezeServer, loseReplies, awaitDeath,
+		killResharder, cutConnections, freezeMover, awaitDeath, killConsumer, freezeServer, delayRequests, killProducer)
 }
 
-// disruptReshardCluster kills nodes of a Cluster, migrates slots and kills processes, in turn.
+// disruptReshardCluster kills and freezes nodes of a Cluster and processes, and migrates slots, in turn.
 func disruptReshardCluster(ctx context.Context, r *run) error {
-	return r.whileResharding(ctx, killShardNode, killMover, migrateShard, awaitDeath, migrateShard, killConsumer)
+	return r.whileResharding(ctx, killShardNode, freezeShardNode, killMover, migrateShard, replaceFrozenNode, awaitDeath,
+		migrateShard, freezeMover, killConsumer)
 }
 
-// disruptReshardPrimary has Sentinel promote a replica, and kills processes, in turn.
+// disruptReshardPrimary has Sentinel promote a replica, because the primary was killed or frozen, and kills and freezes
+// processes, in turn.
 func disruptReshardPrimary(ctx context.Context, r *run) error {
-	return r.whileResharding(ctx, failoverOfMove, killMover, failoverOfMove, awaitDeath)
+	return r.whileResharding(ctx, failoverOfMove, killMover, freezePrimary, awaitDeath, freezeServer)
 }
 
 // whileResharding injects one of several faults in turn, and restarts the process that dies by itself before and after

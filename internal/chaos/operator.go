@@ -17,7 +17,11 @@ import (
 type operator struct {
 	sync.WaitGroup
 	end context.CancelFunc
-	err error // of overrideHotKeys
+
+	// Of limits, while the numbers of shards change.
+	changes   sync.WaitGroup
+	endLimits context.CancelFunc
+	err       error
 }
 
 // operate has an operator look after the messages that hold keys of the queues with an order, until endOperating.
@@ -33,34 +37,50 @@ func (r *run) operate(ctx context.Context) {
 		})
 	}
 	if r.fault.load.sharded {
-		r.operator.Go(func() { r.operator.err = r.overrideHotKeys(ctx) })
+		changing, end := context.WithCancel(ctx)
+		r.operator.endLimits = end
+		r.operator.changes.Go(func() { r.operator.err = r.changeShardedLimits(ctx, changing) })
 	}
 }
 
-// overrideHotKeys gives the hot keys of queues with limits of keys other limits, again and again, until a call fails
-// for long. A call that has failed must not arrive after the next one.
-func (r *run) overrideHotKeys(ctx context.Context) error {
+// changeShardedLimits gives queues other limits, and the hot keys of queues in which keys take turns limits of their
+// own, again and again, until changing ends or a call fails for long. A call that has failed must not arrive after the
+// next one, so no call ends with changing.
+func (r *run) changeShardedLimits(ctx, changing context.Context) error {
 	random := rand.New(rand.NewPCG(r.cfg.Seed, orderedQueues))
-	for sleep(ctx, time.Second+time.Duration(random.Int64N(int64(time.Second)))) {
+	for sleep(changing, 300*time.Millisecond+time.Duration(random.Int64N(int64(time.Second)))) {
 		queue := random.IntN(len(r.queues))
-		flow, overrides := r.fault.load.limits[queue][0].Normal(), keyOverrides
+		sets, set := r.fault.load.limits[queue], r.limits[r.queues[queue]]
+		flow, overrides := sets[set].Normal(), keyOverrides
 		if flow.Key.Order != store.OrderNone {
 			overrides = orderedOverrides
 		}
-		if !flow.Fair {
-			continue
+		var err error
+		if flow.Fair && random.IntN(2) == 0 {
+			err = r.setKeyFlow(ctx, queue, overrides[random.IntN(len(overrides))])
+		} else {
+			err = r.setFlow(ctx, queue, (set+1+random.IntN(len(sets)-1))%len(sets))
 		}
-		if err := r.setKeyFlow(ctx, queue, overrides[random.IntN(len(overrides))]); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// endChanges ends the changes of limits.
+func (o *operator) endChanges() {
+	if o.endLimits != nil {
+		o.endLimits()
+		o.changes.Wait()
+	}
+}
+
 func (r *run) stopOperating() {
 	if r.operator.end != nil {
 		r.operator.end()
 		r.operator.Wait()
+		r.operator.changes.Wait()
 	}
 }
 

@@ -22,13 +22,13 @@ import (
 // move the messages.
 //
 // In production a change ends minutes after its messages have moved, when no call from before can be repeated or arrive
-// any more. Here a call is repeated for shardRetry after an attempt failed, the pause before the last attempt is at
-// most 0.75 s, an attempt takes at most shardReadTimeout, and the proxy delivers it at most maxLate after that: 3.95 s.
-// No process is stopped for a while, which would add to it.
+// any more. Here an attempt takes at most shardReadTimeout, a call is repeated for shardRetry after the first attempt
+// has failed, the pause before the last attempt is at most 0.75 s, and the proxy delivers it at most maxLate after it
+// has ended: 4.95 s. A process or a server may be frozen for maxFreeze in that time.
 const (
 	shardRetry       = 2 * time.Second
 	shardReadTimeout = time.Second
-	shardLate        = 4 * time.Second
+	shardLate        = 5*time.Second + maxFreeze
 	shardTurn        = 3 * time.Second // for which a process is the mover; another one follows one that was killed
 	// The messages of a queue with keys move in several windows, and most of them are due soon.
 	shardWindow = 20
@@ -41,21 +41,54 @@ const maxShards = 5
 // resharderKind is the role of a process that changes the numbers of shards.
 const resharderKind = "resharder"
 
-// shardedLimits are the limits of the queues, as in limitSets. They stay as they are, except that the keys of the last
-// queue halt until all messages are handled. All limits of a queue are at least maxShards, because the shards share
-// them.
+// shardedLimits has the sets of limits of each queue, as limitSets. All limits of a queue are at least maxShards,
+// because the shards share them. While they change, one shard after the other gets its share. So of two rates of a
+// queue, both the rate and the burst of one are the larger ones, and all shards can share a rate evenly: then a mixture
+// of both allows no more than the larger one. The urgency of a queue stays as it is.
 var shardedLimits = [][]later.Flow{
-	{{}},
-	{{Concurrency: 5, Rate: later.Rate{N: 150, Per: time.Second, Burst: 10}}},
-	{{Concurrency: 6, Rate: later.Rate{N: 120, Per: time.Second, Burst: 10}, Key: later.KeyFlow{
-		Concurrency: 2, Rate: later.Rate{N: 60, Per: time.Second, Burst: 4},
-	}}},
-	{{Concurrency: 5, Key: later.KeyFlow{Order: store.OrderContinue}, Urgency: true}},
+	{
+		{},
+		{Concurrency: 5, Rate: later.Rate{N: 120, Per: time.Second, Burst: 10}},
+		{Concurrency: 10},
+		{Fair: true},
+		{Rate: later.Rate{N: 240, Per: time.Second, Burst: 20}},
+	},
+	{
+		{Concurrency: 5, Rate: later.Rate{N: 180, Per: time.Second, Burst: 10}},
+		{Concurrency: 9, Rate: later.Rate{N: 120, Per: time.Second, Burst: 5}},
+		{Concurrency: 6},
+		{Rate: later.Rate{N: 240, Per: time.Second, Burst: 15}},
+		{},
+	},
+	{
+		{Concurrency: 6, Rate: later.Rate{N: 120, Per: time.Second, Burst: 10}, Key: later.KeyFlow{
+			Concurrency: 2, Rate: later.Rate{N: 60, Per: time.Second, Burst: 4},
+		}},
+		{Concurrency: 10, Rate: later.Rate{N: 180, Per: time.Second, Burst: 12}, Key: later.KeyFlow{Concurrency: 3}},
+		{Concurrency: 5, Key: later.KeyFlow{Concurrency: 1}},
+		{Rate: later.Rate{N: 120, Per: time.Second, Burst: 6}, Key: later.KeyFlow{
+			Rate: later.Rate{N: 40, Per: time.Second, Burst: 2},
+		}},
+		{Concurrency: 6},
+	},
+	{
+		{Concurrency: 5, Key: later.KeyFlow{Order: store.OrderContinue}, Urgency: true},
+		{Concurrency: 10, Key: later.KeyFlow{
+			Rate: later.Rate{N: 60, Per: time.Second, Burst: 4}, Order: store.OrderContinue,
+		}, Urgency: true},
+		{Key: later.KeyFlow{Order: store.OrderHalt}, Urgency: true},
+		{Concurrency: 7, Key: later.KeyFlow{Concurrency: 2}, Urgency: true},
+	},
 	{
 		{Key: later.KeyFlow{Order: store.OrderContinue}},
 		{Rate: later.Rate{N: 120, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
 			Rate: later.Rate{N: 50, Per: time.Second, Burst: 3}, Order: store.OrderHalt,
 		}},
+		{Concurrency: 6, Rate: later.Rate{N: 180, Per: time.Second, Burst: 8}, Key: later.KeyFlow{
+			Rate: later.Rate{N: 30, Per: time.Second, Burst: 2}, Order: store.OrderContinue,
+		}},
+		{Concurrency: 5, Key: later.KeyFlow{Order: store.OrderHalt}},
+		{Concurrency: 8},
 	},
 }
 
@@ -205,14 +238,18 @@ func (r *run) addReshards() {
 	}
 }
 
-// endResharding ends the changes.
+// endResharding ends the changes, and sets the first limits.
 func endResharding(ctx context.Context, r *run) error {
+	r.operator.endChanges()
 	for _, c := range r.children {
 		if c.role.Deadly && c.alive() {
 			r.kill(c)
 		}
 	}
-	return r.drainChildren(ctx, resharderKind, resendLimit)
+	if err := r.drainChildren(ctx, resharderKind, resendLimit); err != nil {
+		return err
+	}
+	return r.limit(ctx, halts)
 }
 
 // awaitShards waits until no change is under way.

@@ -134,8 +134,14 @@ func TestCheckerFindsBrokenLimitsOfShards(t *testing.T) {
 	var j orderJournal
 	fair := j.set(-1100, -1099, store.Flow{Fair: true})
 	three := j.set(-2, -1, store.Flow{Concurrency: 3})
-	rate := j.set(-2, -1, store.Flow{Rate: store.Rate{N: 100, Per: time.Second, Burst: 3}})
+	hundred := store.Rate{N: 100, Per: time.Second, Burst: 3}
+	rate := j.set(-2, -1, store.Flow{Rate: hundred})
 	ofKey := j.set(-2, -1, store.Flow{Key: store.KeyFlow{Concurrency: 2}})
+	fifty := store.Rate{N: 50, Per: time.Second, Burst: 2}
+	slower := rate + j.claim(0, "a", 3) + j.set(1, 1.5, store.Flow{Rate: fifty})
+	same := rate + j.claim(0, "a", 3) + j.set(1, 1.5, store.Flow{Rate: hundred, Concurrency: 9})
+	slowerKey := j.set(-2, -1, store.Flow{Key: store.KeyFlow{Rate: hundred}}) + j.keyed(0, "a", "k", "k", "k") +
+		j.set(1, 1.5, store.Flow{Key: store.KeyFlow{Rate: fifty}})
 	order := j.ordered(store.OrderHalt) + j.send(0, "a", "+0") + j.send(1, "b", "+0")
 	turns := fair
 	for i := range 6 {
@@ -159,6 +165,21 @@ func TestCheckerFindsBrokenLimitsOfShards(t *testing.T) {
 		"too many of a key in two shards": {
 			ofKey + j.keyed(0, "a", "k", "k") + j.keyed(1, "b", "k"), "concurrency", "concurrency",
 		},
+		"a share of a lower limit": {
+			three + j.claim(0, "a", 2) + j.set(1, 1.5, store.Flow{Concurrency: 2}) + j.claim(2, "b", 1), "", "concurrency",
+		},
+		"too many after a lower limit": {
+			three + j.claim(0, "a", 2) + j.set(1, 1.5, store.Flow{Concurrency: 2}) + j.claim(2, "b", 2), "concurrency",
+			"concurrency",
+		},
+		"too many when those from before are done": {
+			three + j.claim(0, "a", 1) + j.ack(0.5, "a", 0) + j.set(1, 1.5, store.Flow{Concurrency: 2}) + j.claim(2, "b", 3),
+			"concurrency", "concurrency",
+		},
+		"a burst of a changed rate":              {slower + j.claim(2, "b", 2), "", "rate"},
+		"more than that":                         {slower + j.claim(2, "b", 3), "rate", "rate"},
+		"a burst of the same rate":               {same + j.claim(2, "b", 2), "rate", "rate"},
+		"a burst of a key, changed rate":         {slowerKey + j.keyed(2, "b", "k", "k"), "rate", "rate"},
 		"a key of another shard has more starts": {turns, "", "turn"},
 		"a message of another shard waits": {
 			three + j.claim(0, "a", 2) + j.ack(1, "a", 0) + late, "", "waited",

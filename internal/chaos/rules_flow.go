@@ -69,6 +69,7 @@ type flowGroup struct {
 	starts  []*start
 	holds   []hold
 	started []*keyStart
+	shared  bool // several shards share the limits
 }
 
 // queueFlow is a queue with its keys.
@@ -297,6 +298,7 @@ func (g *flowGroup) concurrency(s *start) (most, epoch int, ok bool) {
 // checkFlows checks the limits of all queues and of all their keys.
 func (ck *checker) checkFlows(result *Result) {
 	for _, q := range ck.flows {
+		q.shared = ck.sharded
 		slices.SortFunc(q.settings, func(a, b flowSetting) int { return cmp.Compare(a.from, b.from) })
 		result.FlowChanges += len(q.settings)
 		for _, s := range q.settings {
@@ -349,7 +351,8 @@ func (g *flowGroup) check(facts *FlowFacts, result *Result) {
 	g.checkRate(facts, result)
 }
 
-// checkConcurrency checks each claim.
+// checkConcurrency checks each claim. While messages are leased from before the limit was lowered, several shards keep
+// to the former one.
 func (g *flowGroup) checkConcurrency(facts *FlowFacts, result *Result) {
 	slices.SortFunc(g.holds, func(a, b hold) int {
 		return cmp.Or(cmp.Compare(a.start.hi, b.start.hi), cmp.Compare(a.start.lease, b.start.lease))
@@ -368,8 +371,10 @@ func (g *flowGroup) checkConcurrency(facts *FlowFacts, result *Result) {
 		}
 		n := 0
 		for _, o := range held {
-			if _, of, ok := g.concurrency(o.start); ok && of == epoch {
-				n++
+			if allowed, of, ok := g.concurrency(o.start); ok && of == epoch {
+				if n++; g.shared { // a shard without messages from before keeps to its share of the lower limit
+					most = max(most, allowed)
+				}
 			}
 		}
 		if n >= most {

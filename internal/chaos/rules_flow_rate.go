@@ -67,7 +67,10 @@ func (g *flowGroup) changed(paces []pace, first, latest int, last int64) []pace 
 		if r := to.flow.Rate; from.N > 0 && r.N > 0 {
 			// A changed rate keeps the time of the next start, or sets it to Burst intervals from now.
 			n := int64(r.N)
-			p.next = min(paces[i].next/int64(from.N)*n, max(to.from, last)*n+int64(r.Burst)*r.Per.Microseconds())
+			at := max(to.from, last) * n
+			if p.next = min(paces[i].next/int64(from.N)*n, at+int64(r.Burst)*r.Per.Microseconds()); g.shared && r != from {
+				p.next = min(p.next, at) // a shard that has started nothing has the whole burst of its share
+			}
 		}
 		if i+1 == len(paces) {
 			paces = append(paces, p)

@@ -43,11 +43,15 @@ func (m *message) waitsDuring(c call) bool {
 		!slices.ContainsFunc(m.reschedules, func(s *send) bool { return begins(&s.call) })
 }
 
-// auditShards checks the sub-queues of all queues: each id is in the one where it belongs and in no other, no message
-// is on its way, each message is in one location, and nothing of a former generation is left.
+// auditShards checks the sub-queues of all queues: each has its share of the limits, each id is in the one where it
+// belongs and in no other, no message is on its way, each message is in one location, and nothing of a former
+// generation is left.
 func (r *run) auditShards(ctx context.Context, rdb redis.UniversalClient) error {
 	current := map[string]bool{} // prefixes of keys
 	for _, queue := range r.queues {
+		if err := shard.CheckShares(ctx, r.client.Store(), queue); err != nil {
+			r.result.violate("limits", "-", "%v", err)
+		}
 		names, err := shard.Names(ctx, r.client.Store(), queue)
 		if err != nil {
 			return err

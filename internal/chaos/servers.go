@@ -37,6 +37,9 @@ const (
 
 const primaryName = "mymaster"
 
+// clusterNodeTimeout is when the nodes of a Cluster replace one that does not answer, unless a setting says otherwise.
+const clusterNodeTimeout = 1500 * time.Millisecond
+
 // servers are the servers of one run.
 type servers struct {
 	form      form
@@ -86,7 +89,7 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
 	case cluster:
-		nodeTimeout := cmp.Or(s.nodeTimeout, 1500*time.Millisecond)
+		nodeTimeout := cmp.Or(s.nodeTimeout, clusterNodeTimeout)
 		args = append(args, "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),
 			"--cluster-replica-validity-factor", "0")
 		c, err := redistest.RunCluster(1, args...)

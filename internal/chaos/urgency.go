@@ -38,7 +38,7 @@ func (p *producer) refusedBy(q *later.Queue, err error) bool {
 // for some of the calls.
 func (p *producer) refuses(q *later.Queue, random *rand.Rand) bool {
 	at, ok := p.refused.Load(q.Name())
-	if p.Sharded { // the limits stay as they are
+	if p.Sharded { // its urgency stays as it is
 		return ok && random.IntN(50) > 0
 	}
 	return ok && time.Since(at.(time.Time)) < refusedFor && random.IntN(10) > 0

@@ -12,6 +12,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// confirm returns when a failover keeps the directory of a queue as it is in a route, which this process may have read
+// before that was certain. It returns ErrConflict if the queue has another one.
+func (s *Store) confirm(ctx context.Context, r *route) error {
+	return s.engine.SetSign(ctx, r.queue, r.text, r.text)
+}
+
 // setDirectory changes the directory of a queue from the one in a route. It returns ErrConflict if the queue has
 // another one.
 func (s *Store) setDirectory(ctx context.Context, r *route, d *directory) (*route, error) {
@@ -62,9 +68,27 @@ func (s *Store) beginAgain(ctx context.Context, r *route, n int) (err error) {
 	d.From, d.To, d.Begun, d.Emptied, d.Mover, d.MovesUntil = r.To, n, time.Now().UnixMilli(), 0, "", 0
 	d.HasFlow = true
 	if d.Salts, err = s.salts(ctx, r.queue, max(d.From, n), r.Salts); err == nil {
+		err = s.answer(ctx, r.queue, &d)
+	}
+	if err == nil {
 		_, err = s.setDirectory(ctx, r, &d)
 	}
 	return err
+}
+
+// answer returns an error unless the servers of all shards of a change answer that is to begin: until all shards are
+// renamed or created, no call of the queue is executed.
+func (s *Store) answer(ctx context.Context, queue string, d *directory) error {
+	errs := make([]error, len(d.Salts))
+	inParallel(len(errs), func(i int) {
+		_, errs[i] = s.engine.Sign(ctx, store.SubQueue(queue, d.Generation, d.Salts[i]))
+	})
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("queue %q cannot change its number of shards now: %w", queue, err)
+		}
+	}
+	return nil
 }
 
 // beingChanged is the error of a change during another one.
@@ -121,6 +145,9 @@ func (s *Store) begin(ctx context.Context, queue string, n int) error {
 	if d.Salts, err = s.salts(ctx, queue, n, nil); err != nil {
 		return err
 	}
+	if err := s.answer(ctx, queue, d); err != nil {
+		return err
+	}
 	return s.engine.Rename(ctx, queue, store.SubQueue(queue, d.Generation, d.Salts[0]), d.text(), "")
 }
 
@@ -164,6 +191,9 @@ func (s *Store) checkIDs(ctx context.Context, queue string, n int) error {
 // prepare renames the sub-queues of a queue to the names of the new generation and creates those that are new. A call
 // that was made for an old name is refused from then on. Then messages may move.
 func (s *Store) prepare(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return unlessConflict(err)
+	}
 	for i := range min(r.From, len(r.names)) {
 		if r.Former == "" {
 			break // the queue was renamed when the directory was written
@@ -181,7 +211,7 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 		return unlessConflict(s.readFlow(ctx, r, first.Flow.Flow))
 	}
 	if err := s.prepareShards(ctx, r, first); err != nil {
-		return err
+		return unlessConflict(err)
 	}
 	d := r.directory
 	d.Phase = moving
@@ -266,8 +296,12 @@ func (s *Store) firstClaims(ctx context.Context, r *route) (claims, error) {
 
 // finish ends a change once no call from before it can arrive any more: a call goes to the new shards at once. The
 // sub-queues of shards that go are deleted first, because no directory names them afterwards. A call on one of them
-// ends the change itself: the process that has begun to may have died. A queue with one shard gets its own name back.
+// ends the change itself: the process that has begun to may have died. Then the shards that stay get larger shares of
+// the limits, and a queue with one shard gets its own name back; any process goes on with that.
 func (s *Store) finish(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return err
+	}
 	sources, _ := r.sources()
 	if err := s.deliverAll(ctx, r, sources); err != nil && !isMoved(err) { // of late calls
 		return err
@@ -277,27 +311,22 @@ func (s *Store) finish(ctx context.Context, r *route) error {
 			return fmt.Errorf("shard %q is empty and could not be deleted: %w", name, err)
 		}
 	}
-	for i := 0; i < r.To && r.From > r.To && r.limits().Limited(); i++ {
-		if err := s.setShare(ctx, r, i, r.To); err != nil {
-			return err
-		}
-	}
 	if err := s.expectNone(ctx, r); err != nil {
-		return err
-	}
-	if r.To == 1 {
-		err := s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)
-		if err == nil {
-			_, err = s.read(ctx, r.queue)
-		}
 		return err
 	}
 	d := r.directory
 	d.Phase, d.From, d.Salts = settled, r.To, r.Salts[:r.To]
 	d.Mover, d.MovesUntil = "", 0
-	_, err := s.setDirectory(ctx, r, &d)
+	d.SetsFlow = r.From > r.To && r.limits().Limited()
+	r, err := s.setDirectory(ctx, r, &d)
+	if err == nil && (r.SetsFlow || r.single()) {
+		_, err = s.usable(ctx, r.queue, r)
+	}
 	return err
 }
+
+// single reports whether a change to one shard is over, so that the queue gets its own name back.
+func (d *directory) single() bool { return d.Phase == settled && d.To == 1 }
 
 // ends reports whether the error of a call says that a process has begun to end the change.
 func (r *route) ends(moved *store.Moved) bool {
@@ -306,6 +335,9 @@ func (r *route) ends(moved *store.Moved) bool {
 
 // finishDelete deletes the sub-queues of a queue, and then its directory.
 func (s *Store) finishDelete(ctx context.Context, r *route) error {
+	if err := s.confirm(ctx, r); err != nil {
+		return unlessConflict(err)
+	}
 	for _, name := range r.names {
 		if err := s.engine.Retire(ctx, name, gone); err != nil {
 			return err

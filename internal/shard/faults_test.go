@@ -58,6 +58,20 @@ func (h hooked) Sign(ctx context.Context, name string) (string, error) {
 	return h.Store.Sign(ctx, name)
 }
 
+func (h hooked) Create(ctx context.Context, name string, settings store.Settings) error {
+	if err := h.hook("Create", name); err != nil {
+		return err
+	}
+	return h.Store.Create(ctx, name, settings)
+}
+
+func (h hooked) Rename(ctx context.Context, from, to, sign, former string) error {
+	if err := h.hook("Rename", from); err != nil {
+		return err
+	}
+	return h.Store.Rename(ctx, from, to, sign, former)
+}
+
 func (h hooked) SetSign(ctx context.Context, name, sign, former string) error {
 	if err := h.hook("SetSign", name); err != nil {
 		return err

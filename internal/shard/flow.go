@@ -102,7 +102,11 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 			return s.engine.SetFlow(ctx, queue, f, former)
 		}
 		if written { // and something changed while the shares were set
-			return s.applyShares(ctx, r)
+			err := s.applyShares(ctx, r)
+			if errors.Is(err, store.ErrConflict) {
+				err = &store.Moved{Name: queue}
+			}
+			return err
 		}
 		r, err := s.fresh(ctx, r) // another process may have set limits, which no call tells
 		switch {
@@ -153,12 +157,12 @@ func (s *Store) fresh(ctx context.Context, r *route) (*route, error) {
 // from before, so it sets all shares again as they are to be now.
 func (s *Store) setShares(ctx context.Context, r *route) error {
 	for begun := r.SetsFlow; begun; {
-		if err := s.applyShares(ctx, r); err != nil || !r.SetsFlow {
-			return err
+		err := s.applyShares(ctx, r)
+		if err == nil && r.SetsFlow {
+			d := r.directory
+			d.SetsFlow = false
+			_, err = s.setDirectory(ctx, r, &d)
 		}
-		d := r.directory
-		d.SetsFlow = false
-		_, err := s.setDirectory(ctx, r, &d)
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
@@ -169,7 +173,7 @@ func (s *Store) setShares(ctx context.Context, r *route) error {
 	return nil
 }
 
-// applyShares sets the shares that a process knows.
+// applyShares sets the shares that a process knows. It returns ErrConflict if the directory has changed.
 func (s *Store) applyShares(ctx context.Context, r *route) error {
 	for i := range r.names {
 		if err := s.setShare(ctx, r, i, len(r.names)); err != nil {
@@ -180,7 +184,7 @@ func (s *Store) applyShares(ctx context.Context, r *route) error {
 }
 
 // setShare sets the share of a shard of n, unless it has that. It changes nothing if another process has changed the
-// share since it was read.
+// directory or, since then, the share.
 func (s *Store) setShare(ctx context.Context, r *route, shard, n int) error {
 	stats, err := s.engine.Stats(ctx, r.names[shard])
 	if moved, ok := errors.AsType[*store.Moved](err); ok && moved.Sign == "" {
@@ -192,6 +196,13 @@ func (s *Store) setShare(ctx context.Context, r *route, shard, n int) error {
 	now, to := stats.Flow.Flow, share(r.limits(), shard, n)
 	if now == to {
 		return nil
+	}
+	sign, err := s.engine.Sign(ctx, r.queue)
+	if err == nil && sign != r.text {
+		err = store.ErrConflict
+	}
+	if err != nil {
+		return err
 	}
 	err = s.engine.SetFlow(in(ctx, "share", shard, digest(now.Version()+to.Version())), r.names[shard], to, &now)
 	if errors.Is(err, store.ErrConflict) {

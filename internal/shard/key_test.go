@@ -23,6 +23,11 @@ import (
 //     The model lets A start messages that come back: all of them have holds in it.
 //   - At the end of a complete pass, B expects only the keys that were busy in it. Then the directory lets messages
 //     start: in A the ones that come back, and in B the ones of keys that are not expected.
+//   - In windows, the first pass leaves the messages in A that are due at the end of the window or later, and then the
+//     directory has that end: a claim that runs at that time or later starts nothing. A second pass moves the other
+//     messages, and removes the end. The mover of the first pass visits only these and the messages that had to stay in
+//     it, another one visits all. A message departs before it gets an earlier due time. A key departs although A has
+//     later messages of it.
 //   - A pass that has found nothing in A is the last one. Before the directory says so, the mover closes B: a last
 //     parcel from A arrives there, so that B refuses late calls that expect keys, and then B expects no key any more.
 //   - All calls of a mover are confirmed before it goes on. Starts, acks and nacks are not.
@@ -53,12 +58,23 @@ type keyShard struct {
 // keyMover is a process in a pass.
 type keyMover struct {
 	at     passStep
+	needs  ids   // messages that it has to visit
 	seen   ids   // messages that it has visited
 	busy   bool  // the key was in this pass
 	found  bool  // something was in A
 	opened bool  // it knows that messages may start
 	number uint8 // of the last parcel, when the key was busy
 	waits  uint8 // the shard, plus 1, that has to confirm the last call before the mover goes on
+	ended  bool  // it knows that claims have an end
+	window bool  // the pass leaves later messages
+	past   window
+	stays  ids // messages that were leased in this pass
+}
+
+// window is the knowledge of a mover about the window that it has moved.
+type window struct {
+	moved bool
+	left  ids // messages that had to stay
 }
 
 // passStep is the next step of a mover.
@@ -74,13 +90,17 @@ const (
 	ends
 )
 
-// keyState is the system. Message y is due before z. x, which is sent during the change, is due before both.
+// keyState is the system. Message y is due before z. x, which is sent during the change, is due before both. In
+// windows, z is due at the end of the window, and may get an earlier due time.
 type keyState struct {
 	shards     [2]keyShard
 	durable    [2]keyShard
 	movers     [2]keyMover
 	moving     bool  // the change has begun
 	opened     bool  // messages may start again
+	ends       bool  // claims have an end
+	past       bool  // that time is over
+	soon       bool  // z has an earlier due time
 	over       bool  // the last pass is
 	lateExpect uint8 // calls of Expect that may arrive late, by number
 	lateNone   bool  // one that ends the expectation may
@@ -94,6 +114,7 @@ type keyModel struct {
 	bug    string
 	loses  uint8
 	rate   bool // the key has one
+	window bool // messages move in windows
 	movers int
 	ended  *bool // set if a history leads to the end of the moves
 }
@@ -110,6 +131,11 @@ const (
 	keyUnconfirmed = "arrive does not wait until depart is confirmed, for a key"
 	notClosed      = "B takes calls of Expect after the last pass"
 	departsUnknown = "a key departs of which A knows nothing"
+	lateStarts     = "a claim that runs at the end of its window or later starts messages"
+	endForgotten   = "claims go on behind the end of a window before later messages have moved"
+	leftForgotten  = "a mover forgets the messages that stayed in its last window"
+	othersWindow   = "a mover takes the window of another one for its own"
+	soonInPlace    = "a message gets an earlier due time in A"
 )
 
 const (
@@ -150,7 +176,8 @@ func (m *keyModel) check(s *keyState) {
 // start leases the next message of the key in a shard.
 func (m *keyModel) start(s *keyState, at int) {
 	sh := &s.shards[at]
-	next := sh.has & -sh.has // the first one
+	next := sh.has & m.due(s)
+	next &= -next // the first one
 	if sh.hold != 0 {
 		next = sh.hold
 	}
@@ -170,7 +197,35 @@ func (m *keyModel) start(s *keyState, at int) {
 func (m *keyModel) mayStart(s *keyState, at int) bool {
 	sh := &s.shards[at]
 	held := sh.hold != 0 && sh.has&sh.hold == 0
-	return sh.has != 0 && sh.leased == 0 && !held && !sh.expected && (s.opened || !s.moving && at == shardA)
+	open := !s.moving && at == shardA || s.opened && (!s.ends || !s.past || m.bug == lateStarts)
+	return sh.has&m.due(s) != 0 && sh.leased == 0 && !held && !sh.expected && open
+}
+
+// due returns the messages that are due, if they exist.
+func (m *keyModel) due(s *keyState) ids {
+	if m.window && !s.past && !s.soon {
+		return x | y
+	}
+	return x | y | z
+}
+
+// windowSteps are the steps of the time, and of a client that gives z an earlier due time.
+func (m *keyModel) windowSteps(from *keyState, do func(name string, step func(s *keyState))) {
+	if from.past {
+		return
+	}
+	do("the window ends", func(s *keyState) { s.past = true })
+	if a := &from.shards[shardA]; from.moving && !from.soon && a.has&z != 0 {
+		if m.bug == soonInPlace {
+			do("z is due earlier, in A", func(s *keyState) { s.soon = true })
+		}
+		if a.number == 0 && a.last < lastNumber {
+			do("z departs", func(s *keyState) { m.depart(s, z) })
+		}
+	}
+	if b := &from.shards[shardB]; !from.soon && b.has&z != 0 {
+		do("z is due earlier, in B", func(s *keyState) { s.soon = true })
+	}
 }
 
 func (m *keyModel) steps(from *keyState, do func(name string, step func(s *keyState))) {
@@ -200,7 +255,7 @@ func (m *keyModel) steps(from *keyState, do func(name string, step func(s *keySt
 				s.failovers--
 				for i := range s.movers {
 					if s.movers[i].waits == uint8(at)+1 {
-						s.movers[i] = keyMover{} // its call fails
+						s.movers[i].endPass() // its call fails
 					}
 				}
 			})
@@ -216,6 +271,9 @@ func (m *keyModel) steps(from *keyState, do func(name string, step func(s *keySt
 		})
 	}
 	m.delivers(from, do)
+	if m.window {
+		m.windowSteps(from, do)
+	}
 	for i := range m.movers {
 		if mv := &from.movers[i]; mv.waits == 0 {
 			m.pass(from, mv.at, func(name string, step func(s *keyState, mv *keyMover)) {
@@ -291,142 +349,17 @@ func (m *keyModel) delivers(from *keyState, do func(name string, step func(s *ke
 	}
 }
 
-// pass are the steps of a mover.
-func (m *keyModel) pass(from *keyState, at passStep, do func(name string, step func(s *keyState, mv *keyMover))) {
-	a := &from.shards[shardA]
-	empty := a.number == 0
-	surely := empty && m.isConfirmed(from, shardA) // as the mover has found
-	switch {
-	case at == rests && from.moving && !from.over && surely:
-		do("a pass begins", func(s *keyState, mv *keyMover) { *mv = keyMover{at: visits, opened: s.opened} })
-	case at == visits:
-		for _, part := range []ids{y, z, y | z} {
-			if empty && a.last < lastNumber || (a.has|a.leased)&part == 0 {
-				do(fmt.Sprintf("visit %03b", part), func(s *keyState, mv *keyMover) { m.visit(s, mv, part) })
-			}
-		}
-		if empty && m.rate && a.last < lastNumber {
-			do("depart the key", m.departKey)
-		}
-		do("no key departs", func(s *keyState, mv *keyMover) { m.noKey(s, mv) })
-		if m.bug == opensEarly && !from.opened {
-			do("open, early", func(s *keyState, mv *keyMover) { s.opened = true })
-		}
-	case at == expects:
-		do("expect", func(s *keyState, mv *keyMover) {
-			s.lateExpect |= 1 << mv.number
-			m.expect(s, mv.number, mv)
-		})
-		do("expect, delayed", func(s *keyState, mv *keyMover) {
-			s.lateExpect |= 1 << mv.number
-			*mv = keyMover{}
-		})
-	case at == expectsNone && surely:
-		do("expect none", func(s *keyState, mv *keyMover) {
-			b := &s.shards[shardB]
-			if mv.at = opens; !mv.busy || m.bug == endsBusy {
-				b.expected, s.lateNone = false, true
-			}
-			m.wrote(s, shardB, mv)
-		})
-	case at == opens:
-		do("open", func(s *keyState, mv *keyMover) {
-			last := !mv.found && mv.opened == s.opened // nothing is left, and no other mover has changed the directory
-			if s.opened, mv.opened, mv.at = true, true, closes; !last {
-				*mv = keyMover{}
-			}
-		})
-	case at == closes:
-		do("close", func(s *keyState, mv *keyMover) {
-			if mv.at = ends; m.bug != notClosed {
-				b := &s.shards[shardB]
-				b.arrived, b.expected, s.lateNone = closed, false, true
-			}
-			m.wrote(s, shardB, mv)
-		})
-	case at == ends && !from.over:
-		do("the moves are over", func(s *keyState, mv *keyMover) {
-			s.over, *mv = true, keyMover{}
-			*m.ended = true
-		})
-	}
-}
-
-// visit departs a part of the messages.
-func (m *keyModel) visit(s *keyState, mv *keyMover, part ids) {
-	if mv.seen&part != 0 {
-		return
-	}
-	a := &s.shards[shardA]
-	mv.seen |= part
-	mv.found = mv.found || (a.has|a.leased)&part != 0
-	if takes := a.has & part; takes != 0 {
-		a.last++
-		a.number, a.outbox = a.last, keyParcel{has: takes, hold: a.hold & takes}
-		a.has, a.hold = a.has&^takes, a.hold&^takes
-	}
-	if a.leased&part != 0 {
-		m.isBusy(s, mv)
-	}
-	m.wrote(s, shardA, mv)
-}
-
-// isBusy tells a mover that the key is busy.
-func (m *keyModel) isBusy(s *keyState, mv *keyMover) {
-	mv.busy = true
-	if !mv.opened && m.bug != notExpected {
-		mv.number, mv.at = s.shards[shardA].last, expects
-	}
-}
-
-// expect has B expect the key. A mover ends its pass if the call is refused.
-func (m *keyModel) expect(s *keyState, number uint8, mv *keyMover) {
-	b := &s.shards[shardB]
-	refused := b.arrived > number && m.bug != takesOld
-	b.expected = b.expected || !refused
-	switch {
-	case mv != nil && refused:
-		*mv = keyMover{}
-	case mv != nil:
-		mv.at, mv.number = visits, 0
-		m.wrote(s, shardB, mv)
-	}
-}
-
-// departKey departs the key itself, after all its messages.
-func (m *keyModel) departKey(s *keyState, mv *keyMover) {
-	a := &s.shards[shardA]
-	if mv.seen != y|z || mv.busy && m.bug != leavesBusy {
-		return
-	}
-	mv.at = expectsNone
-	switch {
-	case a.has|a.leased|a.hold != 0 && m.bug != leavesBusy:
-		m.isBusy(s, mv)
-	case a.spent || m.bug == departsUnknown:
-		mv.found = true
-		a.last++
-		a.number, a.outbox, a.spent = a.last, keyParcel{key: true, spent: a.spent}, false
-	}
-	m.wrote(s, shardA, mv)
-}
-
-// noKey ends the part of a pass in A without the key: it is busy, or A knows nothing of it.
-func (m *keyModel) noKey(s *keyState, mv *keyMover) {
-	if mv.seen == y|z && (mv.busy || !s.shards[shardA].spent || m.bug == stateForgotten) {
-		mv.at = expectsNone
-		m.wrote(s, shardA, mv)
-	}
-}
-
 func TestNoHistoryOfAKeyThatMovesBreaksItsOrder(t *testing.T) {
-	all := []keyModel{{movers: 2, rate: true}, {movers: 1, loses: 1}, {movers: 1, loses: 1, rate: true}}
+	all := []keyModel{{movers: 2, rate: true}, {movers: 1, loses: 1}, {movers: 1, loses: 1, rate: true},
+		{movers: 1, window: true}}
 	if os.Getenv("LATER_LONG") != "" {
-		all = append(all, keyModel{movers: 2}, keyModel{movers: 1, loses: 2}, keyModel{movers: 1, loses: 2, rate: true})
+		all = append(all, keyModel{movers: 2}, keyModel{movers: 1, loses: 2}, keyModel{movers: 1, loses: 2, rate: true},
+			keyModel{movers: 1, window: true, rate: true}, keyModel{movers: 2, window: true},
+			keyModel{movers: 1, window: true, loses: 1}, keyModel{movers: 1, window: true, loses: 1, rate: true})
 	}
 	for _, m := range all {
 		m.ended = new(bool)
-		name := fmt.Sprintf("%d movers, %d failovers, rate %v", m.movers, m.loses, m.rate)
+		name := fmt.Sprintf("%d movers, %d failovers, rate %v, window %v", m.movers, m.loses, m.rate, m.window)
 		switch states, history := explore(&m); {
 		case history != nil:
 			t.Fatalf("%s:\n%s", name, strings.Join(history, "\n"))
@@ -442,7 +375,8 @@ func TestTheExplorerFindsFaultsOfKeysThatMove(t *testing.T) {
 	for _, m := range []keyModel{
 		{bug: opensEarly}, {bug: notExpected}, {bug: takesOld}, {bug: leavesBusy, rate: true}, {bug: endsBusy},
 		{bug: holdForgotten}, {bug: stateForgotten, rate: true}, {bug: keyUnconfirmed, loses: 1}, {bug: notClosed},
-		{bug: departsUnknown, rate: true, movers: 2},
+		{bug: departsUnknown, rate: true, movers: 2}, {bug: lateStarts, window: true}, {bug: endForgotten, window: true},
+		{bug: leftForgotten, window: true}, {bug: othersWindow, window: true}, {bug: soonInPlace, window: true},
 	} {
 		t.Run(m.bug, func(t *testing.T) {
 			m.movers, m.ended = max(m.movers, 1), new(bool)

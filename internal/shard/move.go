@@ -165,6 +165,9 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	var failed []error // of shards that do not answer, which do not hold up the others
 	sources, others := r.sources()
 	keys := newStaying()
+	if !r.limits().Fair {
+		keys.down, failed = s.down(ctx, r, others)
+	}
 	for _, i := range sources {
 		found, err := s.moveFrom(ctx, &r, i, &keys)
 		switch {
@@ -201,6 +204,20 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	d.Emptied = stats.Now.UnixMilli()
 	r, err = s.setDirectory(ctx, r, &d)
 	return r, true, err
+}
+
+// down returns which shards do not answer, with their errors. A message that departed there would hold up all others
+// that leave its shard.
+func (s *Store) down(ctx context.Context, r *route, shards []int) (down map[int]bool, failed []error) {
+	errs := make([]error, len(shards))
+	inParallel(len(shards), func(k int) { _, errs[k] = s.engine.Stats(ctx, r.names[shards[k]]) })
+	down = map[int]bool{}
+	for k, err := range errs {
+		if errors.Is(err, store.ErrUnavailable) && !isMoved(err) {
+			down[shards[k]], failed = true, append(failed, err)
+		}
+	}
+	return down, failed
 }
 
 // beMover has this process be the mover for some time, unless it is that for long enough.
@@ -266,7 +283,8 @@ func (s *Store) expectNone(ctx context.Context, r *route) error {
 // staying has the ids that are leased and the keys that are busy in their former shards: they stay there.
 type staying struct {
 	leased, busy map[string]bool
-	last         int64 // the last place or fence that one of the shards has given
+	last         int64        // the last place or fence that one of the shards has given
+	down         map[int]bool // shards to which nothing moves now
 }
 
 func newStaying() staying { return staying{leased: map[string]bool{}, busy: map[string]bool{}} }
@@ -350,6 +368,9 @@ func (s *Store) movePage(
 // moveParts moves parts of a shard to others.
 func (s *Store) moveParts(ctx context.Context, r *route, shard int, to map[int]*parts, keep *staying) error {
 	for _, i := range slices.Sorted(maps.Keys(to)) {
+		if keep.down[i] {
+			continue
+		}
 		stays, err := s.depart(ctx, r, shard, i, *to[i])
 		if err != nil {
 			return err

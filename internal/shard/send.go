@@ -141,7 +141,7 @@ func (s *Store) sendElsewhere(
 
 // idElsewhere returns a new id, and its shard, which answers, or -1 if none does.
 func (s *Store) idElsewhere(r *route) (id string, shard int) {
-	for range 4 * len(r.names) {
+	for range 32 * len(r.names) {
 		id := new(store.IDs).New(strconv.FormatUint(rand.Uint64(), 36)) // of a random slot
 		if at, to := r.home(id); at == to && !s.mayBeDown(r, to) {
 			return id, to

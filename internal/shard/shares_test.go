@@ -291,3 +291,113 @@ func TestAClaimThatFindsNothingTellsOfLimits(t *testing.T) {
 		t.Errorf("claimed %+v", claim)
 	}
 }
+
+// sharesAre fails the test unless the shards have their shares of a concurrency.
+func (w *world) sharesAre(s forwarder, concurrency int) {
+	w.Helper()
+	w.ok(CheckShares(w.Context(), s, "q"))
+	if f := routeOf(w.T, s, "q").limits(); f.Concurrency != concurrency {
+		w.Errorf("the directory has the concurrency %d, want %d", f.Concurrency, concurrency)
+	}
+}
+
+// A process is about to end a change, and dies then, while another one sets limits.
+func TestLimitsThatAreSetAsAChangeEndsStay(t *testing.T) {
+	for _, n := range []int{2, 1} {
+		w := newWorld(t)
+		s, _ := w.process()
+		slow, engine := w.process()
+		w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
+		w.steps(s, 4)
+		for range 3 {
+			w.step(s, n)
+		}
+		if r := routeOf(t, s, "q"); r.Emptied == 0 {
+			t.Fatal("not emptied")
+		}
+		w.clock.Advance(time.Hour)
+		engine.before = func(call, _ string) error {
+			if call == "Stats" { // for the time
+				engine.before = nil
+				w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 4}, nil))
+			}
+			return nil
+		}
+		if w.step(slow, n) {
+			t.Error("the change has ended with an old directory")
+		}
+		sum := 0
+		for _, name := range routeOf(t, s, "q").names[:n] { // the others may be gone
+			stats, err := w.engine.Stats(t.Context(), name)
+			w.ok(err)
+			sum += stats.Flow.Concurrency
+		}
+		if sum > 4 {
+			t.Errorf("the shares add up to %d", sum)
+		}
+		w.steps(s, n)
+		if stats, err := s.Stats(t.Context(), "q"); err != nil || stats.Flow.Concurrency != 4 {
+			t.Errorf("limits %+v, error %v", stats.Flow.Flow, err)
+		}
+	}
+}
+
+// A process that ends a change dies before the shards that stay have got larger shares. The next call gives them.
+func TestSharesFollowAChangeWhoseProcessDiesAsItEnds(t *testing.T) {
+	for _, n := range []int{2, 1} {
+		w := newWorld(t)
+		s, _ := w.process()
+		dies, engine := w.process()
+		w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
+		w.steps(s, 4)
+		for range 3 {
+			w.step(s, n)
+		}
+		w.clock.Advance(time.Hour)
+		engine.after = func(call, _ string) error {
+			if call == "SetSign" {
+				engine.before = func(string, string) error { return errDown }
+			}
+			return nil
+		}
+		_, _ = Step(t.Context(), dies, "q", n)
+		other, _ := w.process()
+		w.send(other, "", "a")
+		if r, err := other.read(t.Context(), "q"); err != nil || (n == 1) != (r == nil) {
+			t.Errorf("route %v, error %v", r, err)
+		}
+		if n > 1 {
+			w.sharesAre(other, 12)
+		} else if stats, err := w.engine.Stats(t.Context(), "q"); err != nil || stats.Flow.Concurrency != 12 {
+			t.Errorf("limits %+v, error %v", stats.Flow.Flow, err)
+		}
+	}
+}
+
+// A process is slow to prepare a change that another one has prepared, and sets no share from before.
+func TestALatePreparationSetsNoOldShare(t *testing.T) {
+	w := newWorld(t)
+	s, _ := w.process()
+	slow, engine := w.process()
+	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
+	w.steps(s, 2)
+	w.step(s, 4) // the directory says so
+	stats := 0
+	engine.after = func(call, name string) error {
+		if call != "Stats" || name != routeOf(t, s, "q").names[1] {
+			return nil
+		}
+		if stats++; stats == 1 { // it knows the share of a shard, and sets that
+			for range 3 {
+				w.step(s, 4)
+			}
+			w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 24}, nil)) // with the former share
+		}
+		return nil
+	}
+	w.step(slow, 4)
+	if stats == 0 {
+		t.Fatal("the preparation was not late")
+	}
+	w.sharesAre(s, 24)
+}

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -96,8 +97,8 @@ func Step(ctx context.Context, over store.Store, queue string, n int) (ended boo
 	case r.Emptied != 0:
 		var left time.Duration
 		if left, err = s.untilEnd(ctx, r); err == nil && left <= 0 {
-			ended = true
 			err = s.finish(ctx, r)
+			ended = err == nil
 		}
 	default:
 		_, _, err = s.pass(ctx, r)
@@ -105,7 +106,7 @@ func Step(ctx context.Context, over store.Store, queue string, n int) (ended boo
 	if errors.Is(err, store.ErrConflict) || isMoved(err) { // an interrupted step has changed more than it knew
 		err = nil
 	}
-	return ended && err == nil, err
+	return ended, err
 }
 
 // Gather moves all messages of a queue to where they belong, but leased ones, and returns the names of its sub-queues.
@@ -138,4 +139,24 @@ func Gather(ctx context.Context, over store.Store, queue string) (names []string
 		}
 	}
 	return r.names, nil
+}
+
+// CheckShares returns an error unless each shard of a queue has its share of the limits.
+func CheckShares(ctx context.Context, over store.Store, queue string) error {
+	s := storeOf(over)
+	r, err := s.read(ctx, queue)
+	if err != nil || r == nil {
+		return err
+	}
+	for i, name := range r.names {
+		stats, err := s.engine.Stats(ctx, name)
+		if err != nil {
+			return fmt.Errorf("shard %d of queue %q: %w", i, queue, err)
+		}
+		if want := share(r.limits(), i, len(r.names)); stats.Flow.Flow != want {
+			return fmt.Errorf("shard %d of queue %q has the limits %+v; its share is %+v, in %s", i, queue, stats.Flow.Flow,
+				want, r.text)
+		}
+	}
+	return nil
 }

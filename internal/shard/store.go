@@ -168,12 +168,14 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 			return nil, err
 		}
 	}
-	for r != nil && (r.Phase == preparing || r.Phase == deleting || r.SetsFlow) {
-		switch r.Phase {
-		case preparing:
+	for r != nil && (r.Phase == preparing || r.Phase == deleting || r.SetsFlow || r.single()) {
+		switch {
+		case r.Phase == preparing:
 			err = s.prepare(ctx, r)
-		case deleting:
+		case r.Phase == deleting:
 			err = s.finishDelete(ctx, r)
+		case !r.SetsFlow:
+			err = unlessConflict(s.engine.Rename(ctx, r.first(), r.queue, gone, r.text))
 		default:
 			err = s.setShares(ctx, r)
 			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {

@@ -246,6 +246,7 @@ var subQueueRules = []rule{
 		e.is(s.SetSign(e.Context(), e.queue, "c", "b"), store.ErrConflict)
 		long := strings.Repeat("directory ", 1000)
 		e.ok(s.SetSign(e.Context(), e.queue, long, "a"))
+		e.ok(s.SetSign(e.Context(), e.queue, long, long))
 		e.signed(long)
 		e.is(s.SetSign(e.Context(), e.queue, "", "a"), store.ErrConflict)
 		e.ok(s.SetSign(e.Context(), e.queue, "", long))
