@@ -168,7 +168,8 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 		}
 	}
 	for _, from := range []time.Time{time.UnixMilli(1), base.Add(-time.Hour), base.Add(1), base.Add(time.Hour)} {
-		for _, to := range []time.Time{from.Add(time.Second), base.Add(time.Minute), base.Add(time.Hour), base.AddDate(9, 0, 0)} {
+		for _, to := range []time.Time{from.Add(time.Second), base.Add(time.Minute), base.Add(time.Hour),
+			base.AddDate(9, 0, 0)} {
 			if !to.After(from) {
 				continue
 			}
@@ -199,13 +200,14 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 		got[500] != 3 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := s.Earliest(ctx, many, make([]time.Time, len(many)), false); err != nil || len(got) != len(many) || !got[500].Any {
+	if got, err := s.Earliest(ctx, many, make([]time.Time, len(many)), false); err != nil || len(got) != len(many) ||
+		!got[500].Any {
 		t.Errorf("%d results, %v", len(got), err)
 	}
 }
 
-// TestEarliestLooksIntoBuckets compares with lists from random times. Most messages are due within an hour, so that they
-// are in buckets of several classes.
+// TestEarliestLooksIntoBuckets compares with lists from random times. Most messages are due within an hour, so they are
+// in buckets of several classes.
 func TestEarliestLooksIntoBuckets(t *testing.T) {
 	s := newStore(t, redistest.Start(t).Client(t))
 	random := rand.New(rand.NewPCG(0, 7))
@@ -287,7 +289,7 @@ func (p *pausing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// Redis reads a long pipeline in parts, and other clients in between. A message that is packed or promoted then is found.
+// Redis reads a long pipeline in parts, and other clients in between. It finds a message that is packed or promoted then.
 func TestEarliestFindsMessagesThatArePackedOrPromoted(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)

@@ -179,7 +179,7 @@ func TestMergedListReadsReadyMessagesAfterScheduledOnes(t *testing.T) {
 	})
 }
 
-// A queue on a server of a Cluster with a clock that is behind has scheduled messages that would be ready on another one.
+// A queue on a server of a Cluster with a slow clock has scheduled messages that would be ready on another one.
 func TestMergedListKnowsThatClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &vagueStore{Store: memstore.New(), ahead: mergedSkew, bound: func(_, first time.Time) time.Time { return first },

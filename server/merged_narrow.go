@@ -42,8 +42,8 @@ func (m *merge) narrow(ctx context.Context, known func(queue string) (store.Stat
 	return nil
 }
 
-// tells has a source of scheduled messages begin where the ready ones of its queue do, if the store has looked there for
-// both and found none that is ready. It reports whether it did.
+// tells has a source of scheduled messages begin where the ready ones of its queue do, if the store has looked there
+// for both and found none that is ready. It reports whether it did.
 func (m *merge) tells(ready, s *mergeSource) bool {
 	if ready.queue != s.queue || ready.probed.After(s.bound) || !ready.done && !ready.bound.After(m.now) {
 		return false

@@ -134,7 +134,8 @@ func TestQueuesThatAreGoneAreChanges(t *testing.T) {
 	first := text.reading
 	set(maxGone + 2)
 	want := fmt.Sprintf(`"gone":["q%04d"]`, maxGone+2)
-	if event := string(text.event(first)); !strings.HasPrefix(event, "event: changes\n") || !strings.Contains(event, want) {
+	event := string(text.event(first))
+	if !strings.HasPrefix(event, "event: changes\n") || !strings.Contains(event, want) {
 		t.Errorf("%.200s, want %s", event, want)
 	}
 	set(1)

@@ -79,9 +79,9 @@ func BenchmarkPages(b *testing.B) {
 }
 
 // BenchmarkThousandQueues makes the requests of the views of a web page on 1,000 queues on Redis: the list of all
-// queues, from any time on and the list that follows, the overview, the queues of a range, problems, and lists of names.
-// It reports the median and the 99th percentile of the time of a request over HTTP. first is the first event of a stream
-// of overviews that nobody else watches, overview is a whole one.
+// queues, from any time on and the list that follows, the overview, the queues of a range, problems, and lists of
+// names. It reports the median and the 99th percentile of the time of a request over HTTP. first is the first event of
+// a stream of overviews that nobody else watches, overview is a whole one.
 //
 //	go test ./server -run '^$' -bench ThousandQueues -benchtime 200x -timeout 30m
 //
