@@ -45,8 +45,8 @@ type session struct {
 }
 
 // lookAgainAfter is how long the calls of a session in a queue need not look whether the sessions of the queue turn,
-// after one of them has looked. lateTurn is how late the sessions may turn because of that: such a call may itself arrive
-// 2 min late, see rememberRequests.
+// after one of them has looked. lateTurn is how late the sessions may turn because of that: such a call may itself
+// arrive 2 min late, see rememberRequests.
 const (
 	lookAgainAfter = 10 * time.Second
 	lateTurn       = 3 * time.Minute

@@ -1,6 +1,7 @@
--- What _session.lua does, for the scripts of the common case, given the server's time in seconds: ends the script if the
--- request or a later one of the session was executed, or if the sessions turn within this second. Without OLD_SESSIONS
--- the session has looked lately: then it ends the script if SESSIONS lacks the session, because they have turned since.
+-- What _session.lua does, for the scripts of the common case, given the server's time in seconds: ends the script if
+-- the request or a later one of the session was executed, or if the sessions turn within this second. Without
+-- OLD_SESSIONS the session has looked lately, see session.go: then it ends the script if SESSIONS lacks the session,
+-- because the sessions have turned since.
 local last
 if OLD_SESSIONS then
   local found = redis.call('HMGET', SESSIONS, ARGV[1], 'since')

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
---- Claims all ready messages like claim.lua, or the first one, but handles only the common case, at two fifths of the cost.
+--- Claims all ready messages like claim.lua, or the first one, but handles only the common case, at two fifths of the
+--- cost.
 -- KEYS   as common.go lists them
 -- ARGV   1 lease duration in ms, 2 lease id
 --        then, unless it asks for one message: 3 maximum number of messages
