@@ -59,7 +59,11 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	}
 	c.flowArgs = []any{req.Ahead, until}
 	if repeated == "0" {
-		s.addCommon(c, queue, claimFew, store.Millis(req.Lease), lease, waiting.channel, req.Max)
+		few := []any{store.Millis(req.Lease), lease, req.Max, waiting.channel}
+		if req.Max == 1 {
+			few = few[:2]
+		}
+		s.addCommon(c, queue, claimFew, few...)
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {

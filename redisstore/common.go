@@ -26,8 +26,8 @@ var commonScripts = [commonCases]struct {
 	name string
 	keys []string
 }{
-	sendOne: {"send_one", []string{"due", "messages", "records", "dedup", "meta", "sessions", "old_sessions",
-		"wake"}},
+	sendOne: {"send_one", []string{"due", "messages", "records", "dedup", "meta", "sessions", "wake",
+		"old_sessions"}},
 	claimFew: {"claim_few", []string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup",
 		"meta", "bucket_starts", "wake"}},
 	ackFew: {"ack_few", []string{"messages", "leases", "lease_deadlines", "records", "meta", "sessions",
@@ -75,23 +75,29 @@ func (u *commonUse) tried(common bool) {
 // commonCall is a call of a script for the common case.
 type commonCall struct {
 	*script
-	use  *commonUse
-	args []any
+	use   *commonUse
+	args  []any
+	looks bool // whether the sessions of the queue turn; see lua/_common_session.lua
 }
 
 // addCommon makes a call try the common case first. The arguments follow the session and request number, except in a
-// claim, which does not need them: see repeats_until in keys.go.
+// claim, which does not need them: see repeats_until in keys.go. The other scripts receive OLD_SESSIONS as their last
+// key, unless the session has looked lately.
 func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
 	keys := s.keys.of(queue)
 	use := &keys.common[of]
 	if keys.flow.Load() || !use.try() {
 		return
 	}
-	sc := s.scripts[commonScripts[of].name]
-	all := make([]any, 0, 3+len(use.keys)+2+len(args))
-	all = append(append(all, "evalsha", sc.sha, len(use.keys)), use.keys...)
+	sc, queueKeys := s.scripts[commonScripts[of].name], use.keys
+	looks := of != claimFew
+	if looks && c.session.hasLookedAt(keys) {
+		looks, queueKeys = false, queueKeys[:len(queueKeys)-1]
+	}
+	all := make([]any, 0, 3+len(queueKeys)+2+len(args))
+	all = append(append(all, "evalsha", sc.sha, len(queueKeys)), queueKeys...)
 	if of != claimFew {
 		all = append(all, c.args[c.stamp:c.stamp+2]...)
 	}
-	c.common = &commonCall{sc, use, append(all, args...)}
+	c.common = &commonCall{sc, use, append(all, args...), looks}
 }

@@ -116,8 +116,10 @@ var luaConstants = map[string]string{
 	"FEW_RECORDS":         "32",
 	"FEW_MESSAGES":        "4",
 	"FEW_READY":           "8",
+	"FEW_SESSIONS":        "16", // which SESSIONS keeps in the compact encoding of a small hash
 	"ONCE_WINDOW_MS":      strconv.FormatInt(store.OnceWindow.Milliseconds(), 10),
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
+	"SESSIONS_END_MS":     strconv.FormatInt((2*rememberRequests + lateTurn).Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_BYTES":     "1572864",                       // of leases of 100,000 messages, about
 	"IDLE":                "2251799813685248",              // 2^51: later than every due time; with µs since 1970 below 2^53
@@ -135,7 +137,8 @@ var luaConstants = map[string]string{
 	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),
 	"DEAD_AFTER_MS":       strconv.FormatInt(deadAfter.Milliseconds(), 10),
 	"FORGET_PROCESS_MS":   strconv.FormatInt(forgetProcess.Milliseconds(), 10),
-	"LARGE_HASH":          "1048576", // messages; smaller tables are doubled quickly
+	"LARGE_HASH":          "1048576",                // messages; smaller tables are doubled quickly
+	"PREFIX_BYTES":        strconv.Itoa(prefixSize), // of the value of a packed message, before its envelope
 	"PACK_AFTER_MS":       strconv.FormatInt(packAfter.Milliseconds(), 10),
 	"PROMOTE_LEAD_MS":     "60000",                      // how long before its start a bucket is emptied
 	"BUCKET_BYTES":        "512",                        // maximum size of a bucket's text that takes more lines
@@ -223,8 +226,9 @@ type call struct {
 	flowArgs []any        // arguments that only that rendering takes, after all others
 	common   *commonCall  // executed instead, unless it replies replyUncommon; nil for none
 	args     []any
-	stamp    int // index in args of the session and the request number, which follows
-	repeated int // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
+	session  *session // nil for the session of a store.Request, or none
+	stamp    int      // index in args of the session and the request number, which follows
+	repeated int      // index in args of the argument that is "1" in a repeated call, "2" after common; 0 for none
 
 	confirmed *confirmation // only for a durable send
 	safe      bool          // the call waits until a failover keeps what it read and wrote; see safely.go
@@ -280,6 +284,7 @@ func (s *Store) stampRequest(ctx context.Context, c *call) *session {
 	}
 	sess, number := s.sessions.acquire()
 	c.add(&sess.name, number)
+	c.session = sess
 	return sess
 }
 
@@ -313,10 +318,13 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		if !first && c.repeated > 0 {
 			if c.common != nil { // its script does not look whether the call was repeated, so this one has to say so
-				c.args[c.repeated], c.common = "2", nil
+				c.args[c.repeated] = "2"
 			} else if c.args[c.repeated] != "2" {
 				c.args[c.repeated] = "1"
 			}
+		}
+		if !first {
+			c.common = nil
 		}
 		first = false
 		reply, err := s.do(ctx, c)

@@ -131,7 +131,7 @@ func (s *Store) send(
 	}
 	c.needUrgency(queue, create, len(indexes), func(i int) store.Urgency { return msgs[indexes[i]].AsksUrgency() })
 	if len(indexes) == 1 && !durable.Asked() && !inspect && first.Group == "" && condition == nil && c.urgency == "" {
-		s.addCommon(c, queue, sendOne, maxBytes, &texts[0], &first.ID, &texts[1])
+		s.addCommon(c, queue, sendOne, &texts[0], &first.ID, &texts[1])
 	}
 	if condition != nil {
 		c.addCondition(condition)

@@ -38,8 +38,31 @@ type sessions struct {
 }
 
 type session struct {
-	name string
-	last int64
+	name   string
+	last   int64
+	looked *queueKeys // the queue in which a script of the common case last looked whether the sessions turn
+	at     time.Time  // when that call began
+}
+
+// lookAgainAfter is how long the calls of a session in a queue need not look whether the sessions of the queue turn,
+// after one of them has looked. lateTurn is how late the sessions may turn because of that: such a call may itself
+// arrive 2 min late, see rememberRequests.
+const (
+	lookAgainAfter = 10 * time.Second
+	lateTurn       = 3 * time.Minute
+)
+
+// look notes that a call that began at a time has found that the sessions of a queue need not turn. It ignores nil.
+func (s *session) look(queue *queueKeys, at time.Time) {
+	if s != nil {
+		s.looked, s.at = queue, at
+	}
+}
+
+// hasLookedAt reports whether calls for a queue need not look. They find the session in SESSIONS, or the sessions have
+// turned since.
+func (s *session) hasLookedAt(queue *queueKeys) bool {
+	return s != nil && s.looked == queue && time.Since(s.at) < lookAgainAfter
 }
 
 // acquire returns a session that is not in use and the number of its next request.

@@ -233,9 +233,12 @@ func (s *Store) addFewAcks(c *call, queue string, settlements []store.Settlement
 		return
 	}
 	args := make([]any, 0, 2+len(indexes))
-	args = append(args, &r.Lease, length)
+	args = append(args, &r.Lease)
 	for _, p := range indexes {
 		args = append(args, &settlements[p].Receipt.ID)
+	}
+	if len(snapshot.lines) > 1 {
+		args = append(args, length)
 	}
 	s.addCommon(c, queue, ackFew, args...)
 }

@@ -29,7 +29,7 @@ local function open_bucket_counts()
   function counts.want(level, block)
     local of = fields[level]
     if of[block] then return end
-    local name = letters[level] .. block
+    local name = string.format('%s%d', letters[level], block)
     of[block], n = name, n + 1
     names[n], levels[n], blocks[n] = name, level, block
   end

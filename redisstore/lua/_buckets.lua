@@ -25,7 +25,7 @@ local function open_buckets(packed)
   local types_checked -- set once the types of BUCKET_STARTS and BUCKET_COUNTS have been checked
 
   local function bucket_name(class, due)
-    return buckets.letters[class] .. math.floor(due / buckets.widths[class])
+    return string.format('%s%d', buckets.letters[class], due / buckets.widths[class])
   end
 
   -- range returns the start, the width and the class of a bucket, or nil if the name is invalid.
@@ -85,7 +85,7 @@ local function open_buckets(packed)
   end
 
   function buckets.line(b, due, id)
-    return (due - b.from) .. '\t' .. id .. '\n'
+    return string.format('%d\t', due - b.from) .. id .. '\n'
   end
 
   function buckets.line_count(text)
@@ -167,7 +167,7 @@ local function open_buckets(packed)
       if changed and b.text ~= '\n' then
         set[n + 1], set[n + 2], n = name, b.text, n + 2
         if buckets.is_new[name] then
-          starts[#starts + 1] = b.from
+          starts[#starts + 1] = string.format('%d', b.from)
           starts[#starts + 1] = name
         end
       elseif changed and not buckets.is_new[name] then

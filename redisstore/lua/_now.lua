@@ -1,4 +1,5 @@
--- The server's time in ms and in us, as variables: scripts for the common case define no functions.
+-- The server's time in seconds, ms and us, as variables: scripts for the common case define no functions.
 local time = redis.call('TIME')
-local now_us = time[1] * 1000000 + time[2]
+local seconds = time[1]
+local now_us = seconds * 1000000 + time[2]
 local now = (now_us - now_us % 1000) / 1000

@@ -32,7 +32,7 @@ local function record_request(session, number, now, reply, since)
       redis.call('RENAME', SESSIONS, OLD_SESSIONS)
     end
     redis.call('HSET', SESSIONS, 'since', now)
-    redis.call('PEXPIRE', SESSIONS, 2 * SESSION_TURN_MS)
+    redis.call('PEXPIRE', SESSIONS, SESSIONS_END_MS)
   end
   redis.call('HSET', SESSIONS, session, reply and number .. ':' .. reply or number)
 end

@@ -25,38 +25,43 @@ local entries = redis.call('ZRANGE', DUE, first, first + MAX_PACKED - 1, 'WITHSC
 local last = math.min(first + MAX_PACKED, near + far) - 1 -- sorted messages follow, which stay
 local entries = last >= first and redis.call('ZRANGE', DUE, first, last, 'WITHSCORES') or {}
 --@end
-local measure = #entries / 2 * tonumber(longest or 0) > PACK_BYTES -- whether to look at the lengths of values
-local found, dues, bytes = {}, {}, 0
-for i = 1, #entries, 2 do
+local count = #entries / 2
+local measure = count * tonumber(longest or 0) > PACK_BYTES -- whether to look at the lengths of values
+local found, dues, n, bytes = {}, {}, 0, 0
+for i = 1, 2 * count, 2 do
   local length = measure and redis.call('HSTRLEN', MESSAGES, entries[i]) or 0
   if length <= PACK_MAX_ENVELOPE then
     bytes = bytes + length
     if bytes > PACK_BYTES then break end
-    found[#found + 1] = entries[i]
-    dues[#found] = tonumber(entries[i + 1])
+    n = n + 1
+    found[n], dues[n] = entries[i], entries[i + 1] + 0
   end
 end
-local values = found[1] and redis.call('HMGET', MESSAGES, unpack(found)) or {}
-local ids, pack_dues, envelopes = {}, {}, {}
-for i, id in ipairs(found) do
+local values = n > 0 and redis.call('HMGET', MESSAGES, unpack(found)) or {}
+local ids, pack_dues, envelopes, m, byte = {}, {}, {}, 0, string.byte
+for i = 1, n do
   local value = values[i] or ''
-  if string.byte(value) == 128 then value = string.sub(value, 8) end -- the message was packed before
+  if byte(value) == 128 then value = string.sub(value, 8) end -- the message was packed before
   if value ~= '' and #value <= PACK_MAX_ENVELOPE then
-    local n = #ids + 1
-    ids[n], pack_dues[n], envelopes[n] = id, dues[i], value
+    m = m + 1
+    ids[m], pack_dues[m], envelopes[m] = found[i], dues[i], value
   end
 end
 local buckets = open_buckets(packed)
 local classes = pack(buckets, pack_dues, ids)
-local set, gone = {}, {}
-for i, id in ipairs(ids) do
+local set, gone, packs = {}, {}, 0
+for i = 1, m do
   if classes[i] then
-    gone[#gone + 1] = id
-    set[#set + 1] = id
-    set[#set + 1] = buckets.value(pack_dues[i], classes[i], envelopes[i])
+    packs = packs + 1
+    gone[packs], set[2 * packs - 1] = ids[i], ids[i]
+    set[2 * packs] = buckets.value(pack_dues[i], classes[i], envelopes[i])
   end
 end
 buckets.write()
 write('HSET', MESSAGES, set)
-write('ZREM', DUE, gone)
+if packs == count and count > 0 then
+  redis.call('ZREMRANGEBYRANK', DUE, first, first + count - 1)
+else
+  write('ZREM', DUE, gone)
+end
 return 0
