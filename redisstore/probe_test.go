@@ -289,7 +289,7 @@ func (p *pausing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// Redis reads a long pipeline in parts, and other clients in between. It finds a message that is packed or promoted then.
+// Redis reads a long pipeline in parts, and other clients in between. A message that is packed then is found.
 func TestEarliestFindsMessagesThatArePackedOrPromoted(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)

@@ -12,8 +12,9 @@ import (
 )
 
 // A goroutine that waits for a reply on a connection of go-redis returns after the read timeout, not when its context
-// ends. Another goroutine could wait instead, but to hand the call over and back takes as much CPU again as the call. So
-// a send that must be prompt uses a connection of its own to a single server, which the end of the context interrupts.
+// ends. Another goroutine could wait instead, but to hand the call over and back takes as much CPU again as the call.
+// So a send that must be prompt uses a connection of its own to a single server, which the end of the context
+// interrupts.
 
 // promptKey marks the context of a call that returns as soon as the context ends.
 type promptKey struct{}

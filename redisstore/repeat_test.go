@@ -64,8 +64,8 @@ func mutations() []mutation {
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.cancel("here"); o.cancel("dead"); o.cancel("new"); o.send("new", 0) },
-			answer: "[{false true false <nil> <nil>} {false false false <nil> <nil>} {false false false <nil> message is dead} " +
-				"{false false false <nil> message is leased}]",
+			answer: "[{false true false <nil> <nil>} {false false false <nil> <nil>} " +
+				"{false false false <nil> message is dead} {false false false <nil> message is leased}]",
 		},
 		{
 			name: "send with keys",

@@ -122,7 +122,7 @@ var luaConstants = map[string]string{
 	"SESSIONS_END_MS":     strconv.FormatInt((2*rememberRequests + lateTurn).Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_BYTES":     "1572864",                       // of leases of 100,000 messages, about
-	"IDLE":                "2251799813685248",              // 2^51: later than every due time; with µs since 1970 below 2^53
+	"IDLE":                "2251799813685248",              // 2^51: later than every due time; with µs since 1970 < 2^53
 	"SORTED":              "1125899906842624",              // 2^50: added to the due times of sorted messages
 	"FULL":                "9007199254740992",              // 2^53: later than every time
 	"LEASED_ONLY":         strconv.Quote("\t0\t0\t0\t0\t"), // rest of the state of a key without limits that none holds

@@ -216,7 +216,7 @@ func (s *Store) ack(
 	return nil
 }
 
-// maxFewAcks is the number of messages that an ack of the common case may have, unless they are all messages of a lease.
+// maxFewAcks is the number of messages that an ack of the common case may have, unless they are all of a lease.
 const maxFewAcks = 8
 
 // addFewAcks makes an ack try the common case first if it is of all or a few messages of one lease.

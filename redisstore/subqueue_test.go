@@ -60,7 +60,8 @@ func TestKeysOfSubQueues(t *testing.T) {
 
 // The scripts of sub-queues are those of other queues with a check that there is one.
 func TestScriptsOfSubQueuesOnlyAddACheck(t *testing.T) {
-	check := regexp.MustCompile(`(?m)^-- No call creates a sub-queue.*\nif redis.pcall\('HEXISTS', META, 'format'\) == 0 .*\n`)
+	check := regexp.MustCompile(
+		`(?m)^-- No call creates a sub-queue.*\nif redis.pcall\('HEXISTS', META, 'format'\) == 0 .*\n`)
 	for name, plain := range production() {
 		if keysOfCommon(name) != "" {
 			continue

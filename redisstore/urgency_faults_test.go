@@ -53,8 +53,8 @@ func TestUrgentSendsRegisterTheQueue(t *testing.T) {
 	}
 }
 
-// A purge of a queue without an order leaves the entries of its messages in lanes. They must not decide in which class a
-// key waits when the queue gets an order.
+// A purge of a queue without an order leaves the entries of its messages in lanes. They must not decide in which class
+// a key waits when the queue gets an order.
 func TestPurgedMessagesHaveNoClassInAnOrder(t *testing.T) {
 	for _, n := range []int{2, 1100} {
 		q := newLimitedQueue(t, "purged before an order", urgent)

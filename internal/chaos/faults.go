@@ -39,7 +39,7 @@ type load struct {
 	drainsFully            bool
 	durable                int
 	queues                 int  // 0 means a few
-	clients                int  // of each producer and worker, each with one sender or few handlers; 0 means one, with more
+	clients                int  // of each producer and worker, with one sender or few handlers; 0 means one, with more
 	perNode                bool // each producer sends to the queues of one node
 	dies                   bool // a share of the messages fails all attempts or expires
 	topics                 bool // messages are published to topics; see topic.go

@@ -149,8 +149,8 @@ type checker struct {
 }
 
 // extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown. The
-// outcome of a refused call is unknown if it was repeated: its first attempt may have extended the lease, which a settle
-// ended before the repetition.
+// outcome of a refused call is unknown if it was repeated: its first attempt may have extended the lease, which a
+// settle ended before the repetition.
 type extension struct {
 	call, ret int64 // µs
 	deadline  int64 // ms

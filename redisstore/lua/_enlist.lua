@@ -14,8 +14,8 @@ local function enlist(process, first, coming, now, now_us)
     if not subscribers or not subscribers.err and subscribers[2] == 0 then score = coming end
   end
   redis.call('ZADD', WAKE, string.format('%d', score), process)
-  -- WAKE is kept for as long as a process waits for the queue, which each one reports again and again. It is written only
-  -- once in half of that time, because every write is also sent to the replicas and to the append-only file.
+  -- WAKE is kept for as long as a process waits for the queue, which each one reports again and again. It is written
+  -- only once in half of that time, because every write is also sent to the replicas and to the append-only file.
   if redis.call('PTTL', WAKE) < LISTED_MS / 2 then redis.call('PEXPIRE', WAKE, LISTED_MS) end
   return score < IDLE and score or -1
 end

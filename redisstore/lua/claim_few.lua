@@ -6,10 +6,10 @@
 --        then, unless it asks for one message: 3 maximum number of messages
 --        4 channel of the process, which waits; "" if it does not listen
 -- Reply  {now in us, time in ms when the process has to claim again or -1, more, deadline, lease text, then values of
---        MESSAGES}; UNCOMMON if nothing was done because the queue has another format or is paused, no message or more
---        than FEW_READY are ready, or as many as asked for except one, one has to be inspected or has a record, they are
---        long, leases, buckets or dedup windows end, dead messages exceed the retention, a claim was repeated lately, or
---        another process has to be notified
+--        MESSAGES}; UNCOMMON if nothing was done because the queue has another format or is paused, no message or
+--        more than FEW_READY are ready, or as many as asked for except one, one has to be inspected or has a record,
+--        they are long, leases, buckets or dedup windows end, dead messages exceed the retention, a claim was repeated
+--        lately, or another process has to be notified
 -- Safe   every key was read before the first write, LEASES by it: it alone can fail.
 --@include keys
 --@include now

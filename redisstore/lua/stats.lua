@@ -8,8 +8,8 @@
 --        Then {concurrency, starts in a period, the period in us, burst, each 0 for none, number of leased messages
 --        that count, time of the next allowed start in us; 1 if keys take turns; the limits of each key: concurrency,
 --        starts in a period, the period in us, burst, weight; how many keys wait, for a slot or their holder, and for
---        their rate; the order of each key or "", how many keys are halted, 1 if messages have an urgency}; no limits if
---        the last ones are being removed
+--        their rate; the order of each key or "", how many keys are halted, 1 if messages have an urgency}; no limits
+--        if the last ones are being removed
 --@end
 --@include keys
 --@include format
