@@ -56,7 +56,8 @@ func TestKeysOfOtherShardsGoOnWhileANodeIsDown(t *testing.T) {
 					if len(claim.Messages) != 1 || claim.Messages[0].ID != id(2*i+k) {
 						t.Fatalf("after %d messages: claimed %+v, want %s", 2*i+k, claim.Messages, id(2*i+k))
 					}
-					results, err := s.forwarder.Settle(ctx, "q", []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Ack}})
+					ack := store.Settlement{Receipt: claim.Messages[0].Receipt, Action: store.Ack}
+					results, err := s.forwarder.Settle(ctx, "q", []store.Settlement{ack})
 					if err != nil || results[0].Err != nil {
 						t.Fatalf("ack: %+v, %v", results, err)
 					}

@@ -90,8 +90,8 @@ const (
 	ends
 )
 
-// keyState is the system. Message y is due before z. x, which is sent during the change, is due before both. In windows,
-// z is due at the end of the window, and may get an earlier due time.
+// keyState is the system. Message y is due before z. x, which is sent during the change, is due before both. In
+// windows, z is due at the end of the window, and may get an earlier due time.
 type keyState struct {
 	shards     [2]keyShard
 	durable    [2]keyShard
