@@ -20,6 +20,7 @@ var errKilled = errors.New("the process is dead")
 // chance is a process of a random history. Each of its calls of the engine takes some time, and it may die before or
 // after any of them.
 type chance struct {
+	mu sync.Mutex // of the calls that a process makes in parallel
 	*rand.Rand
 	over  forwarder
 	lives int // calls until it dies, negative if it does not
@@ -32,11 +33,16 @@ func newChance(engine *memstore.Store, seed uint64) *chance {
 		c.lives = c.IntN(50)
 	}
 	e.before = func(string, string) error {
-		if c.lives == 0 {
+		c.mu.Lock()
+		dead, takes := c.lives == 0, time.Duration(c.IntN(100))*time.Millisecond
+		if !dead {
+			c.lives--
+		}
+		c.mu.Unlock()
+		if dead {
 			return errKilled
 		}
-		time.Sleep(time.Duration(c.IntN(100)) * time.Millisecond)
-		c.lives--
+		time.Sleep(takes)
 		return nil
 	}
 	e.after = e.before
