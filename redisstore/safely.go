@@ -18,17 +18,16 @@ import (
 // can confirm that (WAITAOF). As for a durable send, it must be one connection, and the script must write, so that the
 // wait covers what others wrote before (durable.go). Each script of these calls writes the format that the name has, if
 // it has nothing else to write.
-
 //
 // A primary that was frozen, or cut off, does not know yet that a replica has replaced it. If it has other replicas,
 // one of them may confirm what is lost with it, and if it has none left, it looks like a server without any. So a
-// server confirms nothing for a while after this process has seen that it had more replicas.
+// server confirms nothing for a while after this process has noticed that it has fewer replicas.
 
 // safelyWithin is how long such a call waits.
 const safelyWithin = 5 * time.Second
 
-// replicasRemembered is how long a server confirms nothing after it has lost a replica. When a replica is promoted, the
-// others follow it within seconds.
+// replicasRemembered is how long a server confirms nothing after this process has noticed that it has lost a replica.
+// When a replica is promoted, the others follow it within seconds.
 const replicasRemembered = time.Minute
 
 // replicaCounts has the numbers of replicas that this process has seen, by the replication id of their server. A
@@ -39,27 +38,36 @@ type replicaCounts struct {
 }
 
 type replicaCount struct {
-	n  int
-	at time.Time
+	n    int
+	lost time.Time // when the process noticed that the server has fewer, zero if it does not
 }
 
 // maxReplicaCounts is how many servers are remembered, about.
 const maxReplicaCounts = 1000
 
-// check records what a server says of its replicas. It returns an error if it had more a while ago.
+// check records what a server says of its replicas. It returns an error if it had more, unless this was noticed a while
+// ago. It takes a server that does not name its history of writes as it is.
 func (c *replicaCounts) check(info replication) error {
+	if info.id == "" {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, now := c.of[info.id], time.Now()
-	if info.online < last.n && now.Sub(last.at) < replicasRemembered {
-		return lateError(fmt.Sprintf("the server has %d replicas, and had %d: if no other one has replaced it, it confirms "+
-			"changes again in %v", info.online, last.n, replicasRemembered-now.Sub(last.at).Truncate(time.Second)))
+	count, now := c.of[info.id], time.Now()
+	if fewer := info.online < count.n; fewer && count.lost.IsZero() {
+		count.lost = now
+	} else if !fewer || now.Sub(count.lost) >= replicasRemembered {
+		count = replicaCount{n: info.online}
 	}
 	if c.of == nil || len(c.of) >= maxReplicaCounts {
 		c.of = map[string]replicaCount{}
 	}
-	c.of[info.id] = replicaCount{info.online, now}
-	return nil
+	c.of[info.id] = count
+	if count.lost.IsZero() {
+		return nil
+	}
+	return lateError(fmt.Sprintf("the server has %d replicas, and had %d: if no other one has replaced it, it confirms "+
+		"changes again in %v", info.online, count.n, replicasRemembered-now.Sub(count.lost).Truncate(time.Second)))
 }
 
 // runSafely executes a call like run, and then waits.
@@ -102,11 +110,8 @@ func (s *Store) confirm(ctx context.Context, conn *dedicatedConn, info replicati
 	if err := s.replicaCounts.check(info); err != nil {
 		return err
 	}
-	err := conn.waitSafely(ctx, s.closing, info.online)
-	if err != nil || info.online == 0 {
-		return err
-	}
-	if info, err = conn.replication(ctx); err != nil {
+	info, err := conn.waitSafely(ctx, s.closing, info)
+	if err != nil {
 		return err
 	}
 	return s.replicaCounts.check(info)
@@ -137,18 +142,6 @@ func (conn *dedicatedConn) callAndAsk(ctx context.Context, c *call) (reply any, 
 	}
 }
 
-// replication asks which replicas the server has.
-func (conn *dedicatedConn) replication(ctx context.Context) (of replication, err error) {
-	limited, cancel := conn.limit(ctx, 0)
-	defer cancel()
-	info := redis.NewStringCmd(limited, "INFO", "replication")
-	_ = conn.client.Process(limited, info) // the command holds its error
-	if err := info.Err(); err != nil && !forbidden(err) {
-		return of, brokenWait{err}
-	}
-	return readReplication(info.Val()), nil
-}
-
 // replication is what a server says of its replicas.
 type replication struct {
 	id     string // of its history of writes
@@ -175,10 +168,12 @@ type lateError string
 
 func (l lateError) Error() string { return string(l) }
 
-// waitSafely waits until a replica, or else the disk, has all that the connection wrote.
-func (conn *dedicatedConn) waitSafely(ctx, closing context.Context, replicas int) error {
+// waitSafely waits until a replica, or else the disk, has all that the connection wrote, and returns which replicas the
+// server has afterwards.
+func (conn *dedicatedConn) waitSafely(ctx, closing context.Context, before replication) (replication, error) {
+	replicas := before.online
 	if replicas == 0 && conn.confirmMode != confirmAOF || conn.noWait {
-		return nil
+		return before, nil
 	}
 	what := "no replica has it"
 	if replicas == 0 {
@@ -191,20 +186,25 @@ func (conn *dedicatedConn) waitSafely(ctx, closing context.Context, replicas int
 		if replicas == 0 {
 			cmd = redis.NewCmd(limited, "WAITAOF", 1, 0, store.Millis(slice))
 		}
-		_ = conn.client.Process(limited, cmd) // the command holds its error
+		pipe, info := conn.client.Pipeline(), redis.NewStringCmd(limited, "INFO", "replication")
+		pipe.BatchProcess(limited, cmd, info)
+		pipe.Exec(limited) // each command holds its error
 		cancel()
 		reached, err := readProgress(cmd)
+		if err == nil && info.Err() != nil && !forbidden(info.Err()) {
+			err = info.Err()
+		}
 		switch {
 		case err != nil:
-			return brokenWait{err}
+			return before, brokenWait{err}
 		case replicas > 0 && reached.replicas > 0, replicas == 0 && reached.disk:
-			return nil
+			return readReplication(info.Val()), nil
 		case ctx.Err() != nil:
-			return brokenWait{context.Cause(ctx)}
+			return before, brokenWait{context.Cause(ctx)}
 		case closing.Err() != nil:
-			return brokenWait{store.ErrClosed}
+			return before, brokenWait{store.ErrClosed}
 		case time.Now().After(until):
-			return lateError(fmt.Sprintf("%s after %v: look at the replication and the disk of the server", what,
+			return before, lateError(fmt.Sprintf("%s after %v: look at the replication and the disk of the server", what,
 				safelyWithin))
 		}
 	}

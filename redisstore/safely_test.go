@@ -53,12 +53,15 @@ func TestReplicasAreRemembered(t *testing.T) {
 			{replication{"a", 2}, 0, true},
 			{replication{"a", 1}, 0, false},
 			{replication{"b", 0}, 0, true}, // another server
-			{replication{"a", 2}, replicasRemembered - time.Second, true},
-			{replication{"a", 0}, replicasRemembered - time.Second, false},
+			{replication{"a", 2}, time.Hour, true},
+			{replication{"a", 0}, time.Hour, false}, // it may have been frozen for so long
+			{replication{"a", 1}, replicasRemembered - time.Second, false},
 			{replication{"a", 0}, time.Second, true}, // it has lost them for good
 			{replication{"a", 0}, 0, true},
 			{replication{"a", 3}, 0, true},
 			{replication{"a", 2}, time.Second, false},
+			{replication{"", 1}, 0, true}, // some server of several
+			{replication{"", 0}, 0, true},
 		} {
 			time.Sleep(step.wait)
 			if err := c.check(step.info); (err == nil) != step.ok {
@@ -66,4 +69,36 @@ func TestReplicasAreRemembered(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A SetFlow of a shard that is repeated writes, so that its wait covers what its first attempt wrote.
+func TestARepeatedSetFlowOfAShardIsConfirmed(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	s, ctx := newStore(t, rdb), t.Context()
+	name := store.SubQueue("q", "g1", "")
+	if err := s.Create(ctx, name, store.Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx = store.WithRequest(ctx, store.Request{Session: "a", Number: 1})
+	writes := func() string { return rdb.Info(ctx, "persistence").Val() }
+	for range 2 {
+		before := changes(writes())
+		if err := s.SetFlow(ctx, name, store.Flow{Concurrency: 3}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if changes(writes()) == before {
+			t.Error("the server has written nothing")
+		}
+	}
+}
+
+// changes returns the line of a reply to INFO that counts writes.
+func changes(info string) string {
+	for line := range strings.Lines(info) {
+		if strings.HasPrefix(line, "rdb_changes_since_last_save:") {
+			return line
+		}
+	}
+	return ""
 }

@@ -210,8 +210,15 @@ func (s *Store) prepare(ctx context.Context, r *route) error {
 	if !r.HasFlow {
 		return unlessConflict(s.readFlow(ctx, r, first.Flow.Flow))
 	}
-	if err := s.prepareShards(ctx, r, first); err != nil {
-		return unlessConflict(err)
+	err = s.prepareShards(ctx, r, first)
+	if errors.Is(err, store.ErrConflict) { // others have prepared it, and this process may have set an old share since
+		if r, err = s.fresh(ctx, r); err == nil {
+			err = s.shareOut(ctx, r)
+		}
+		return err
+	}
+	if err != nil {
+		return err
 	}
 	d := r.directory
 	d.Phase = moving
@@ -327,6 +334,16 @@ func (s *Store) finish(ctx context.Context, r *route) error {
 
 // single reports whether a change to one shard is over, so that the queue gets its own name back.
 func (d *directory) single() bool { return d.Phase == settled && d.To == 1 }
+
+// takeNameBack gives a queue with one shard its own name back. If the shard was lost, it is created again first:
+// without it no rename would end the directory.
+func (s *Store) takeNameBack(ctx context.Context, r *route) error {
+	err := s.setShare(ctx, r, 0, 1)
+	if err == nil {
+		err = s.engine.Rename(ctx, r.first(), r.queue, gone, r.text)
+	}
+	return unlessConflict(err)
+}
 
 // ends reports whether the error of a call says that a process has begun to end the change.
 func (r *route) ends(moved *store.Moved) bool {

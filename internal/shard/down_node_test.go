@@ -118,8 +118,10 @@ func (e *partlyDown) refuse(name string) error {
 	return nil
 }
 
+// Stats is repeated for a minute.
 func (e *partlyDown) Stats(ctx context.Context, name string) (store.Stats, error) {
 	if err := e.refuse(name); err != nil {
+		_ = pause(ctx, time.Minute)
 		return store.Stats{}, err
 	}
 	return e.Store.Stats(ctx, name)
@@ -142,6 +144,10 @@ func (e *partlyDown) Send(ctx context.Context, name string, msgs []store.Outgoin
 // A node with one of two new shards goes down during a change. The messages for the other one move, and calls for them
 // go on.
 func TestOtherMessagesMoveWhileANewShardIsDown(t *testing.T) {
+	inBubble(t, otherMessagesMove)
+}
+
+func otherMessagesMove(t *testing.T) {
 	w := newWorld(t)
 	e := &partlyDown{Store: w.engine}
 	s := New(e, slog.New(slog.DiscardHandler)).(forwarder)
@@ -158,10 +164,14 @@ func TestOtherMessagesMoveWhileANewShardIsDown(t *testing.T) {
 		t.Fatalf("the directory is %s", r.text)
 	}
 	e.down = r.names[3]
+	began := time.Now()
 	for range 2 {
 		if _, err := Step(t.Context(), s, "q", 4); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("a pass: %v", err)
 		}
+	}
+	if took := time.Since(began); took > 3*askAgain {
+		t.Errorf("two passes have taken %v", took)
 	}
 	if n := w.waiting(r, 2); n != 20 {
 		t.Errorf("%d messages have moved to the shard that answers, want 20", n)

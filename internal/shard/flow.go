@@ -98,15 +98,13 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 	}
 	written := false
 	return s.with(ctx, queue, func(r *route) error {
-		if r == nil {
+		switch {
+		case written && r == nil: // the queue got its name back when the limits were in force, or was deleted
+			return nil
+		case written: // and something changed while the shares were set
+			return s.shareOut(ctx, r)
+		case r == nil:
 			return s.engine.SetFlow(ctx, queue, f, former)
-		}
-		if written { // and something changed while the shares were set
-			err := s.applyShares(ctx, r)
-			if errors.Is(err, store.ErrConflict) {
-				err = &store.Moved{Name: queue}
-			}
-			return err
 		}
 		r, err := s.fresh(ctx, r) // another process may have set limits, which no call tells
 		switch {
@@ -152,11 +150,19 @@ func (s *Store) fresh(ctx context.Context, r *route) (*route, error) {
 }
 
 // setShares sets the shares of all shards after a change of the limits.
+func (s *Store) setShares(ctx context.Context, r *route) error {
+	if !r.SetsFlow {
+		return nil
+	}
+	return s.shareOut(ctx, r)
+}
+
+// shareOut sets the shares of all shards, and writes to the directory that they are set.
 //
 // Another process may change the limits, or the number of shards, at the same time. Then this one may have set a share
 // from before, so it sets all shares again as they are to be now.
-func (s *Store) setShares(ctx context.Context, r *route) error {
-	for begun := r.SetsFlow; begun; {
+func (s *Store) shareOut(ctx context.Context, r *route) error {
+	for {
 		err := s.applyShares(ctx, r)
 		if err == nil && r.SetsFlow {
 			d := r.directory
@@ -170,17 +176,39 @@ func (s *Store) setShares(ctx context.Context, r *route) error {
 			return err
 		}
 	}
-	return nil
 }
 
-// applyShares sets the shares that a process knows. It returns ErrConflict if the directory has changed.
+// applyShares sets the shares that a process knows. It returns ErrConflict if the directory has changed, perhaps while
+// it set the last one.
 func (s *Store) applyShares(ctx context.Context, r *route) error {
 	for i := range r.names {
 		if err := s.setShare(ctx, r, i, len(r.names)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.unchanged(ctx, r)
+}
+
+// mendShares sets the shares of a queue whose limits no process sets now, if one differs: a failover has undone it, or
+// a process that has died since then has set an old one too late.
+func (s *Store) mendShares(ctx context.Context, queue string) {
+	r := s.known(queue)
+	if r == nil || r.Phase == preparing || r.Phase == deleting {
+		return
+	}
+	err := s.applyShares(ctx, r)
+	if err != nil && !errors.Is(err, store.ErrConflict) && !isMoved(err) && ctx.Err() == nil {
+		s.log.Warn("later: a shard does not have its share of the limits", "queue", queue, "error", err)
+	}
+}
+
+// unchanged returns ErrConflict if another process has changed the directory.
+func (s *Store) unchanged(ctx context.Context, r *route) error {
+	sign, err := s.engine.Sign(ctx, r.queue)
+	if err == nil && sign != r.text {
+		err = store.ErrConflict
+	}
+	return err
 }
 
 // setShare sets the share of a shard of n, unless it has that. It changes nothing if another process has changed the
@@ -197,11 +225,7 @@ func (s *Store) setShare(ctx context.Context, r *route, shard, n int) error {
 	if now == to {
 		return nil
 	}
-	sign, err := s.engine.Sign(ctx, r.queue)
-	if err == nil && sign != r.text {
-		err = store.ErrConflict
-	}
-	if err != nil {
+	if err := s.unchanged(ctx, r); err != nil {
 		return err
 	}
 	err = s.engine.SetFlow(in(ctx, "share", shard, digest(now.Version()+to.Version())), r.names[shard], to, &now)

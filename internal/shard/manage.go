@@ -23,6 +23,7 @@ func (s *Store) Stats(ctx context.Context, queue string) (stats store.Stats, err
 			if err := s.unlessChanged(ctx, r, nil); err != nil {
 				return err
 			}
+			s.mendShares(ctx, queue)
 		}
 		stats = sum(r, each)
 		return nil

@@ -206,11 +206,13 @@ func (s *Store) pass(ctx context.Context, r *route) (_ *route, over bool, err er
 	return r, true, err
 }
 
-// down returns which shards do not answer, with their errors. A message that departed there would hold up all others
-// that leave its shard.
+// down returns which shards do not answer soon, with their errors. A message that departed there would hold up all
+// others that leave its shard.
 func (s *Store) down(ctx context.Context, r *route, shards []int) (down map[int]bool, failed []error) {
 	errs := make([]error, len(shards))
-	inParallel(len(shards), func(k int) { _, errs[k] = s.engine.Stats(ctx, r.names[shards[k]]) })
+	asking, cancel := context.WithTimeout(ctx, askAgain)
+	defer cancel()
+	inParallel(len(shards), func(k int) { _, errs[k] = s.engine.Stats(asking, r.names[shards[k]]) })
 	down = map[int]bool{}
 	for k, err := range errs {
 		if errors.Is(err, store.ErrUnavailable) && !isMoved(err) {

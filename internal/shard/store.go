@@ -168,14 +168,14 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 			return nil, err
 		}
 	}
-	for r != nil && (r.Phase == preparing || r.Phase == deleting || r.SetsFlow || r.single()) {
+	for try := 1; r != nil && (r.Phase == preparing || r.Phase == deleting || r.SetsFlow || r.single()); try++ {
 		switch {
 		case r.Phase == preparing:
 			err = s.prepare(ctx, r)
 		case r.Phase == deleting:
 			err = s.finishDelete(ctx, r)
 		case !r.SetsFlow:
-			err = unlessConflict(s.engine.Rename(ctx, r.first(), r.queue, gone, r.text))
+			err = s.takeNameBack(ctx, r)
 		default:
 			err = s.setShares(ctx, r)
 			if errors.Is(err, store.ErrUnavailable) && !isMoved(err) && ctx.Err() == nil {
@@ -183,10 +183,14 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 				return s.inUse(s.keep(r)), nil
 			}
 		}
-		if err != nil {
-			return nil, err
+		moved, ok := errors.AsType[*store.Moved](err)
+		switch {
+		case ok && try < maxTries: // other processes have made this step and later ones
+			r, err = s.learn(ctx, queue, r, moved)
+		case err == nil:
+			r, err = s.read(ctx, queue)
 		}
-		if r, err = s.read(ctx, queue); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

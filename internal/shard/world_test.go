@@ -55,6 +55,11 @@ func (e *spied) Create(ctx context.Context, name string, s store.Settings) error
 	return err
 }
 
+func (e *spied) Rename(ctx context.Context, from, to, sign, former string) error {
+	_, err := spy(e, "Rename", from, func() (any, error) { return nil, e.Store.Rename(ctx, from, to, sign, former) })
+	return err
+}
+
 // world is an engine that several processes use.
 type world struct {
 	*testing.T

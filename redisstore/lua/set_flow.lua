@@ -25,7 +25,10 @@ if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous == UNMET then return CONFLICT end
 local unfinished = redis.call('ZCARD', OLD_RESTS) > 0 or ending or unholding or reordering
-if previous then return (unsorting or unfinished) and 2 or 1 end
+if previous then
+  if format then redis.call('HSET', META, 'format', format) end -- see safely.go
+  return (unsorting or unfinished) and 2 or 1
+end
 local now, now_us = read_clock()
 local former, limited, changed, keys_changed = redis.call('HMGET', META, unpack(fields)), false, {}, false
 local urgent = former[#fields] and '0' -- flow_urgency from now on
