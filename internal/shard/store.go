@@ -183,12 +183,17 @@ func (s *Store) usable(ctx context.Context, queue string, r *route) (_ *route, e
 				return s.inUse(s.keep(r)), nil
 			}
 		}
-		if err != nil {
+		if err != nil && !isMoved(err) {
 			return nil, err
 		}
-		if r, err = s.read(ctx, queue); err != nil {
+		next, failed := s.read(ctx, queue)
+		if failed != nil {
+			return nil, failed
+		}
+		if err != nil && next != nil && next.text == r.text {
 			return nil, err
 		}
+		r = next // another process may have made the step
 	}
 	return s.inUse(r), nil
 }
