@@ -72,7 +72,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	}
 	r := reply.([]any)
 	var envelopes, records, died, expired, dropped []any // records: position and record alternating
-	found := false                                       // the lease, so another attempt of this call made it, and another process may have its reply
+	found := false                                       // the lease: another attempt of this call made it
 	if _, few := r[5].(string); few {                    // of claim_few.lua
 		envelopes = r[5:]
 	} else {
