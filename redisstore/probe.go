@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,26 +16,49 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// probedTogether is the number of queues that one request asks about.
-const probedTogether = 250
+// probedTogether is the number of queues that one pipeline asks about, and probesAtOnce the number of pipelines at the
+// same time: Redis works on one while the client reads and writes others.
+const (
+	probedTogether = 100
+	probesAtOnce   = 4
+)
+
+// inPipelines calls f for parts of n queues, each with the numbers of its queues from one to another, exclusive. It
+// returns the results of all in order.
+func inPipelines[T any](
+	ctx context.Context, s *Store, n int, f func(ctx context.Context, from, to int) ([]T, error),
+) ([]T, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	all := make([]T, n)
+	errs := make([]error, (n+probedTogether-1)/probedTogether)
+	var pipelines sync.WaitGroup
+	slots := make(chan struct{}, probesAtOnce)
+	for i := range errs {
+		slots <- struct{}{}
+		pipelines.Go(func() {
+			defer func() { <-slots }()
+			from, to := i*probedTogether, min(n, (i+1)*probedTogether)
+			some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return f(ctx, from, to) })
+			if errs[i] = err; err == nil {
+				copy(all[from:], some.([]T))
+			}
+		})
+	}
+	pipelines.Wait()
+	return all, cmp.Or(errs...)
+}
 
 // Probe implements store.Prober. It asks for the format of each queue, too, because only a queue with a known one has
 // its messages where this looks for them. The commands are a tenth of the work of the scripts that read messages, and
 // travel together.
 func (s *Store) Probe(ctx context.Context, queues, ids, groups []string) ([]bool, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	may := make([]bool, 0, len(queues))
-	for len(queues) > 0 {
-		n := min(probedTogether, len(queues))
-		some, err := s.retry(ctx, func(ctx context.Context) (any, error) {
-			return s.probe(ctx, queues[:n], ids, groups)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("look for ids and groups: %w", err)
-		}
-		may, queues = append(may, some.([]bool)...), queues[n:]
+	may, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, from, to int) ([]bool, error) {
+		return s.probe(ctx, queues[from:to], ids, groups)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for ids and groups: %w", err)
 	}
 	return may, nil
 }
@@ -80,19 +105,11 @@ func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool
 func (s *Store) Earliest(
 	ctx context.Context, queues []string, from []time.Time, dead bool,
 ) ([]store.Earliest, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	all := make([]store.Earliest, 0, len(queues))
-	for len(queues) > 0 {
-		n := min(probedTogether, len(queues))
-		some, err := s.retry(ctx, func(ctx context.Context) (any, error) {
-			return s.earliest(ctx, queues[:n], from[:n], dead)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("look for the earliest messages: %w", err)
-		}
-		all, queues, from = append(all, some.([]store.Earliest)...), queues[n:], from[n:]
+	all, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, begin, end int) ([]store.Earliest, error) {
+		return s.earliest(ctx, queues[begin:end], from[begin:end], dead)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the earliest messages: %w", err)
 	}
 	return all, nil
 }
@@ -107,7 +124,7 @@ type earliestOf struct {
 	last   *redis.ZSliceCmd // as first, after a bucket may have been emptied; nil for dead messages
 }
 
-func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time, dead bool) (any, error) {
+func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time, dead bool) ([]store.Earliest, error) {
 	read := make([]earliestOf, len(queues))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, queue := range queues {
@@ -198,19 +215,14 @@ func (e *earliestOf) result() (r store.Earliest) {
 // CountDue implements store.Prober. It knows queues without limits. It reads the blocks and buckets that may have
 // counts up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
 func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
 	d := newDueCounter(store.BoundMillis([]time.Time{from, to}))
-	all := make([]int64, 0, len(queues))
-	for part := range slices.Chunk(queues, probedTogether) {
-		some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.countDue(ctx, part, d) })
-		if err != nil {
-			return nil, fmt.Errorf("count the due messages of queues: %w", err)
-		}
-		all = append(all, some.([]int64)...)
+	counts, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, begin, end int) ([]int64, error) {
+		return s.countDue(ctx, queues[begin:end], d)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the due messages of queues: %w", err)
 	}
-	return all, nil
+	return counts, nil
 }
 
 // dueCounter counts the messages between two times.
@@ -240,7 +252,7 @@ type dueReplies struct {
 	due                   *redis.IntCmd // messages that are in no bucket
 }
 
-func (s *Store) countDue(ctx context.Context, queues []string, d *dueCounter) (any, error) {
+func (s *Store) countDue(ctx context.Context, queues []string, d *dueCounter) ([]int64, error) {
 	read := make([]dueReplies, len(queues))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, queue := range queues {

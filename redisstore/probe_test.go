@@ -197,11 +197,11 @@ func testEarliest(t *testing.T, s *Store, rdb redis.UniversalClient) {
 		many[i] = "plain"
 	}
 	if got, err := s.CountDue(ctx, many, time.UnixMilli(1), base.AddDate(9, 0, 0)); err != nil || len(got) != len(many) ||
-		got[500] != 3 {
+		got[len(many)-1] != 3 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := s.Earliest(ctx, many, make([]time.Time, len(many)), false); err != nil || len(got) != len(many) ||
-		!got[500].Any {
+		!got[len(many)-1].Any {
 		t.Errorf("%d results, %v", len(got), err)
 	}
 }

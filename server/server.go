@@ -108,7 +108,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		running:   newShare(maxRunning, "operations run already"),
 		matched:   newShare(maxMatchedBytes, "bytes of matches are held by operations already"),
 		watched:   newShare(maxOverviews, "different overviews are watched already"),
-		cpu:       quota.NewCPU[access.Sender](),
+		cpu:       quota.NewCPU[access.Sender](quota.ProcessCPU),
 		bodies:    newShare(maxBodyBytes, "bytes of requests are read already"),
 		decoded:   newShare(maxDecodedBytes, "bytes of requests are decoded already"),
 		replies:   newShare(maxReplyBytes, "bytes of replies have not been taken yet"),

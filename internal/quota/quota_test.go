@@ -137,27 +137,35 @@ func TestACallerWaitsOnlySoOften(t *testing.T) {
 }
 
 func TestAPlaceForWorkRestsAsLongAsTheWorkTook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cpu := quota.NewCPU[string]()
-		for i := range cpu.Limit() - 1 {
-			cpu.Take(fmt.Sprint("other ", i), 1)
-		}
-		done, why := cpu.Work(t.Context(), "a")
-		if why != quota.None {
-			t.Fatal(why)
-		}
-		for work, rest := range map[time.Duration]time.Duration{time.Millisecond: time.Millisecond,
-			time.Minute: 100 * time.Millisecond} {
-			time.Sleep(work) // of the bubble
+	const unknown = -1
+	for _, c := range []struct{ work, used, rest time.Duration }{
+		{time.Millisecond, unknown, time.Millisecond},
+		{time.Minute, unknown, 100 * time.Millisecond},
+		{40 * time.Millisecond, 70 * time.Millisecond, 40 * time.Millisecond}, // others worked, too
+		{40 * time.Millisecond, 8 * time.Millisecond, 8 * time.Millisecond},   // it waited for the store
+		{time.Minute, time.Minute, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var used time.Duration
+			cpu := quota.NewCPU[string](func() (time.Duration, bool) { return used, c.used != unknown })
+			for i := range cpu.Limit() - 1 {
+				cpu.Take(fmt.Sprint("other ", i), 1)
+			}
+			done, why := cpu.Work(t.Context(), "a")
+			if why != quota.None {
+				t.Fatal(why)
+			}
+			time.Sleep(c.work) // of the bubble
+			used += c.used
 			done()
 			done()
 			begin := time.Now()
 			done, why = cpu.Work(t.Context(), "b")
-			if took := time.Since(begin); why != quota.None || took != rest {
-				t.Errorf("after work of %v: %v after %v, want a place after %v", work, why, took, rest)
+			if took := time.Since(begin); why != quota.None || took != c.rest {
+				t.Errorf("after %+v: %v after %v", c, why, took)
 			}
-		}
-		done()
-		time.Sleep(time.Second)
-	})
+			done()
+			time.Sleep(time.Second)
+		})
+	}
 }

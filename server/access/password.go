@@ -71,7 +71,7 @@ type checking struct {
 }
 
 func newGuesses(key []byte) *guesses {
-	return &guesses{key: key, waiting: quota.New[netip.Addr](maxWaiting), cpu: quota.NewCPU[netip.Addr](),
+	return &guesses{key: key, waiting: quota.New[netip.Addr](maxWaiting), cpu: quota.NewCPU[netip.Addr](quota.ProcessCPU),
 		guessers: map[guesser]time.Time{}, checks: map[attempt]*checking{}}
 }
 
