@@ -71,6 +71,28 @@ func TestSessionLooksAtSessionsNowAndThen(t *testing.T) {
 	}
 }
 
+// A session looks again after its machine was suspended, which only the wall clock notices, and after that clock was set
+// back.
+func TestSessionLooksAgainAfterTheMachineWasSuspended(t *testing.T) {
+	queue := &queueKeys{}
+	for _, c := range []struct {
+		name     string
+		at, wall time.Duration // ago
+		looked   bool
+	}{
+		{"lately", time.Second, time.Second, true},
+		{"before the machine was suspended", time.Second, rememberRequests, false},
+		{"before the clock was set back", rememberRequests, -time.Hour, false},
+	} {
+		var sess session
+		sess.look(queue, time.Now().Add(-c.at))
+		sess.wall = sess.wall.Add(c.at - c.wall)
+		if is := sess.hasLookedAt(queue); is != c.looked {
+			t.Errorf("a session that looked %s has looked: %v, want %v", c.name, is, c.looked)
+		}
+	}
+}
+
 // The sessions of many processes are looked up without a search through all of them.
 func TestManySessionsAreNotSearched(t *testing.T) {
 	x := newCommonQueue(t)
