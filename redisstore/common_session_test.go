@@ -149,3 +149,17 @@ func TestRequestsOfASessionThatHasLookedAreExecutedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A lease that has lost its deadline never ends, so an ack of its message is right, and leaves nothing.
+func TestAckOfALeaseWithoutDeadlineLeavesNothing(t *testing.T) {
+	x := newCommonQueue(t)
+	x.add("a", 0)
+	x.hold(1)
+	x.ok(x.rdb.Del(t.Context(), x.key("lease_deadlines")).Err())
+	if text := ackCommon(x); text != "[{ <nil>}] <nil>" {
+		t.Errorf("ack = %s", text)
+	}
+	if n := x.rdb.Exists(t.Context(), x.key("messages"), x.key("leases")).Val(); n != 0 {
+		t.Errorf("%d keys of messages and leases are left", n)
+	}
+}
