@@ -71,8 +71,8 @@ func TestSessionLooksAtSessionsNowAndThen(t *testing.T) {
 	}
 }
 
-// A session looks again after its machine was suspended, which only the wall clock notices, and after that clock was set
-// back.
+// A session looks again after its machine was suspended, which only the wall clock notices, and after that clock was
+// set back.
 func TestSessionLooksAgainAfterTheMachineWasSuspended(t *testing.T) {
 	queue := &queueKeys{}
 	for _, c := range []struct {
