@@ -71,6 +71,28 @@ func TestSessionLooksAtSessionsNowAndThen(t *testing.T) {
 	}
 }
 
+// A session looks again after its machine was suspended, which only the wall clock notices, and after that clock was
+// set back.
+func TestSessionLooksAgainAfterTheMachineWasSuspended(t *testing.T) {
+	queue := &queueKeys{}
+	for _, c := range []struct {
+		name     string
+		at, wall time.Duration // ago
+		looked   bool
+	}{
+		{"lately", time.Second, time.Second, true},
+		{"before the machine was suspended", time.Second, rememberRequests, false},
+		{"before the clock was set back", rememberRequests, -time.Hour, false},
+	} {
+		var sess session
+		sess.look(queue, time.Now().Add(-c.at))
+		sess.wall = sess.wall.Add(c.at - c.wall)
+		if is := sess.hasLookedAt(queue); is != c.looked {
+			t.Errorf("a session that looked %s has looked: %v, want %v", c.name, is, c.looked)
+		}
+	}
+}
+
 // The sessions of many processes are looked up without a search through all of them.
 func TestManySessionsAreNotSearched(t *testing.T) {
 	x := newCommonQueue(t)
@@ -125,5 +147,19 @@ func TestRequestsOfASessionThatHasLookedAreExecutedOnce(t *testing.T) {
 		if n := x.rdb.HLen(t.Context(), x.key("messages")).Val(); n != 10 {
 			t.Errorf("turned: %v: after the late attempt the queue has %d messages, want 10", turned, n)
 		}
+	}
+}
+
+// A lease that has lost its deadline never ends, so an ack of its message is right, and leaves nothing.
+func TestAckOfALeaseWithoutDeadlineLeavesNothing(t *testing.T) {
+	x := newCommonQueue(t)
+	x.add("a", 0)
+	x.hold(1)
+	x.ok(x.rdb.Del(t.Context(), x.key("lease_deadlines")).Err())
+	if text := ackCommon(x); text != "[{ <nil>}] <nil>" {
+		t.Errorf("ack = %s", text)
+	}
+	if n := x.rdb.Exists(t.Context(), x.key("messages"), x.key("leases")).Val(); n != 0 {
+		t.Errorf("%d keys of messages and leases are left", n)
 	}
 }

@@ -109,7 +109,7 @@ var luaConstants = map[string]string{
 	"EXPIRED_TEXT":        strconv.Quote(store.ExpiredText),
 	"UNREADABLE_TEXT":     strconv.Quote(store.UnreadableText),
 	"REASON_LOST_TEXT":    strconv.Quote("the reason was lost; a repair put this text in its place"),
-	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
+	"PLACEHOLDER":         strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
 	"JOIN":                "0.99999904632568359375", // 1 - 2^-20, as in internal/turns
 	"NORMAL_EVERY":        strconv.Itoa(store.NormalEvery),
 	"LOW_EVERY":           strconv.Itoa(store.LowEvery),

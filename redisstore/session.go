@@ -42,6 +42,7 @@ type session struct {
 	last   int64
 	looked *queueKeys // the queue in which a script of the common case last looked whether the sessions turn
 	at     time.Time  // when that call began
+	wall   time.Time  // the same by the wall clock, which goes on while the machine is suspended
 }
 
 // lookAgainAfter is how long the calls of a session in a queue need not look whether the sessions of the queue turn,
@@ -55,14 +56,15 @@ const (
 // look notes that a call that began at a time has found that the sessions of a queue need not turn. It ignores nil.
 func (s *session) look(queue *queueKeys, at time.Time) {
 	if s != nil {
-		s.looked, s.at = queue, at
+		s.looked, s.at, s.wall = queue, at, at.Round(0)
 	}
 }
 
 // hasLookedAt reports whether calls for a queue need not look. They find the session in SESSIONS, or the sessions have
 // turned since.
 func (s *session) hasLookedAt(queue *queueKeys) bool {
-	return s != nil && s.looked == queue && time.Since(s.at) < lookAgainAfter
+	return s != nil && s.looked == queue && time.Since(s.at) < lookAgainAfter &&
+		time.Since(s.wall) < lookAgainAfter
 }
 
 // acquire returns a session that is not in use and the number of its next request.

@@ -105,9 +105,9 @@ local function new_record_changes()
       end
     end
     if refs ~= 0 then
-      redis.call('HSET', RECORDS, '', math.max(0, (read_refs() or 0) + refs) .. '\t' .. RECORDS_PLACEHOLDER)
+      redis.call('HSET', RECORDS, '', math.max(0, (read_refs() or 0) + refs) .. '\t' .. PLACEHOLDER)
     elseif set[1] then
-      redis.call('HSETNX', RECORDS, '', '0\t' .. RECORDS_PLACEHOLDER)
+      redis.call('HSETNX', RECORDS, '', '0\t' .. PLACEHOLDER)
     end
     write('HSET', RECORDS, set)
     write('HDEL', RECORDS, unset)

@@ -14,6 +14,7 @@ local seconds = time[1]
 --@include common_session
 if redis.call('HGET', META, 'format') ~= FORMAT then return UNCOMMON end
 -- Redis formats a score slowly, so it is read only if a lease has ended or ends within this second.
+-- Otherwise a lease that has lost its deadline is acked, too: it never ends, so its messages are still held.
 if redis.call('ZCOUNT', LEASE_DEADLINES, '-inf', seconds .. '999') > 0 then
   local deadline = redis.call('ZSCORE', LEASE_DEADLINES, ARGV[3])
   if not deadline or deadline - seconds * 1000 <= time[2] / 1000 then return UNCOMMON end

@@ -91,7 +91,7 @@ local function cancel_leased()
   end
   if total > 0 then
     tombstones[#tombstones + 1] = ''
-    tombstones[#tombstones + 1] = total .. '\t' .. RECORDS_PLACEHOLDER
+    tombstones[#tombstones + 1] = total .. '\t' .. PLACEHOLDER
   end
   return kept, deadlines, tombstones, total
 end

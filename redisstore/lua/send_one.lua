@@ -51,7 +51,7 @@ if redis.call('HSETNX', MESSAGES, id, ARGV[5]) == 0 then
 end
 if many then
   -- The text is too long for the compact encoding of a small hash, in which each lookup would search all sessions.
-  redis.call('HSET', SESSIONS, ARGV[1], ARGV[2], '', RECORDS_PLACEHOLDER)
+  redis.call('HSET', SESSIONS, ARGV[1], ARGV[2], '', PLACEHOLDER)
 else
   redis.call('HSET', SESSIONS, ARGV[1], ARGV[2])
 end
