@@ -18,12 +18,12 @@ MODULES = $(filter-out ./internal/tools, \
 PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|$\
 	CompactionsLeave|Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
 	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
-	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|NoHistory|$\
+	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|MovesOfKeysAre|NoHistory|$\
 	NoScriptFails|NothingAcknowledgedIsLostInACrash|Open(AfterACrash|Notices|RefusesADamaged)|$\
 	OtherSystems|Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeMakesRoom|PurgeOfManyHe|$\
 	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|$\
-	SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|TheExplorerFinds|TopicKeeps|UsedUpReserve|$\
-	WrongCounts
+	SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|StateOfKeysWith|TheExplorerFinds|TopicKeeps|$\
+	UrgencyIsThatOf|UsedUpReserve|WorstCases|WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
 # The rules of the contract about flows, of engines with one server and with several.
