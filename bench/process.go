@@ -18,6 +18,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/redistest"
 )
 
@@ -186,7 +187,7 @@ func childMain(args []string) error {
 	ctx, end := context.WithCancel(ctx)
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			used, _ := benchmark.ProcessCPU()
+			used, _ := quota.ProcessCPU()
 			json.NewEncoder(os.Stdout).Encode(map[string]any{"event": "done", "result": used})
 		}
 		end()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/quota"
 )
 
 // subject is a queue with its settings.
@@ -50,7 +51,7 @@ func newTarget(
 ) *target {
 	if client == nil {
 		client = func() (used time.Duration, _ error) {
-			used, _ = benchmark.ProcessCPU()
+			used, _ = quota.ProcessCPU()
 			return used, nil
 		}
 	}

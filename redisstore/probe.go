@@ -227,7 +227,7 @@ func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Tim
 
 // dueCounter counts the messages between two times.
 type dueCounter struct {
-	from, to        int64 // in ms, exclusive
+	from, to        int64 // in ms, to is exclusive
 	blocks, buckets []string
 }
 

@@ -105,7 +105,7 @@ func (s *Store) doSafely(ctx context.Context, c *call) (any, error) {
 	return reply, nil
 }
 
-// confirm waits until a failover keeps what a connection wrote, given what its server said of its replicas then.
+// confirm waits until a failover keeps the writes of a connection. info has the replicas of its server at their time.
 func (s *Store) confirm(ctx context.Context, conn *dedicatedConn, info replication) error {
 	if err := s.replicaCounts.check(info); err != nil {
 		return err

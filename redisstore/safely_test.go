@@ -28,9 +28,7 @@ func TestAServerThatHasLostItsReplicaConfirmsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	rdb := primary.Client(t)
-	for strings.Contains(rdb.Info(ctx, "replication").Val(), "slave0:") {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return !strings.Contains(rdb.Info(ctx, "replication").Val(), "slave0:") })
 	_, err := s.Outbox(ctx, name)
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "has 0 replicas, and had 1") {
 		t.Errorf("without its replica: %v", err)

@@ -159,9 +159,7 @@ func TestAllWaitersLearnThatTheirQueueHasMoved(t *testing.T) {
 		for range 3 {
 			go func() { errs <- s.Wait(ctx, name) }()
 		}
-		for s.asleep(name) < 3 {
-			time.Sleep(time.Millisecond)
-		}
+		waiting(t, s, name, 3)
 		began := time.Now()
 		if err := do(); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/store"
 )
 
@@ -81,7 +82,7 @@ func (b *bench) target(q benchmark.Queue) *benchmark.Target {
 	return &benchmark.Target{
 		Load: benchmark.Local{Queue: q}, Size: b.o.size, Handlers: b.o.handlers, Limit: drainLimit, Redis: b.redis,
 		CPU: func(ctx context.Context) (client, server time.Duration, err error) {
-			client, _ = benchmark.ProcessCPU()
+			client, _ = quota.ProcessCPU()
 			if b.redis != nil {
 				var u benchmark.Usage
 				u, err = b.redis.Usage(ctx)

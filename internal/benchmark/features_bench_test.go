@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -469,10 +470,10 @@ func BenchmarkQueues(b *testing.B) {
 	must(b, sleepUntil(b.Context(), time.Now().Add(idle))) // until it has made its first claims
 	b.ReportMetric(float64(inUse()-memory)/float64(n), "B/queue")
 	requests := r.Requests()
-	client, _ := ProcessCPU()
+	client, _ := quota.ProcessCPU()
 	server, err := r.Usage(b.Context())
 	must(b, err, sleepUntil(b.Context(), time.Now().Add(idle)))
-	clientNow, _ := ProcessCPU()
+	clientNow, _ := quota.ProcessCPU()
 	serverNow, err := r.Usage(b.Context())
 	must(b, err)
 	b.ReportMetric(float64(r.Requests()-requests)/idle.Seconds(), "idle-commands/s")

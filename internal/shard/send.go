@@ -139,7 +139,8 @@ func (s *Store) sendElsewhere(
 	return left, err
 }
 
-// idElsewhere returns a new id, and its shard, which answers, or -1 if none does.
+// idElsewhere returns a new id, and its shard, which answers, or -1 if none does. With two shards, of which one
+// answers, it fails once in 2^64 sends.
 func (s *Store) idElsewhere(r *route) (id string, shard int) {
 	for range 32 * len(r.names) {
 		id := new(store.IDs).New(strconv.FormatUint(rand.Uint64(), 36)) // of a random slot
