@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/store"
@@ -173,7 +173,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Info, error) {
 	if infos[0] == nil {
 		return nil, q.errorOf(id, ErrNotFound)
 	}
-	return newInfo(q.name, *infos[0]), nil
+	return InfoOf(q.name, *infos[0]), nil
 }
 
 // ListOptions selects the messages to list.
@@ -220,7 +220,7 @@ func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	}
 	messages := make([]*Info, len(page.Messages))
 	for i := range messages {
-		messages[i] = newInfo(q.name, page.Messages[i])
+		messages[i] = InfoOf(q.name, page.Messages[i])
 	}
 	return Page{messages, page.Next}, nil
 }
@@ -355,7 +355,7 @@ func (q *Queue) bulk(ctx context.Context, kind EventKind, state State, ids []str
 
 // Pause stops deliveries from the queue, for all processes, until Resume. It creates the queue if
 // necessary. Leased messages can still be settled, and messages can be sent. The queue keeps when it was paused and the
-// machine and process that did, for Client.Problems.
+// machine and process that did, for inspect.Problems.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, true) }
 
 // Resume continues deliveries from the queue. It does not create the queue.
@@ -374,7 +374,7 @@ func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 		return err
 	}
 	defer q.client.calls.Done()
-	if err := inspect.SetPaused(ctx, q.client.store, q.name, paused); err != nil {
+	if err := pauses.Set(ctx, q.client.store, q.name, paused); err != nil {
 		return err
 	}
 	kind := EventResumed

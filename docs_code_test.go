@@ -18,8 +18,9 @@ var (
 // docsImports are the packages that the code of the pages may use, by name.
 var docsImports = map[string]string{
 	"later": "github.com/laterq/later", "store": "github.com/laterq/later/store",
-	"lock": "github.com/laterq/later/lock", "recurrence": "github.com/laterq/later/recurrence",
-	"latertest": "github.com/laterq/later/latertest", "metrics": "github.com/laterq/later/metrics",
+	"inspect": "github.com/laterq/later/inspect", "lock": "github.com/laterq/later/lock",
+	"recurrence": "github.com/laterq/later/recurrence",
+	"latertest":  "github.com/laterq/later/latertest", "metrics": "github.com/laterq/later/metrics",
 	"health": "github.com/laterq/later/health", "http": "net/http",
 	"server": "github.com/laterq/later/server", "page": "github.com/laterq/later/server/page",
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",

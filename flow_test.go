@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -261,44 +260,4 @@ func TestFlowsAreChecked(t *testing.T) {
 	if names, err := c.Queues(t.Context()); err != nil || len(names) > 0 {
 		t.Errorf("refused calls created %v, %v", names, err)
 	}
-}
-
-// Explain says which limit a message waits for.
-func TestExplainNamesTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClientOn(t, memstore.New())
-		q := c.Queue("q")
-		hold := make(chan struct{})
-		w := NewWorker(c, WorkerConfig{})
-		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
-		go w.Run(t.Context())
-		defer close(hold)
-		explain := func(f Flow) Explanation {
-			t.Helper()
-			if err := q.SetFlow(t.Context(), f); err != nil {
-				t.Fatal(err)
-			}
-			for _, id := range []string{"a", "b", "c"} {
-				if _, err := q.Send(t.Context(), nil, WithID(id)); err != nil && !errors.Is(err, ErrDuplicate) {
-					t.Fatal(err)
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			e, err := q.Explain(t.Context(), "c")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return e
-		}
-		e := explain(Flow{Concurrency: 1})
-		if want := "its queue has 1 of 1 messages in flight, and 1 message waits before it"; e.Reason != WhyLimited ||
-			e.Text(time.UTC) != want {
-			t.Errorf("explanation %q: %q, want %q", e.Reason, e.Text(time.UTC), want)
-		}
-		e = explain(Flow{Concurrency: 5, Rate: Rate{N: 1, Per: time.Minute}})
-		if got := e.Text(time.UTC); e.Reason != WhyLimited ||
-			!strings.HasPrefix(got, "its queue may start 1/1m, the next message in ") {
-			t.Errorf("explanation %q: %q", e.Reason, got)
-		}
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/handle"
-	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -61,7 +60,8 @@ type Info struct {
 	Raw []byte
 }
 
-func newInfo(queue string, i store.Info) *Info {
+// InfoOf returns a message of a queue as the methods of Client and Queue return it, for programs that read the Store.
+func InfoOf(queue string, i store.Info) *Info {
 	info := &Info{
 		ID: i.ID, Queue: queue, Payload: i.Payload, Headers: i.Headers, State: i.State, Due: i.Due, Attempts: i.Attempts,
 		Delivered: i.Delivered, Timeout: i.Timeout, ExpireAfter: i.ExpireAfter, ExpireAt: i.ExpireAt,
@@ -79,7 +79,7 @@ func (i Info) MarshalJSON() ([]byte, error) {
 }
 
 // SizeAsJSON returns how many bytes the message has as JSON, or some more.
-func (i *Info) SizeAsJSON() int { return inspect.SizeAsJSON(i.stored()) }
+func (i *Info) SizeAsJSON() int { return wire.SizeOf(i.stored()) }
 
 // stored returns the message as the store knows it.
 func (i *Info) stored() *store.Info {

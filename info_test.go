@@ -97,10 +97,10 @@ func TestInfoHasEveryFieldOfTheStore(t *testing.T) {
 	set(reflect.ValueOf(&from).Elem())
 	set(reflect.ValueOf(&from.Message).Elem())
 	want := string(jsontext.Append(nil, wire.NewInfo("q", &from)))
-	if got, err := json.Marshal(newInfo("q", from)); err != nil || string(got) != want {
+	if got, err := json.Marshal(InfoOf("q", from)); err != nil || string(got) != want {
 		t.Errorf("JSON %s, %v", got, err)
 	}
-	info := reflect.ValueOf(*newInfo("q", from))
+	info := reflect.ValueOf(*InfoOf("q", from))
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[store.Info]()) {
 		if field.Anonymous {
 			continue

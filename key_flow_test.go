@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -233,63 +232,6 @@ func TestWorkerHeldBackSortsMessages(t *testing.T) {
 		}
 		s.mu.Unlock()
 		wantCounts(t, q, 0, 2, 0, 0)
-	})
-}
-
-// Explain says which limit of its key a message waits for, or that it waits for a turn.
-func TestExplainNamesTheKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClientOn(t, memstore.New())
-		q := c.Queue("q")
-		if err := q.SetFlow(t.Context(), Flow{Key: KeyFlow{Concurrency: 1}}); err != nil {
-			t.Fatal(err)
-		}
-		hold := make(chan struct{})
-		w := NewWorker(c, WorkerConfig{Concurrency: 1})
-		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
-		go w.Run(t.Context())
-		defer close(hold)
-		for _, id := range []string{"a", "b", "c"} {
-			if _, err := q.Send(t.Context(), nil, WithID(id), Key("k")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		sort := func() {
-			t.Helper()
-			claim := store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Second}
-			if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sort()
-		explain := func(why Why, want string) {
-			t.Helper()
-			e, err := q.Explain(t.Context(), "c")
-			if got := e.Text(time.UTC); err != nil || e.Reason != why || !strings.HasPrefix(got, want) || e.Key == nil {
-				t.Errorf("%v: %q, %v; want %v: %q", e.Reason, got, err, why, want)
-			}
-		}
-		explain(WhyLimited, "its key k has 1 of 1 messages in flight")
-		one, rate := 5, Rate{N: 1, Per: time.Minute}
-		if err := q.SetKeyFlow(t.Context(), "k", KeyOverride{Concurrency: &one, Rate: &rate}); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := q.Receive(t.Context(), 1); err != nil || len(got) != 1 {
-			t.Fatalf("received %d, %v", len(got), err)
-		}
-		explain(WhyLimited, "its key k may start 1/1m, the next message ")
-		if err := q.SetKeyFlow(t.Context(), "k", KeyOverride{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.SetFlow(t.Context(), Flow{Fair: true}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := q.Send(t.Context(), nil, Key("other")); err != nil {
-			t.Fatal(err)
-		}
-		sort()
-		explain(WhyWaiting, "it waits for a turn of its key k: 2 keys wait, and 1 message of this one")
 	})
 }
 

@@ -210,7 +210,7 @@ const (
 	// It does so without a limit: WorkerConfig.GiveBackFor does not apply. Each time costs a claim and a settle. As
 	// after any Snooze, the message's expiry no longer counts.
 	//
-	// An unhandled kind, such as a mistyped one, shows in Info.LastError, Queue.Explain and WorkerInfo.GivenBack.
+	// An unhandled kind, such as a mistyped one, shows in Info.LastError, inspect.Explain and WorkerInfo.GivenBack.
 	UnknownRelease UnknownPolicy = iota
 	// UnknownFail makes the attempt fail. The message is retried after the backoff, and dead after its last attempt.
 	UnknownFail

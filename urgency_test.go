@@ -3,9 +3,7 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -173,68 +171,5 @@ func TestFollowUpsKeepTheirUrgency(t *testing.T) {
 		if info, err := c.Queue("mail").Get(t.Context(), "m"); err != nil || info.Urgency != UrgencyHigh {
 			t.Errorf("Get returned %+v, %v", info, err)
 		}
-	})
-}
-
-// explainAll gives a queue a flow and a message that keeps its only handler busy, sends a message with each of some
-// options, with the ids m0, m1 and so on, and compares their explanations.
-func explainAll(t *testing.T, f Flow, options [][]SendOption, reason Why, want map[string]string) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClientOn(t, memstore.New())
-		q := c.Queue("q")
-		if err := q.SetFlow(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
-		hold := make(chan struct{})
-		w := NewWorker(c, WorkerConfig{Name: "w", Concurrency: 1})
-		w.Handle("q", func(context.Context, *Message) error { <-hold; return nil })
-		go w.Run(t.Context())
-		defer close(hold)
-		mustSend(t, q, "")
-		synctest.Wait()
-		for i, o := range options {
-			time.Sleep(time.Millisecond)
-			mustSend(t, q, "", append(o, WithID(fmt.Sprint("m", i)))...)
-		}
-		claim := store.ClaimRequest{Max: 1, Ahead: 1, Lease: time.Second} // sorts
-		if _, err := c.store.Claim(t.Context(), "q", claim); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.ReportWorkers(t.Context(), 0); err != nil { // so that they have told what they hold
-			t.Fatal(err)
-		}
-		for id, text := range want {
-			e, err := q.Explain(t.Context(), id)
-			got := regexp.MustCompile(` for \d+ ms`).ReplaceAllString(e.Text(time.UTC), "")
-			if err != nil || e.Reason != reason || got != text {
-				t.Errorf("%s: %v, %q, %v; want %q", id, e.Reason, got, err, text)
-			}
-		}
-	})
-}
-
-func TestExplainTellsTheUrgency(t *testing.T) {
-	options := [][]SendOption{{}, {Urgent()}, {Background()}, {Background(), Key("k")}, {Key("other")}}
-	explainAll(t, Flow{Urgency: true}, options, WhyWaiting, map[string]string{
-		"m1": "the handler of w is busy, and 1 message was due before it, and its urgency is high: it goes " +
-			"before the messages of lower urgency",
-		"m2": "the handler of w is busy, and 2 messages were due before it, and its urgency is low: the messages of " +
-			"higher urgency go first",
-		"m3": "it waits for a turn of its key k: 5 keys wait, and 1 message of this one, and its urgency is low: the " +
-			"messages of higher urgency go first",
-		"m4": "it waits for a turn of its key other: 5 keys wait, and 1 message of this one, and messages of high " +
-			"urgency go first",
-	})
-	explainAll(t, Flow{Urgency: true, Concurrency: 1}, options[:3], WhyLimited, map[string]string{
-		"m1": "its queue has 1 of 1 messages in flight, and 1 message was due before it, and its urgency is high: it goes " +
-			"before the messages of lower urgency",
-		"m2": "its queue has 1 of 1 messages in flight, and 2 messages were due before it, and its urgency is low: the " +
-			"messages of higher urgency go first",
-	})
-	options = [][]SendOption{{Key("k")}, {Urgent(), Key("k")}}
-	explainAll(t, Flow{Urgency: true, Key: KeyFlow{Order: OrderHalt}}, options, WhyWaiting, map[string]string{
-		"m1": "it waits for a turn of its key k: 1 key waits, and 2 messages of this one; the messages of its key start " +
-			"in order, and the urgency of the next one counts",
 	})
 }

@@ -3,7 +3,6 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -124,71 +123,6 @@ func TestGiveBackForIsChecked(t *testing.T) {
 				t.Errorf("Run returned %v", err)
 			}
 		}
-	})
-}
-
-// A mistyped kind shows wherever people look: in the message, its explanation, the workers and the events.
-func TestUnknownKindIsShown(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		q := c.Queue("q")
-		var given log[string]
-		c.observe = func(e Event) {
-			if e.Kind == EventGivenBack {
-				given.add(fmt.Sprint(e.ID, " ", e.Err))
-			}
-		}
-		mux := NewMux()
-		mux.Handle("order.cancel", ignore)
-		w := NewWorker(c, WorkerConfig{Name: "w", Concurrency: 1})
-		w.HandleMux("q", mux)
-		stop := start(t, w)
-		begin := time.Now()
-		for i := range 3 {
-			mustSend(t, q, "", WithID(fmt.Sprint(i)), Kind("order.cancle"))
-		}
-		synctest.Wait()
-		const why = `kind "order.cancle" has no handler`
-		all := given.list()
-		slices.Sort(all) // messages that are given back together have their events at the same time
-		if !slices.Equal(all, []string{"0 " + why, "1 " + why, "2 " + why}) {
-			t.Errorf("events: %q", all)
-		}
-		time.Sleep(20 * time.Minute)
-		info, err := q.Get(t.Context(), "0")
-		if err != nil || info.Attempts != 0 || info.LastError != why || info.Failures[0].Worker != "w" {
-			t.Errorf("Get returned %+v, %v", info, err)
-		}
-		wantWhy := func(reason Why, text string) {
-			t.Helper()
-			e, err := q.Explain(t.Context(), "0")
-			if err != nil || e.Reason != reason || !strings.Contains(e.Text(time.UTC), text) {
-				t.Errorf("Explain returned %+v, %v: %q; want %s", e, err, e.Text(time.UTC), reason)
-			}
-			if reason == WhyGivenBack && (e.Error != why || e.Worker != "w" || !e.GivenBackAt.Equal(begin)) {
-				t.Errorf("Explain returned %+v", e)
-			}
-		}
-		wantWhy(WhyGivenBack, "workers have given it back for another version for 20 min")
-		workers, err := c.ReportWorkers(t.Context(), time.Second)
-		want := []GivenBack{{Queue: "q", Kind: "order.cancle", Error: why, Messages: 3}}
-		if err != nil || len(workers) != 1 || !slices.Equal(workers[0].GivenBack, want) {
-			t.Errorf("ReportWorkers returned %+v, %v; want %v", workers, err, want)
-		}
-		if err := q.Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * outcome.MaxGiveBack)
-		wantWhy(WhyPaused, "paused")
-		if all, err := c.ReportWorkers(t.Context(), time.Second); err != nil || len(all) != 1 || len(all[0].GivenBack) != 0 {
-			t.Errorf("after the last of them fell due ReportWorkers returned %+v, %v", all, err)
-		}
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		wantWhy(WhyNoWorker, "no worker is running")
 	})
 }
 

@@ -150,7 +150,7 @@ func (r *run) handleConfig() handle.Config {
 		return followUpsOf(err).after(ctx, r.client, (*Message)(m))
 	}
 	if call := r.cfg.OnDead; call != nil {
-		cfg.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, newInfo(queue, *info)) }
+		cfg.OnDead = func(ctx context.Context, queue string, info *store.Info) { call(ctx, InfoOf(queue, *info)) }
 	}
 	return cfg
 }

@@ -2,14 +2,12 @@ package metrics
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/inspect"
 )
 
 const (
@@ -78,12 +76,11 @@ type gauges struct {
 // reading asks for up to 10,000 names of queues, makes up to 4 calls for each of MaxQueues queues, 8 of them at a time,
 // and 2 for the list of workers, and ends after Timeout. The queues that it leaves out are counted in
 // later_queues_left_out. At most once in 30 seconds it looks for the problems of these queues and of up to 1,000
-// schedules, as Client.Problems does, with about 10 calls, and a few more for each queue that may have a problem. Once
+// schedules, as inspect.Problems does, with about 10 calls, and a few more for each queue that may have a problem. Once
 // a minute it asks each queue for its shards.
 func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
-	quiet := slog.New(slog.DiscardHandler)
 	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1),
-		reader: inspect.ProblemReader{Fleet: &fleet.Directory{Store: client.Store(), Log: quiet}}}
+		reader: inspect.ProblemReader{Client: client}}
 }
 
 // Describe implements prometheus.Collector.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/inspect"
 )
 
 // snapshot is the result of one reading of the store. It is not changed afterwards.
@@ -25,8 +25,8 @@ type snapshot struct {
 
 // problem is the kind and severity of a problem.
 type problem struct {
-	kind     later.ProblemKind
-	severity later.ProblemSeverity
+	kind     inspect.ProblemKind
+	severity inspect.ProblemSeverity
 }
 
 type queueState struct {
@@ -109,7 +109,7 @@ func readProblems(ctx context.Context, reader *inspect.ProblemReader, queues []q
 		return nil
 	}
 	counts := map[problem]int{}
-	for _, kind := range inspect.ProblemKinds {
+	for _, kind := range inspect.ProblemKinds() {
 		counts[problem{kind, inspect.Act}], counts[problem{kind, inspect.Watch}] = 0, 0
 	}
 	for _, p := range found.Problems {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -19,7 +20,7 @@ type ExportConfig struct {
 	Queues []string
 	// Filter selects the messages to export. Its State or Group is required. Such an export cannot be resumed. Default:
 	// all messages.
-	Filter *later.Filter
+	Filter *inspect.Filter
 	// Resume continues an export that ended early: ReadPosition returns it. The writer appends to that export, after
 	// its first Position.Size bytes. Default: a new export.
 	Resume *Position
@@ -214,11 +215,10 @@ type queueExport struct {
 }
 
 // listMatching writes the messages that match a filter.
-func (q *queueExport) listMatching(ctx context.Context, f *later.Filter) error {
+func (q *queueExport) listMatching(ctx context.Context, f *inspect.Filter) error {
 	req := store.ListRequest{State: f.State, Group: f.Group, From: f.From, To: f.To}
 	return q.pages(ctx, req, func(info *store.Info) bool {
-		return f.Matches(&later.Info{ID: info.ID, Payload: info.Payload, Headers: info.Headers, Attempts: info.Attempts,
-			LastError: info.LastError, Failures: info.Failures})
+		return f.Matches(later.InfoOf(q.Queue, *info))
 	})
 }
 

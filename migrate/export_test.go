@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -70,7 +71,7 @@ func TestExportWithAFilterHasOnlyWhatMatches(t *testing.T) {
 	if err := q.RunNow(t.Context(), "m000"); err != nil {
 		t.Fatal(err)
 	}
-	for want, filter := range map[int64]later.Filter{
+	for want, filter := range map[int64]inspect.Filter{
 		599: {State: later.StateScheduled}, 1: {State: later.StateReady}, 200: {Group: "g"},
 		300: {State: later.StateScheduled, Payload: "1"}, 3: {Group: "g", ID: "m05"}, // m051, m054 and m057
 		0: {State: later.StateDead, ErrorPattern: "x"},
@@ -84,12 +85,12 @@ func TestExportWithAFilterHasOnlyWhatMatches(t *testing.T) {
 			t.Errorf("%+v: imported %d, want %d", filter, r.Imported, want)
 		}
 	}
-	_, err := Export(t.Context(), source, io.Discard, ExportConfig{Filter: &later.Filter{Payload: "x"}})
+	_, err := Export(t.Context(), source, io.Discard, ExportConfig{Filter: &inspect.Filter{Payload: "x"}})
 	if !errors.Is(err, store.ErrInvalid) {
 		t.Error(err)
 	}
 	name := filepath.Join(t.TempDir(), "file")
-	_, err = ExportFile(t.Context(), source, name, true, ExportConfig{Filter: &later.Filter{State: later.StateDead}})
+	_, err = ExportFile(t.Context(), source, name, true, ExportConfig{Filter: &inspect.Filter{State: later.StateDead}})
 	if _, missing := os.Stat(name); !errors.Is(err, store.ErrInvalid) || missing == nil {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/store"
 )
 
@@ -127,7 +128,8 @@ func TestFilteredExportsHaveNoLimits(t *testing.T) {
 	c := newMem(t)
 	limited(t, c, "q", 1)
 	var file bytes.Buffer
-	if _, err := Export(t.Context(), c, &file, ExportConfig{Filter: &later.Filter{State: later.StateReady}}); err != nil {
+	cfg := ExportConfig{Filter: &inspect.Filter{State: later.StateReady}}
+	if _, err := Export(t.Context(), c, &file, cfg); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(file.String(), "later_limits") {

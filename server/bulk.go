@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/changelog"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/undo"
@@ -189,7 +190,7 @@ func countNil[T any](results []T, errorOf func(T) error) (n int) {
 type bulkChange struct {
 	server    *Server
 	queue     *later.Queue
-	filter    later.Filter
+	filter    inspect.Filter
 	ids       []string // of the messages that may match; none for all
 	change    change
 	dry       bool
@@ -258,7 +259,7 @@ func (b *bulkChange) find(
 ) (matched []found, give func(), err error) {
 	count, size, who := 0, int64(0), senderOf(ctx)
 	give = func() { b.server.matched.Give(who, size) }
-	for o := (later.SearchOptions{Limit: store.MaxBatch, Bytes: maxPageBytes}); ; {
+	for o := (inspect.SearchOptions{Limit: store.MaxBatch, Bytes: maxPageBytes}); ; {
 		page, err := b.search(ctx, o)
 		if err != nil {
 			return nil, give, err

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/store"
 )
 
@@ -51,9 +52,9 @@ func (f *BulkFilter) attrs() []slog.Attr {
 }
 
 // search returns the page of the messages that match from a cursor on.
-func (b *bulkChange) search(ctx context.Context, o later.SearchOptions) (later.SearchPage, error) {
+func (b *bulkChange) search(ctx context.Context, o inspect.SearchOptions) (inspect.SearchPage, error) {
 	if len(b.ids) == 0 {
-		return b.queue.Search(ctx, b.filter, o)
+		return inspect.Search(ctx, b.server.client, b.queue.Name(), b.filter, o)
 	}
 	from, _ := strconv.Atoi(o.Cursor) // one of ours, or none
 	return b.get(ctx, from)
@@ -61,7 +62,7 @@ func (b *bulkChange) search(ctx context.Context, o later.SearchOptions) (later.S
 
 // get returns a page of the messages with the ids from an index on that match. It is small, because the messages are in
 // memory with their payloads.
-func (b *bulkChange) get(ctx context.Context, from int) (page later.SearchPage, err error) {
+func (b *bulkChange) get(ctx context.Context, from int) (page inspect.SearchPage, err error) {
 	some := b.ids[from:min(len(b.ids), from+idsAtOnce)]
 	found := make([]*later.Info, len(some))
 	errs := make([]error, len(some))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -69,14 +69,14 @@ func (s *Server) groupDead(ctx context.Context, queue string, in *DeadErrorsQuer
 	if hides(ctx) {
 		return nil, hidden("the texts of errors")
 	}
-	page, err := s.client.DeadErrors(ctx, later.DeadErrorsOptions{Queues: queues, Visible: visible(ctx), Look: in.Look,
-		Cursor: in.Cursor})
+	page, err := inspect.DeadErrors(ctx, s.client, inspect.DeadErrorsOptions{Queues: queues, Visible: visible(ctx),
+		Look: in.Look, Cursor: in.Cursor})
 	if err != nil {
 		return nil, err
 	}
 	out := DeadErrorsPage{Queues: page.Queues, LeftOut: page.LeftOut, Dead: page.Dead, Looked: page.Looked,
 		HoursFrom: wire.FormatTime(page.From), HoursComplete: page.HoursComplete,
-		Page: pageOf(page.Groups, func(group later.DeadErrors) wire.DeadErrors { return view.DeadErrors(queue, group) })}
+		Page: pageOf(page.Groups, func(group inspect.DeadGroup) wire.DeadErrors { return view.DeadErrors(queue, group) })}
 	out.Next = page.Next
 	return outputOf(out), nil
 }

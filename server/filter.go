@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/store"
 )
 
@@ -27,7 +28,7 @@ type Filter struct {
 }
 
 // filter returns the filter for the client.
-func (f *Filter) filter() (later.Filter, error) {
+func (f *Filter) filter() (inspect.Filter, error) {
 	out, err := f.parse()
 	if err != nil {
 		return out, err
@@ -36,8 +37,8 @@ func (f *Filter) filter() (later.Filter, error) {
 }
 
 // parse returns the filter for the client, which is not checked.
-func (f *Filter) parse() (out later.Filter, err error) {
-	if out, err = later.ParseFilter(f.Query); err != nil {
+func (f *Filter) parse() (out inspect.Filter, err error) {
+	if out, err = inspect.ParseFilter(f.Query); err != nil {
 		return out, field("q", err)
 	}
 	out.State, out.From, out.To = later.State(f.State), f.DueAfter, f.DueBefore
@@ -55,7 +56,7 @@ func (f *Filter) parse() (out later.Filter, err error) {
 		out.Headers = f.Headers
 	}
 	if f.JSON != "" {
-		condition, err := later.ParseJSONCondition(f.JSON)
+		condition, err := inspect.ParseCondition(f.JSON)
 		if err != nil {
 			return out, field("json", err)
 		}
@@ -86,15 +87,15 @@ type FilterQuery struct {
 }
 
 // filter returns the filter for the client.
-func (q *FilterQuery) filter() (later.Filter, error) {
+func (q *FilterQuery) filter() (inspect.Filter, error) {
 	f := q.Filter
 	for _, header := range q.Header {
 		name, value, ok := strings.Cut(header, "=")
 		if !ok {
-			return later.Filter{}, field("query.header", store.Invalid("is %.100q: give name=value", header))
+			return inspect.Filter{}, field("query.header", store.Invalid("is %.100q: give name=value", header))
 		}
 		if _, twice := f.Headers[name]; twice {
-			return later.Filter{}, field("query.header", store.Invalid("sets %.100q twice: give each name once", name))
+			return inspect.Filter{}, field("query.header", store.Invalid("sets %.100q twice: give each name once", name))
 		}
 		if f.Headers == nil {
 			f.Headers = map[string]string{}

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/reserved"
@@ -64,9 +65,9 @@ var errHiddenFind = &problem.Error{Status: http.StatusForbidden,
 
 // options returns the options of the search, as the sender of the request may see it. With refused, which says why the
 // text is not allowed, only the ids of it are.
-func (in *findInput) options(ctx context.Context) (o later.FindOptions, refused, err error) {
+func (in *findInput) options(ctx context.Context) (o inspect.FindOptions, refused, err error) {
 	text := in.Query
-	filter, err := later.ParseFilter(in.Query)
+	filter, err := inspect.ParseFilter(in.Query)
 	if err == nil && strings.TrimSpace(in.Query) == "" {
 		err = store.Invalid("is empty: give an id, a name, words or conditions")
 	}
@@ -86,7 +87,7 @@ func (in *findInput) options(ctx context.Context) (o later.FindOptions, refused,
 		}
 	}
 	see := visible(ctx)
-	return later.FindOptions{Text: text, Queue: in.Queue, NamesOnly: hides(ctx), Limit: in.Limit, Look: in.Look,
+	return inspect.FindOptions{Text: text, Queue: in.Queue, NamesOnly: hides(ctx), Limit: in.Limit, Look: in.Look,
 		Cursor: in.Cursor, Visible: func(queue string) bool {
 			if queue == reserved.Schedules && in.Queue == "" {
 				return access.CheckSchedules(ctx, access.Look) == nil
@@ -98,8 +99,8 @@ func (in *findInput) options(ctx context.Context) (o later.FindOptions, refused,
 var quotedID = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // onlyIDs returns the results of the first stage, and then why the others are missing.
-func onlyIDs(all iter.Seq2[*later.Found, error], refused error) iter.Seq2[*later.Found, error] {
-	return func(yield func(*later.Found, error) bool) {
+func onlyIDs(all iter.Seq2[*inspect.Found, error], refused error) iter.Seq2[*inspect.Found, error] {
+	return func(yield func(*inspect.Found, error) bool) {
 		for found, err := range all {
 			if err == nil && found.Progress != nil {
 				err = refused
@@ -133,7 +134,7 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 		return m
 	}}
 	var stop func()
-	all := s.client.Find(ctx, o)
+	all := inspect.Find(ctx, s.client, o)
 	if in.Queue != "" {
 		f.see = func(queue string) bool { return queue == in.Queue && o.Visible(queue) }
 	}
@@ -167,7 +168,7 @@ type finding struct {
 	id    string          // the text that is looked for, which may be one
 	live  map[string]bool // the queues that have a message with it
 	see   func(queue string) bool
-	next  func() (*later.Found, error, bool)
+	next  func() (*inspect.Found, error, bool)
 	show  func(*later.Info) Message
 	lines []byte // not yet written
 	ended bool
@@ -207,7 +208,7 @@ func (f *finding) step(ctx context.Context) error {
 			f.ended = true
 			return err
 		}
-		if found.Stage == later.FindByID {
+		if found.Stage == inspect.ByID {
 			f.addFinished(ctx, found)
 		}
 		f.add(FoundLine{Found: view.Found[Message, problem.Problem](found, f.show)})
@@ -219,7 +220,7 @@ func (f *finding) step(ctx context.Context) error {
 }
 
 // addFinished adds the finished messages with the id at the end of the first stage, but for messages that exist.
-func (f *finding) addFinished(ctx context.Context, found *later.Found) {
+func (f *finding) addFinished(ctx context.Context, found *inspect.Found) {
 	if found.Message != nil && found.Message.ID == f.id {
 		if f.live == nil {
 			f.live = map[string]bool{}
@@ -231,7 +232,7 @@ func (f *finding) addFinished(ctx context.Context, found *later.Found) {
 	}
 	for _, one := range f.finished.withID(f.id, func(queue string) bool { return !f.live[queue] && f.see(queue) },
 		hides(ctx)) {
-		f.add(FoundLine{Found: wire.Found[Message, problem.Problem]{Stage: string(later.FindByID)}, Finished: &one})
+		f.add(FoundLine{Found: wire.Found[Message, problem.Problem]{Stage: string(inspect.ByID)}, Finished: &one})
 	}
 }
 

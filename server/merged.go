@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -114,7 +113,7 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 		states = []later.State{filter.State}
 	}
 	m := &merge{client: s.client, filter: filter, look: in.Look,
-		byQueue: filter.Group != "" || filter.State == later.StateLeased || (*inspect.Filter)(&filter).LooksInside()}
+		byQueue: filter.Group != "" || filter.State == later.StateLeased || filter.LooksInside()}
 	queues, err := s.mergedQueues(ctx, in.Queues)
 	if err != nil {
 		return nil, err

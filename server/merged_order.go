@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/store"
 )
 
@@ -31,7 +32,7 @@ const (
 // listed in one state is left out in the other one.
 type merge struct {
 	client  *later.Client
-	filter  later.Filter
+	filter  inspect.Filter
 	byQueue bool // in order of the queues, and not of time: one source is read at a time
 	several bool // of more than one queue: damaged queues are left out
 	sources []*mergeSource
@@ -130,7 +131,7 @@ func (m *merge) unread(first *mergeSource) []*mergeSource {
 
 // read reads the next page of some sources. It skips damaged queues in a list of several.
 func (m *merge) read(ctx context.Context, some []*mergeSource) error {
-	pages, errs := make([]later.SearchPage, len(some)), make([]error, len(some))
+	pages, errs := make([]inspect.SearchPage, len(some)), make([]error, len(some))
 	atOnce(len(some), func(i int) bool {
 		s := some[i]
 		filter, look := m.filter, store.MaxBatch
@@ -140,8 +141,8 @@ func (m *merge) read(ctx context.Context, some []*mergeSource) error {
 		} else {
 			filter.From = s.from // a cursor belongs to it
 		}
-		pages[i], errs[i] = m.client.Queue(s.queue).Search(ctx, filter,
-			later.SearchOptions{Limit: m.limit, Look: look, Cursor: s.begin(), Bytes: m.bytes})
+		pages[i], errs[i] = inspect.Search(ctx, m.client, s.queue, filter,
+			inspect.SearchOptions{Limit: m.limit, Look: look, Cursor: s.begin(), Bytes: m.bytes})
 		return errs[i] == nil || isDamage(errs[i])
 	})
 	for i, s := range some {

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/problem"
@@ -122,10 +123,9 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[Messa
 	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
-	q := s.client.Queue(in.Queue)
 	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
-	err = out.fill(in.Limit, in.Look, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
-		return q.Search(ctx, filter, o)
+	err = out.fill(in.Limit, in.Look, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
+		return inspect.Search(ctx, s.client, in.Queue, filter, o)
 	}, func(info *later.Info) Message {
 		m := shownMessage(ctx, info)
 		if in.Preview > 0 {
@@ -139,9 +139,9 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[Messa
 // fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
 // for, since messages may be shown shorter than they are.
 func (b *MessagePage) fill(limit, look int, cursor string,
-	search func(later.SearchOptions) (later.SearchPage, error), show func(*later.Info) Message) error {
+	search func(inspect.SearchOptions) (inspect.SearchPage, error), show func(*later.Info) Message) error {
 	for size := 0; ; {
-		page, err := search(later.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
+		page, err := search(inspect.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
 			Bytes: maxPageBytes - size})
 		if err != nil {
 			return err
@@ -164,7 +164,7 @@ func (b *MessagePage) fill(limit, look int, cursor string,
 
 // maySearch refuses a search for content that is hidden from the sender of the request: the result would tell it. It
 // keeps words from being looked for in such content.
-func maySearch(ctx context.Context, f *later.Filter) error {
+func maySearch(ctx context.Context, f *inspect.Filter) error {
 	f.NamesOnly = hides(ctx)
 	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" && f.ErrorPattern == "" {
 		return nil
@@ -309,7 +309,7 @@ func (s *Server) explain(ctx context.Context, in *whyInput) (*output[wire.Explan
 	if err != nil || in.TimeZone == "Local" {
 		return nil, field("query.time_zone", store.Invalid("%q is no time zone: give one such as Europe/Berlin", in.TimeZone))
 	}
-	e, err := s.client.Queue(in.Queue).Explain(ctx, in.ID)
+	e, err := inspect.Explain(ctx, s.client, in.Queue, in.ID)
 	if err != nil {
 		return nil, err
 	}

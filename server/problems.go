@@ -5,9 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/laterq/later"
-	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -108,7 +106,7 @@ func shownProblems(
 			p.Error = ""
 		}
 		if ofKind[p.Kind]++; most == 0 || len(list.Items) < most && ofKind[p.Kind] <= maxOverviewKind {
-			list.Items = append(list.Items, view.Problem(later.Problem(p)))
+			list.Items = append(list.Items, view.Problem(p))
 		}
 	}
 	return list
@@ -177,8 +175,7 @@ func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 		return ps.ready
 	}
 	if ps.reader == nil {
-		ps.reader = &inspect.ProblemReader{Known: ps.knows,
-			Fleet: &fleet.Directory{Store: s.client.Store(), Log: s.log}}
+		ps.reader = &inspect.ProblemReader{Client: s.client, Known: ps.knows}
 	}
 	ready := make(chan struct{})
 	ps.ready, ps.began = ready, time.Now()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/server/access"
@@ -261,8 +262,8 @@ func TestReceiversOverHTTPAreListedAsAWorker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := a.client.Queue("mail").Explain(t.Context(), ready.Messages[0].ID)
-		if err != nil || e.Reason != later.WhyWaiting || e.Running != 1 {
+		e, err := inspect.Explain(t.Context(), a.client, "mail", ready.Messages[0].ID)
+		if err != nil || e.Reason != inspect.WhyWaiting || e.Running != 1 {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if _, err := a.client.ControlWorkers(t.Context(), later.CommandPause, workers[0].Name); err == nil ||

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -157,8 +157,8 @@ func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput,
 }
 
 func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
-	var was inspect.PauseChange
-	err := s.client.Queue(in.Queue).Pause(inspect.WithPauseChange(inspect.WithAuthor(ctx, authorOf(ctx)), &was))
+	var was pauses.Change
+	err := s.client.Queue(in.Queue).Pause(pauses.WithChange(pauses.WithAuthor(ctx, authorOf(ctx)), &was))
 	if err != nil {
 		return nil, err
 	}
@@ -175,8 +175,8 @@ func authorOf(ctx context.Context) string {
 }
 
 func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
-	var was inspect.PauseChange
-	if err := s.client.Queue(in.Queue).Resume(inspect.WithPauseChange(ctx, &was)); err != nil {
+	var was pauses.Change
+	if err := s.client.Queue(in.Queue).Resume(pauses.WithChange(ctx, &was)); err != nil {
 		return nil, err
 	}
 	s.changed(ctx, undoPause(false, was), "queue resumed", slog.String("queue", in.Queue))

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
@@ -200,10 +201,9 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*output[Me
 		return nil, err
 	}
 	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
-	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
-	history := s.client.Queue(reserved.History + in.Topic)
-	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
-		return history.Search(ctx, f, o)
+	f := inspect.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
+	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
+		return inspect.Search(ctx, s.client, reserved.History+in.Topic, f, o)
 	}, func(info *later.Info) Message { return shownMessage(ctx, info) })
 	return outputOf(out), err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/changelog"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/undo"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -117,8 +117,8 @@ func (m *moveBack) do(ctx context.Context, q *later.Queue) error {
 }
 
 func (p *pauseBack) do(ctx context.Context, s *Server, q *later.Queue) error {
-	ctx, err := inspect.WithoutPauseChange(ctx, s.client.Store(), q.Name(), p.Paused,
-		inspect.PauseChange{Former: p.Former, Left: p.Left})
+	ctx, err := pauses.WithUndo(ctx, s.client.Store(), q.Name(), p.Paused,
+		pauses.Change{Former: p.Former, Left: p.Left})
 	switch {
 	case err != nil:
 		return err
@@ -216,7 +216,7 @@ func (s *Server) keptOf(k *kept, right access.Right) *undoable {
 }
 
 // undoPause returns how the pause or resume of a queue is undone, or nil if it changed nothing.
-func undoPause(paused bool, was inspect.PauseChange) *undoable {
+func undoPause(paused bool, was pauses.Change) *undoable {
 	if !was.Changed {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
@@ -31,7 +32,7 @@ earlier ones. The last of the 24 hours has not ended, so they are up to an hour 
 			if look < 1 {
 				return store.Invalid("--look is %d: must be 1 or more", look)
 			}
-			o, queue := later.DeadErrorsOptions{Look: look}, ""
+			o, queue := inspect.DeadErrorsOptions{Look: look}, ""
 			if len(args) == 1 {
 				q, _, err := existingQueue(ctx, c, args[0])
 				if err != nil {
@@ -40,7 +41,7 @@ earlier ones. The last of the 24 hours has not ended, so they are up to an hour 
 				queue = q.Name()
 				o.Queues = []string{queue}
 			}
-			page, err := c.DeadErrors(ctx, o)
+			page, err := inspect.DeadErrors(ctx, c, o)
 			if err != nil {
 				return err
 			}
@@ -51,7 +52,7 @@ earlier ones. The last of the 24 hours has not ended, so they are up to an hour 
 }
 
 // printDeadErrors prints the groups of one queue, or of all if it is "".
-func (m *Main) printDeadErrors(queue string, page *later.DeadErrorsPage) error {
+func (m *Main) printDeadErrors(queue string, page *inspect.DeadErrorsPage) error {
 	if page.Next != "" {
 		m.note("these are the groups of %d of %d dead messages: give a larger --look for more", page.Looked, page.Dead)
 	}
@@ -88,7 +89,7 @@ func (m *Main) printDeadErrors(queue string, page *later.DeadErrorsPage) error {
 }
 
 // queuesOf names the queues with the largest counts.
-func queuesOf(counts []later.QueueCount) string {
+func queuesOf(counts []inspect.QueueCount) string {
 	var names []string
 	for _, c := range counts[:min(len(counts), namedQueues)] {
 		names = append(names, fmt.Sprintf("%s (%d)", printable(c.Queue), c.Count))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
@@ -18,7 +19,7 @@ import (
 func (m *Main) exportCommand() *cobra.Command {
 	var file string
 	var resume bool
-	var filter later.Filter
+	var filter inspect.Filter
 	cmd := m.command("export [QUEUE...]", "Export messages as JSON",
 		`Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
 includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -85,8 +86,8 @@ func orAll(limit int) int {
 
 func (m *Main) find(ctx context.Context, c *later.Client, text string, o *findOptions) error {
 	list := &foundList{Main: m, progress: m.newProgress(true)}
-	options := later.FindOptions{Text: text, Queue: o.queue, Limit: orAll(o.limit), Look: orAll(o.look)}
-	for found, err := range c.Find(ctx, options) {
+	options := inspect.FindOptions{Text: text, Queue: o.queue, Limit: orAll(o.limit), Look: orAll(o.look)}
+	for found, err := range inspect.Find(ctx, c, options) {
 		if err == nil {
 			err = list.add(found)
 		}
@@ -107,11 +108,11 @@ type foundList struct {
 	*Main
 	table    *table
 	found    int
-	last     *later.FindProgress
+	last     *inspect.Progress
 	progress *progress
 }
 
-func (l *foundList) add(found *later.Found) error {
+func (l *foundList) add(found *inspect.Found) error {
 	if l.table == nil {
 		l.table = newTable("FOUND BY", "QUEUE", "ID OR NAME", "STATE", "DUE", "PAYLOAD")
 	}
@@ -120,7 +121,7 @@ func (l *foundList) add(found *later.Found) error {
 		l.progress.show(func(time.Duration) string {
 			return fmt.Sprintf("looked at %d of %s", p.Looked.Total(), messages(p.Messages.Total()))
 		})
-		if found.Stage == later.FindByName || len(l.table.rows) >= store.MaxBatch {
+		if found.Stage == inspect.ByName || len(l.table.rows) >= store.MaxBatch {
 			return l.flushTable()
 		}
 		return nil
@@ -150,7 +151,7 @@ func (l *foundList) end() error {
 	}
 	p := l.last
 	if l.json {
-		return l.printJSON(view.Found[later.Info, wire.Note](&later.Found{Stage: p.Stage, Progress: p}, nil))
+		return l.printJSON(view.Found[later.Info, wire.Note](&inspect.Found{Stage: p.Stage, Progress: p}, nil))
 	}
 	text := fmt.Sprintf("looked at %d of %s in %s, for %s", p.Looked.Total(), messages(p.Messages.Total()),
 		plural(p.Queues, "queue", "queues"), p.Conditions)

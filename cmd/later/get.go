@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
@@ -36,7 +37,7 @@ earlier one. State and lease are of that one, and everything else is of the mess
 			if m.json {
 				return m.printJSON(info)
 			}
-			why, err := q.Explain(ctx, args[1])
+			why, err := inspect.Explain(ctx, c, q.Name(), args[1])
 			if err != nil && !errors.Is(err, later.ErrNotFound) { // it may have been acked in between
 				return err
 			}
@@ -70,7 +71,7 @@ func describeFailure(f *later.Failure) string {
 }
 
 // describe formats a message as one line per field, followed by the payload.
-func describe(queue string, info *later.Info, why later.Explanation) string {
+func describe(queue string, info *later.Info, why inspect.Explanation) string {
 	f := &fields{width: 15}
 	f.add("id", info.ID)
 	f.add("queue", queue)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
@@ -85,20 +86,20 @@ Ctrl-C.`,
 }
 
 // severities are the values of --severity.
-var severities = []string{"", string(later.ProblemAct), string(later.ProblemWatch)}
+var severities = []string{"", string(inspect.Act), string(inspect.Watch)}
 
-func needsPerson(p later.Problem) bool { return p.Severity == later.ProblemAct }
+func needsPerson(p inspect.Problem) bool { return p.Severity == inspect.Act }
 
 // readProblems returns the problems of the store with the severity that is asked for.
-func readProblems(ctx context.Context, c *later.Client, o problemsOptions) (later.ProblemList, error) {
-	list, err := c.Problems(ctx)
-	list.Problems = slices.DeleteFunc(list.Problems, func(p later.Problem) bool {
+func readProblems(ctx context.Context, c *later.Client, o problemsOptions) (inspect.ProblemList, error) {
+	list, err := inspect.Problems(ctx, c)
+	list.Problems = slices.DeleteFunc(list.Problems, func(p inspect.Problem) bool {
 		return o.severity != "" && string(p.Severity) != o.severity
 	})
 	return list, err
 }
 
-func (m *Main) printProblems(list later.ProblemList) error {
+func (m *Main) printProblems(list inspect.ProblemList) error {
 	if list.LeftOut > 0 {
 		m.note("%d queues were not looked at, or only in part", list.LeftOut)
 	}
@@ -117,7 +118,7 @@ func (m *Main) printProblems(list later.ProblemList) error {
 	return m.print("%s", problemsTable(list.Problems))
 }
 
-func problemsTable(all []later.Problem) *table {
+func problemsTable(all []inspect.Problem) *table {
 	t := newTable("SEVERITY", "PROBLEM", "TRY")
 	for _, p := range all {
 		t.add(p.Severity, preview(p.Text(), 300), shownCommand(p.Action().Shell()))
@@ -155,7 +156,7 @@ func (m *Main) watchProblems(ctx context.Context, c *later.Client, o problemsOpt
 }
 
 // problemsScreen overwrites the screen with the problems, or with why they cannot be read.
-func (m *Main) problemsScreen(all []later.Problem, err error, every time.Duration) error {
+func (m *Main) problemsScreen(all []inspect.Problem, err error, every time.Duration) error {
 	lines := problemsTable(all).lines()
 	switch {
 	case err != nil:

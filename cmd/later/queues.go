@@ -12,7 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/event"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -51,7 +51,7 @@ queue is paused, and who paused it.`,
 				if err != nil {
 					return err
 				}
-				if err := q.Pause(inspect.WithAuthor(ctx, userName())); err != nil {
+				if err := q.Pause(pauses.WithAuthor(ctx, userName())); err != nil {
 					return err
 				}
 				if err := m.printResult(wire.Paused{Queue: name, Paused: true}, "paused %s", name); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/store"
 )
 
@@ -20,7 +21,7 @@ type searchOptions struct {
 	headers  []string
 	json     string
 	look     int
-	contents later.Filter
+	contents inspect.Filter
 }
 
 func (m *Main) searchCommand() *cobra.Command {
@@ -59,7 +60,7 @@ No match is not an error: the exit code is 0. With --json, search prints every f
 			if err != nil {
 				return err
 			}
-			return m.search(ctx, q, filter, &o, stats.Now)
+			return m.search(ctx, &search{client: c, queue: q, filter: filter, options: &o}, stats.Now)
 		}))
 	o.add(cmd)
 	return cmd
@@ -82,7 +83,7 @@ func (o *searchOptions) add(cmd *cobra.Command) {
 }
 
 // filter returns the filter that the flags select. Its state is empty if they select all states.
-func (o *searchOptions) filter() (f later.Filter, err error) {
+func (o *searchOptions) filter() (f inspect.Filter, err error) {
 	f = o.contents
 	f.State, f.From, f.To = later.State(o.state), o.inRange.from, o.inRange.to
 	byGroup, err := o.group.given()
@@ -94,7 +95,7 @@ func (o *searchOptions) filter() (f later.Filter, err error) {
 		return f, err
 	}
 	if o.json != "" {
-		if f.JSON, err = later.ParseJSONCondition(o.json); err != nil {
+		if f.JSON, err = inspect.ParseCondition(o.json); err != nil {
 			return f, fmt.Errorf("--payload-json: %w", err)
 		}
 	}
@@ -111,13 +112,14 @@ func (o *searchOptions) filter() (f later.Filter, err error) {
 	return f, checked.Check()
 }
 
-func (m *Main) search(ctx context.Context, q *later.Queue, f later.Filter, o *searchOptions, now time.Time) error {
+func (m *Main) search(ctx context.Context, s *search, now time.Time) error {
+	f, o := &s.filter, s.options
 	states := []later.State{f.State}
 	if f.State == "" && f.Group == "" {
 		states = allStates
 	}
-	s := search{queue: q, filter: f, options: o, progress: m.newProgress(true)}
-	err := m.listMessages(q, s.all(ctx, states), o.inRange.limit, stateListing(now))
+	s.progress = m.newProgress(true)
+	err := m.listMessages(s.queue, s.all(ctx, states), o.inRange.limit, stateListing(now))
 	s.progress.clear()
 	if err == nil && s.ended {
 		m.note("looked at %d messages, others may match too: use a higher --look, or 0 for all", s.looked)
@@ -127,8 +129,9 @@ func (m *Main) search(ctx context.Context, q *later.Queue, f later.Filter, o *se
 
 // search reads messages, and counts the messages that it looked at.
 type search struct {
+	client   *later.Client
 	queue    *later.Queue
-	filter   later.Filter
+	filter   inspect.Filter
 	options  *searchOptions
 	looked   int
 	ended    bool // by --look
@@ -140,12 +143,12 @@ func (s *search) all(ctx context.Context, states []later.State) iter.Seq2[*later
 	return func(yield func(*later.Info, error) bool) {
 		for _, state := range states {
 			s.filter.State = state
-			for options := (later.SearchOptions{Limit: s.options.inRange.page()}); ; {
+			for options := (inspect.SearchOptions{Limit: s.options.inRange.page()}); ; {
 				if options.Look = s.nextLook(); options.Look == 0 {
 					s.ended = true
 					return
 				}
-				page, err := s.queue.Search(ctx, s.filter, options)
+				page, err := inspect.Search(ctx, s.client, s.queue.Name(), s.filter, options)
 				if err != nil {
 					yield(nil, err)
 					return

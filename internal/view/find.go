@@ -2,11 +2,12 @@ package view
 
 import (
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/wire"
 )
 
 // Found returns the JSON of a result of a search of all queues. show returns the JSON of a message.
-func Found[M, P any](f *later.Found, show func(*later.Info) M) wire.Found[M, P] {
+func Found[M, P any](f *inspect.Found, show func(*later.Info) M) wire.Found[M, P] {
 	out := wire.Found[M, P]{Stage: string(f.Stage)}
 	switch {
 	case f.Message != nil:

@@ -1,13 +1,12 @@
 package view
 
 import (
-	"github.com/laterq/later"
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/wire"
 )
 
 // Problem returns the JSON of a problem of the store.
-func Problem(p later.Problem) wire.StoreProblem {
+func Problem(p inspect.Problem) wire.StoreProblem {
 	place, action := p.Place(), p.Action()
 	shown := wire.StoreProblem{
 		Kind: string(p.Kind), Severity: string(p.Severity), Text: p.Text(), Queue: p.Queue, Topic: p.Topic,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/wire"
@@ -58,7 +59,7 @@ func Delivery(m *later.Message) wire.Delivery {
 }
 
 // Explanation returns the JSON of why a message has not been handled yet, with times of day of a location.
-func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
+func Explanation(e inspect.Explanation, in *time.Location) wire.Explanation {
 	shown := wire.Explanation{
 		Queue: e.Queue, ID: e.ID, Reason: string(e.Reason), Text: e.Text(in), Due: wire.FormatTime(e.Due),
 		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running,
@@ -80,7 +81,7 @@ func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
 
 // DeadErrors returns the JSON of dead messages with errors of the same pattern. queue is the only queue that was asked
 // for, or "".
-func DeadErrors(queue string, d later.DeadErrors) wire.DeadErrors {
+func DeadErrors(queue string, d inspect.DeadGroup) wire.DeadErrors {
 	out := wire.DeadErrors{Queue: queue, Pattern: d.Pattern, Count: d.Count, First: wire.FormatTime(d.First),
 		Last: wire.FormatTime(d.Last), Hours: d.Hours[:], ExampleQueue: d.ExampleQueue, ExampleID: d.ExampleID,
 		Error: d.Error, Reason: d.Reason}

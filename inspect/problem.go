@@ -38,8 +38,10 @@ const (
 	ShardsStuck       ProblemKind = "shards_stuck"
 )
 
-// ProblemKinds has all kinds. Lists have problems of the same severity in this order.
-var ProblemKinds = []ProblemKind{
+// ProblemKinds returns all kinds of problems. Problems of the same severity are listed in this order of their kinds.
+func ProblemKinds() []ProblemKind { return slices.Clone(problemKinds) }
+
+var problemKinds = []ProblemKind{
 	StoreFull, Unreadable, ShardDown, NoLiveWorker, WorkersPaused, KeyHalted, GivesBack, WorkersBusy, QueueLimited,
 	KeyLimited, Overdue, TopicUnsubscribed, TopicDrops, TopicWaits, ScheduleLate, ScheduleFailed, ScheduleMissed,
 	DeadLetters, QueuePaused, ShardsStuck,
@@ -50,14 +52,19 @@ type ProblemSeverity string
 
 // The severities.
 const (
-	Act   ProblemSeverity = "act"
-	Watch ProblemSeverity = "watch"
+	Act   ProblemSeverity = "act"   // messages are stopped or lost, and go on only when a person acts
+	Watch ProblemSeverity = "watch" // it may pass by itself, or is meant so
 )
 
-// Problem is a condition of a store that needs a person. The root package documents the fields.
+// Problem is a condition of the store that needs a person, such as a queue without a worker. All times are of the
+// store's clock.
 type Problem struct {
 	Kind     ProblemKind
 	Severity ProblemSeverity
+	// Queue, Topic, Schedule, Key, Shard and Message are the subject of the problem, as far as they fit: a problem of a
+	// key has a Queue, too, and a problem of a schedule the Queue of its runs. Shards is the number of shards of the
+	// queue, or the number to which it changes, and 0 if the problem has nothing to do with shards. Shard, from 0, is set
+	// for one that does not answer or has used up its share of a limit.
 	Queue    string
 	Topic    string
 	Schedule string
@@ -65,17 +72,30 @@ type Problem struct {
 	Shard    int
 	Shards   int
 	Message  string
-	Worker   string
-	Workers  int
-	Paused   []string
-	By       string
-	Count    int64
-	Used     int64
-	Limit    int64
-	Rate     store.Rate
-	Since    time.Time
-	Error    string
-	Now      time.Time
+	// Worker is the name of the only worker that the problem is about, "" if there are several. Workers is their number.
+	// Paused has the names of the paused workers of WorkersPaused, unless they are more than 5. Workers that drain are
+	// not among them.
+	Worker  string
+	Workers int
+	Paused  []string
+	// By is who paused a queue: the sender of a request to a server, the user and machine of the command, or the machine
+	// and process of a program; "" if that is not known.
+	By string
+	// Count is how many messages are concerned: they are due, given back or dead. It is the number of halted keys, or of
+	// runs for the problem of a schedule.
+	Count int64
+	// Used and Limit are the messages in flight and the limit that lets no more start. Rate is set instead if it is a
+	// rate. Used is also the number of busy handlers, and of messages that died in the last hour, 100 for more.
+	Used, Limit int64
+	Rate        store.Rate
+	// Since is when it began: when the first message fell due or died, a queue was paused, a handler was called or a run
+	// was due. It is zero if that is not known.
+	Since time.Time
+	// Error is the text of an error: why messages are given back or a queue cannot be read, or the ErrorPattern of most
+	// dead messages.
+	Error string
+	// Now is the store's clock.
+	Now time.Time
 }
 
 // age returns how long a problem lasts, in its largest unit, or "" if that is not known. The text of a problem changes
@@ -452,14 +472,14 @@ func (p *Problem) compare(o *Problem) int {
 func (p *Problem) rank() int {
 	rank := kindRank[p.Kind]
 	if p.Severity != Act {
-		rank += len(ProblemKinds)
+		rank += len(problemKinds)
 	}
 	return rank
 }
 
 var kindRank = func() map[ProblemKind]int {
 	ranks := map[ProblemKind]int{}
-	for i, kind := range ProblemKinds {
+	for i, kind := range problemKinds {
 		ranks[kind] = i
 	}
 	return ranks

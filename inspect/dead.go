@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -25,8 +27,9 @@ const (
 var variable = regexp.MustCompile(
 	`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+`)
 
-// Pattern returns the text of an error with # in place of the parts that differ between errors of one kind.
-func Pattern(text string) string {
+// ErrorPattern returns the text of an error with # in place of each number, UUID and hexadecimal number of 8 digits or
+// more. So errors that differ in these only have the same pattern. That of the empty text is "no error".
+func ErrorPattern(text string) string {
 	if text == "" {
 		return noErrorPattern
 	}
@@ -36,13 +39,18 @@ func Pattern(text string) string {
 // DeadHours is the number of hours for the counts of a DeadErrors.
 const DeadHours = 24
 
-// DeadErrors are dead messages with the same Pattern of their last errors. The root package documents the fields.
-type DeadErrors struct {
-	Pattern                 string
-	Count                   int
-	First, Last             time.Time
-	Queues                  []QueueCount
-	Hours                   [DeadHours]int
+// DeadGroup is the dead messages with last errors of the same pattern.
+type DeadGroup struct {
+	// Pattern is the ErrorPattern of their last errors; see Filter.ErrorPattern.
+	Pattern string
+	Count   int
+	// First and Last are when the first and the last of them died.
+	First, Last time.Time
+	// Queues counts them by queue, the largest count first.
+	Queues []QueueCount
+	// Hours counts the deaths in each hour from DeadErrorsPage.From on. The last hour has not ended yet.
+	Hours [DeadHours]int
+	// ExampleQueue, ExampleID, Error and Reason are from the message that died last.
 	ExampleQueue, ExampleID string
 	Error                   string
 	Reason                  store.DeadReason
@@ -54,26 +62,35 @@ type QueueCount struct {
 	Count int
 }
 
-// DeadErrorsOptions say which dead messages a DeadErrors looks at. The root package documents the fields.
+// DeadErrorsOptions limit DeadErrors.
 type DeadErrorsOptions struct {
-	Queues  []string
+	// Queues are the only queues to look at. Default: all but Later's internal queues.
+	Queues []string
+	// Visible reports whether the groups may have messages of a queue. Default: all are visible.
 	Visible func(queue string) bool
-	Look    int
-	Cursor  string
+	// Look is how many messages to look at, 1 or more. Default: 10,000.
+	Look int
+	// Cursor is DeadErrorsPage.Next of the page before. Default: the first page.
+	Cursor string
 }
 
-// DeadErrorsPage is the groups of the messages that were looked at. The root package documents the fields.
+// DeadErrorsPage is the groups of the messages that one call of DeadErrors looked at.
 type DeadErrorsPage struct {
-	Groups          []DeadErrors
+	Groups []DeadGroup // largest first; groups of the same size by pattern
+	// Queues is the number of queues that are looked at, and LeftOut the number of them that cannot be read.
 	Queues, LeftOut int
-	Dead            int64
-	Looked          int
-	From            time.Time
-	HoursComplete   bool
-	Next            string
+	// Dead is how many dead messages the queues have, and Looked how many of them were looked at for this page.
+	Dead   int64
+	Looked int
+	// From is when the 24 hours of DeadGroup.Hours begin, by the store's clock: at a whole hour, and 23 hours before
+	// the hour of the first page. It is the same in all pages.
+	From time.Time
+	// HoursComplete is set when all messages that died since From were looked at, for this page or pages before it.
+	HoursComplete bool
+	Next          string // Cursor of the next page; "" when all were looked at
 }
 
-// grouping is one GroupDead.
+// grouping is one DeadErrors.
 type grouping struct {
 	queueReader
 	deadGroups
@@ -83,14 +100,21 @@ type grouping struct {
 	page  DeadErrorsPage
 }
 
-// GroupDead groups the dead messages of queues by the patterns of their last errors. all returns the names of the
-// queues that programs see, in case none are named.
-func GroupDead(ctx context.Context, s store.Store, all func(context.Context) ([]string, error), o DeadErrorsOptions) (
-	DeadErrorsPage, error,
-) {
-	g := &grouping{store: s, look: cmp.Or(o.Look, Look)}
+// DeadErrors groups the dead messages of all queues by the patterns of their last errors. It looks at a bounded number
+// of messages, and at fewer if their errors have many patterns: first at those that died since From, then at earlier
+// ones. A pattern can be in several pages: add up the counts.
+//
+// A Filter with StateDead and the pattern selects exactly the messages of a group in each of its queues, for example to
+// replay them. A queue that cannot be read is left out unless Queues names it. See later.Queue.Get for errors.
+func DeadErrors(ctx context.Context, c *later.Client, o DeadErrorsOptions) (DeadErrorsPage, error) {
+	for _, name := range o.Queues {
+		if err := usable(name); err != nil {
+			return DeadErrorsPage{}, err
+		}
+	}
+	g := &grouping{store: c.Store(), look: cmp.Or(o.Look, Look)}
 	if g.look < 1 {
-		return DeadErrorsPage{}, store.Invalid("look is %d: give 1 or more, or 0 for %d", o.Look, Look)
+		return DeadErrorsPage{}, store.Invalid("look is %d: must be 1 or more, or 0 for %d", o.Look, Look)
 	}
 	from, err := parseFindCursor(o.Cursor)
 	if err == nil && o.Cursor != "" && from.Hour <= 0 {
@@ -100,7 +124,7 @@ func GroupDead(ctx context.Context, s store.Store, all func(context.Context) ([]
 		return DeadErrorsPage{}, err
 	}
 	if g.queues, g.strict = sortedSet(slices.Clone(o.Queues), store.CheckQueue), len(o.Queues) > 0; !g.strict {
-		if g.queues, err = all(ctx); err != nil {
+		if g.queues, err = c.Queues(ctx); err != nil {
 			return DeadErrorsPage{}, err
 		}
 		g.queues = slices.DeleteFunc(g.queues, reserved.IsIdle)
@@ -229,24 +253,24 @@ type deadGroups struct {
 }
 
 type deadGroup struct {
-	DeadErrors
+	DeadGroup
 	queues map[string]int
 }
 
 // add adds a message to its group.
 func (d *deadGroups) add(queue string, m *store.Info) {
-	pattern := Pattern(m.LastError)
+	pattern := ErrorPattern(m.LastError)
 	g := d.groups[pattern]
 	if g == nil {
-		g = &deadGroup{DeadErrors: DeadErrors{Pattern: pattern, First: m.DiedAt}, queues: map[string]int{}}
+		g = &deadGroup{DeadGroup: DeadGroup{Pattern: pattern, First: m.DiedAt}, queues: map[string]int{}}
 		if d.groups == nil {
 			d.groups = map[string]*deadGroup{}
 		}
 		d.groups[pattern] = g
-		d.size += 512 + textSize(pattern) + textSize(m.LastError)
+		d.size += 512 + wire.TextSize(pattern) + wire.TextSize(m.LastError)
 	}
 	if g.Count++; g.queues[queue] == 0 {
-		d.size += 32 + textSize(queue)
+		d.size += 32 + wire.TextSize(queue)
 	}
 	g.queues[queue]++
 	if hour := int(m.DiedAt.Sub(d.from) / time.Hour); !d.from.IsZero() && !m.DiedAt.Before(d.from) {
@@ -261,7 +285,7 @@ func (d *deadGroups) add(queue string, m *store.Info) {
 }
 
 // sorted returns the groups, the largest first.
-func (d *deadGroups) sorted() (all []DeadErrors) {
+func (d *deadGroups) sorted() (all []DeadGroup) {
 	for _, g := range d.groups {
 		for queue, n := range g.queues {
 			g.Queues = append(g.Queues, QueueCount{queue, n})
@@ -269,9 +293,9 @@ func (d *deadGroups) sorted() (all []DeadErrors) {
 		slices.SortFunc(g.Queues, func(a, b QueueCount) int {
 			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue))
 		})
-		all = append(all, g.DeadErrors)
+		all = append(all, g.DeadGroup)
 	}
-	slices.SortFunc(all, func(a, b DeadErrors) int {
+	slices.SortFunc(all, func(a, b DeadGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Pattern, b.Pattern))
 	})
 	return all

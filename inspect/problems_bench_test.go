@@ -1,11 +1,11 @@
-package later
+package inspect
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
 )
 
@@ -15,19 +15,19 @@ import (
 //
 //	go test -run '^$' -bench Problems -benchtime 20x .
 func BenchmarkProblems(b *testing.B) {
-	c, err := Open(b.Context(), redistest.Start(b).URL(), WithoutActivity())
+	c, err := later.Open(b.Context(), redistest.Start(b).URL(), later.WithoutActivity())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
 	for i := range 1000 {
 		q := c.Queue(fmt.Sprintf("q%03d", i))
-		batch := []Outgoing{{When: In(time.Hour)}, {When: In(2 * time.Hour)}}
+		batch := []later.Outgoing{{When: later.In(time.Hour)}, {When: later.In(2 * time.Hour)}}
 		if i%10 == 0 {
-			batch = append(batch, Outgoing{When: At(time.Now().Add(-time.Hour))})
+			batch = append(batch, later.Outgoing{When: later.At(time.Now().Add(-time.Hour))})
 		}
 		if i%10 == 1 {
-			batch = append(batch, Outgoing{When: In(0)})
+			batch = append(batch, later.Outgoing{When: later.In(0)})
 		}
 		if _, err := q.SendBatch(b.Context(), batch); err != nil {
 			b.Fatal(err)
@@ -44,14 +44,14 @@ func BenchmarkProblems(b *testing.B) {
 	}
 	b.Run("anew", func(b *testing.B) {
 		for b.Loop() {
-			list, err := c.Problems(b.Context())
+			list, err := Problems(b.Context(), c)
 			if err != nil || len(list.Problems) < 100 {
 				b.Fatal(len(list.Problems), err)
 			}
 		}
 	})
 	b.Run("again", func(b *testing.B) {
-		reader := inspect.ProblemReader{Fleet: &c.fleet}
+		reader := ProblemReader{Client: c}
 		for b.Loop() {
 			if _, err := reader.Find(b.Context()); err != nil {
 				b.Fatal(err)

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
 )
 
@@ -49,11 +50,11 @@ func TestExplanationIsOneSentence(t *testing.T) {
 		{Explanation{Reason: WhyFollows}, "it follows a message that is held"},
 		{Explanation{Reason: WhyFollows, Worker: "w", HeldSince: now.Add(-3 * day)},
 			"it follows a message that worker w has held for 3 d"},
-		{Explanation{Reason: WhyDead, DeadReason: DeadFailed, DiedAt: now.Add(-day)},
+		{Explanation{Reason: WhyDead, DeadReason: later.DeadFailed, DiedAt: now.Add(-day)},
 			"died yesterday at 10:00: its last attempt failed"},
-		{Explanation{Reason: WhyDead, DeadReason: DeadLeaseExpired, DiedAt: now.Add(-30 * time.Second)},
+		{Explanation{Reason: WhyDead, DeadReason: later.DeadLeaseExpired, DiedAt: now.Add(-30 * time.Second)},
 			"died 30 s ago: the worker of its last attempt died or stalled"},
-		{Explanation{Reason: WhyDead, DeadReason: DeadExpired, DiedAt: now.Add(-400 * day)},
+		{Explanation{Reason: WhyDead, DeadReason: later.DeadExpired, DiedAt: now.Add(-400 * day)},
 			"died on 18 November 2029 at 10:00: it was not delivered before its expiry"},
 	} {
 		c.e.Queue, c.e.Now = "orders", now
@@ -64,9 +65,9 @@ func TestExplanationIsOneSentence(t *testing.T) {
 }
 
 // explained returns the explanation of a message.
-func explained(t *testing.T, q *Queue, id string, want Why) Explanation {
+func explained(t *testing.T, c *later.Client, q *later.Queue, id string, want Why) Explanation {
 	t.Helper()
-	e, err := q.Explain(t.Context(), id)
+	e, err := Explain(t.Context(), c, q.Name(), id)
 	if err != nil || e.Reason != want || e.Queue != q.Name() || e.ID != id || e.Now.IsZero() {
 		t.Fatalf("message %s: %+v, %v; want %s", id, e, err, want)
 	}
@@ -74,67 +75,67 @@ func explained(t *testing.T, q *Queue, id string, want Why) Explanation {
 }
 
 func TestExplainFindsEachReason(t *testing.T) {
-	onEachStore(t, func(t *testing.T, c *Client) {
+	onEachStore(t, func(t *testing.T, c *later.Client) {
 		q := c.Queue("q")
-		mustSend(t, q, "", WithID("scheduled"), In(time.Hour))
-		if e := explained(t, q, "scheduled", WhyScheduled); e.Due.Sub(e.Now) < 59*time.Minute || e.Paused {
+		mustSend(t, q, "", later.WithID("scheduled"), later.In(time.Hour))
+		if e := explained(t, c, q, "scheduled", WhyScheduled); e.Due.Sub(e.Now) < 59*time.Minute || e.Paused {
 			t.Errorf("%+v", e)
 		}
-		mustSend(t, q, "", WithID("dead"))
+		mustSend(t, q, "", later.WithID("dead"))
 		if err := mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("x")); err != nil {
 			t.Fatal(err)
 		}
-		if e := explained(t, q, "dead", WhyDead); e.DeadReason != DeadBuried || e.DiedAt.IsZero() {
+		if e := explained(t, c, q, "dead", WhyDead); e.DeadReason != later.DeadBuried || e.DiedAt.IsZero() {
 			t.Errorf("%+v", e)
 		}
-		mustSend(t, q, "", WithID("held"))
+		mustSend(t, q, "", later.WithID("held"))
 		held := mustReceive(t, q, 1)[0]
-		if e := explained(t, q, "held", WhyLeased); e.Worker != "" || !e.LeaseDeadline.After(e.Now) {
+		if e := explained(t, c, q, "held", WhyLeased); e.Worker != "" || !e.LeaseDeadline.After(e.Now) {
 			t.Errorf("%+v", e)
 		}
-		mustSend(t, q, "", WithID("held"), OnDuplicate(Follow()))
-		explained(t, q, "held", WhyFollows)
+		mustSend(t, q, "", later.WithID("held"), later.OnDuplicate(later.Follow()))
+		explained(t, c, q, "held", WhyFollows)
 		if err := held.Ack(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		explained(t, q, "held", WhyNoWorker)
+		explained(t, c, q, "held", WhyNoWorker)
 		if err := q.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		explained(t, q, "held", WhyPaused)
-		if e := explained(t, q, "scheduled", WhyScheduled); !e.Paused {
+		explained(t, c, q, "held", WhyPaused)
+		if e := explained(t, c, q, "scheduled", WhyScheduled); !e.Paused {
 			t.Errorf("%+v", e)
 		}
-		_, err := q.Explain(t.Context(), "none")
-		wantError(t, err, ErrNotFound)
+		_, err := Explain(t.Context(), c, q.Name(), "none")
+		wantError(t, err, later.ErrNotFound)
 	})
 }
 
 func TestExplainNamesTheWorker(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{Name: "w", Concurrency: 1, MaxPrefetch: -1})
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		w := later.NewWorker(c, later.WorkerConfig{Name: "w", Concurrency: 1, MaxPrefetch: -1})
 		release := make(chan struct{})
-		w.Handle("q", func(context.Context, *Message) error {
+		w.Handle("q", func(context.Context, *later.Message) error {
 			<-release
 			return nil
 		})
 		q := c.Queue("q")
 		for i := range 4 {
-			mustSend(t, q, "", WithID(fmt.Sprint(i)), At(time.Now().Add(time.Duration(i)*time.Second)))
+			mustSend(t, q, "", later.WithID(fmt.Sprint(i)), later.At(time.Now().Add(time.Duration(i)*time.Second)))
 		}
 		stop := start(t, w)
 		time.Sleep(30 * time.Second) // until a heartbeat has reported the held messages
 		synctest.Wait()
-		if e := explained(t, q, "0", WhyLeased); e.Text(time.UTC) != "worker w has held it for 30 s" {
+		if e := explained(t, c, q, "0", WhyLeased); e.Text(time.UTC) != "worker w has held it for 30 s" {
 			t.Errorf("%s: %+v", e.Text(time.UTC), e)
 		}
-		if e := explained(t, q, "3", WhyWaiting); e.Before != 2 || e.Workers != 1 || e.Running != 1 {
+		if e := explained(t, c, q, "3", WhyWaiting); e.Before != 2 || e.Workers != 1 || e.Running != 1 {
 			t.Errorf("%+v", e)
 		}
-		if _, err := c.ControlWorkers(t.Context(), CommandPause, "w"); err != nil {
+		if _, err := c.ControlWorkers(t.Context(), later.CommandPause, "w"); err != nil {
 			t.Fatal(err)
 		}
-		if e := explained(t, q, "3", WhyWaiting); e.Running != 0 || e.Workers != 1 {
+		if e := explained(t, c, q, "3", WhyWaiting); e.Running != 0 || e.Workers != 1 {
 			t.Errorf("%+v", e)
 		}
 		close(release)
@@ -145,11 +146,11 @@ func TestExplainNamesTheWorker(t *testing.T) {
 }
 
 func TestExplainOfTheEarliestDueTimeCountsNoneBefore(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{Concurrency: 1, MaxPrefetch: -1})
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		w := later.NewWorker(c, later.WorkerConfig{Concurrency: 1, MaxPrefetch: -1})
 		started := make(chan struct{})
 		release := make(chan struct{})
-		w.Handle("q", func(_ context.Context, m *Message) error {
+		w.Handle("q", func(_ context.Context, m *later.Message) error {
 			if m.ID == "first" {
 				close(started)
 				<-release
@@ -157,12 +158,12 @@ func TestExplainOfTheEarliestDueTimeCountsNoneBefore(t *testing.T) {
 			return nil
 		})
 		q := c.Queue("q")
-		mustSend(t, q, "", WithID("first"), At(time.UnixMilli(1)))
-		mustSend(t, q, "", WithID("second"), At(time.UnixMilli(1)))
+		mustSend(t, q, "", later.WithID("first"), later.At(time.UnixMilli(1)))
+		mustSend(t, q, "", later.WithID("second"), later.At(time.UnixMilli(1)))
 		stop := start(t, w)
 		<-started
 		synctest.Wait() // until the worker's first heartbeat is stored
-		if e := explained(t, q, "second", WhyWaiting); e.Before != 0 {
+		if e := explained(t, c, q, "second", WhyWaiting); e.Before != 0 {
 			t.Errorf("%+v", e)
 		}
 		close(release)
@@ -176,4 +177,31 @@ func TestExplanationOfAHeartbeatAheadOfTheStoreIsNotNegative(t *testing.T) {
 	if got := e.Text(time.UTC); got != "worker w has held it for 0 ms" {
 		t.Error(got)
 	}
+}
+
+// A program that receives for a worker, such as one that uses the HTTP API, is a worker.
+func TestExplainKnowsProgramsThatReceiveForAWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		q := c.Queue("mail")
+		receive := func() []*later.Delivery {
+			t.Helper()
+			got, _, err := c.ReceiveFor(t.Context(), later.RemoteWorker{ID: "http-w", Name: "w"}, 1,
+				[]later.ReceiveQueue{{Name: "mail"}}, later.Lease(10*time.Minute), later.NoWait())
+			wantNoError(t, err)
+			return got
+		}
+		receive()
+		time.Sleep(5 * time.Minute) // until it is listed no longer
+		id := mustSend(t, q, "")
+		explained(t, c, q, id, WhyNoWorker)
+		got := receive()
+		if len(got) != 1 {
+			t.Fatal(got)
+		}
+		time.Sleep(time.Minute)
+		if e := explained(t, c, q, id, WhyLeased); e.Worker != "w" {
+			t.Errorf("%+v", e)
+		}
+		wantNoError(t, got[0].Ack(t.Context()))
+	})
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/store"
@@ -63,7 +65,7 @@ const (
 // ProblemReader finds the problems of a store. Each reading remembers some of its results for the next one. One call
 // may be made at a time.
 type ProblemReader struct {
-	Fleet *fleet.Directory
+	Client *later.Client
 	// Known returns the counts of a queue if the caller has read them a moment ago. It may be nil.
 	Known func(queue string) (store.Stats, bool)
 	// Queues are the queues to look at, sorted. Default: all, the first ones by name.
@@ -71,16 +73,31 @@ type ProblemReader struct {
 
 	deaths   map[string]deaths
 	oneShard map[string]time.Time // when a queue was found to have one shard
-	last     []Problem            // of the last reading
+	fleet    fleet.Directory
+	last     []Problem // of the last reading
 	readings int
 	whole    map[string]int // by queue, the number of the last reading that read it in full
 }
 
-// ProblemList is the result of a reading.
+// ProblemList is the result of Problems.
 type ProblemList struct {
-	Problems []Problem
-	LeftOut  int // queues that were not read in full
-	Now      time.Time
+	Problems []Problem // the most urgent first
+	LeftOut  int       // queues that were not read in full, with their dead messages, keys or subscriptions
+	Now      time.Time // the store's clock
+}
+
+// Problems returns the problems of the store, from its own data: queues without a worker, with busy workers, with
+// limits that hold messages back, that are paused, or with growing dead messages, and topics, schedules, keys and
+// shards with problems. It looks at 1,000 queues at most, the first ones by name, and at 1,000 schedules.
+//
+// It makes a call for each queue, eight at a time, a few more for each queue that may have a problem, and some for
+// workers and schedules. It does not report messages that have been due for less than 30 seconds. A queue that cannot
+// be read is a problem; Problems returns an error if the store does not answer.
+//
+// Programs that use Receive are not listed as workers. A queue from which one has received in the last minute has no
+// problem because of that.
+func Problems(ctx context.Context, c *later.Client) (ProblemList, error) {
+	return (&ProblemReader{Client: c}).Find(ctx)
 }
 
 // problemReading is one reading.
@@ -107,19 +124,21 @@ type problemReading struct {
 //
 // A queue that cannot be read, or does not answer while others do, is a problem, not an error.
 func (pr *ProblemReader) Find(ctx context.Context) (ProblemList, error) {
+	// A worker that cannot be listed is no problem of the store, and programs that list workers log it.
+	pr.fleet.Store, pr.fleet.Log = pr.Client.Store(), slog.New(slog.DiscardHandler)
 	names, scheduled, err := pr.queues(ctx)
 	if err != nil {
 		return ProblemList{}, err
 	}
-	clock, err := pr.Fleet.Store.Stats(ctx, reserved.Worker)
+	clock, err := pr.fleet.Store.Stats(ctx, reserved.Worker)
 	if err != nil {
 		return ProblemList{}, err
 	}
-	workers, err := pr.Fleet.List(ctx)
+	workers, err := pr.fleet.List(ctx)
 	if err != nil {
 		return ProblemList{}, err
 	}
-	r := &problemReading{ProblemReader: pr, store: pr.Fleet.Store, now: clock.Now, begun: time.Now(),
+	r := &problemReading{ProblemReader: pr, store: pr.fleet.Store, now: clock.Now, begun: time.Now(),
 		loads: newLoads(workers), deaths: map[string]deaths{}, oneShard: map[string]time.Time{}, dead: map[string]bool{},
 		behind: map[string]bool{}}
 	found := ProblemList{LeftOut: max(0, len(names)-problemQueues), Now: clock.Now}
@@ -167,13 +186,13 @@ func (r *problemReading) countWhole(names []string) (unknown int) {
 // queues returns the names of the queues to look at, sorted, and whether there are schedules.
 func (pr *ProblemReader) queues(ctx context.Context) (all []string, scheduled bool, err error) {
 	if pr.Queues != nil {
-		clock, err := pr.Fleet.Store.Stats(ctx, reserved.Schedules)
+		clock, err := pr.fleet.Store.Stats(ctx, reserved.Schedules)
 		all = slices.DeleteFunc(slices.Clone(pr.Queues), func(name string) bool { return !looksAt(name) })
 		return all, clock.Exists, err
 	}
 	for cursor, more := "", true; more; more = cursor != "" {
 		var names []string
-		if names, cursor, err = pr.Fleet.Store.Queues(ctx, cursor); err != nil {
+		if names, cursor, err = pr.fleet.Store.Queues(ctx, cursor); err != nil {
 			return nil, false, err
 		}
 		for _, name := range names {

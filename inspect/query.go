@@ -32,9 +32,21 @@ var (
 	compared = regexp.MustCompile(`(?s)^([^\s"=<>!~]+)(!=|<=|>=|=|<|>|~)([^=].*)$`)
 )
 
-// ParseQuery returns the filter that a query states, without a State. The root package documents the language, as
-// ParseFilter.
-func ParseQuery(text string) (f Filter, err error) {
+// ParseFilter returns the filter that a text states, without State, From and To. All of its conditions must be met:
+//
+//	refund                       a word that is in the id, the group, the key or the payload, whatever its case
+//	"out of stock"               a word with spaces; a backslash escapes a quote
+//	id:order-17  payload:refund  this is in the id, in the payload
+//	error:timeout                this is in the error of a failed attempt
+//	header:kind=mail             a header with this value
+//	group:customer-9             messages of a group
+//	pattern:"HTTP #"             the ErrorPattern of the last error
+//	attempts>=3                  the number of failed attempts
+//	order.total>=100             a value in a JSON payload; see Condition
+//
+// It returns ErrInvalid for another comparison of attempts, for a second condition of the same name, for conditions on
+// two values of the payload, and for more than 16 words or 4,096 bytes.
+func ParseFilter(text string) (f Filter, err error) {
 	if len(text) > MaxQuery || !utf8.ValidString(text) {
 		return f, store.Invalid("query is no UTF-8 of up to %d bytes, but has %d bytes: shorten it", MaxQuery, len(text))
 	}

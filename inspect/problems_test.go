@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"context"
@@ -11,16 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laterq/later/internal/inspect"
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
 
 // problems returns the problems of a store, each as severity, kind and text.
-func problems(t *testing.T, c *Client) (all []string) {
+func problems(t *testing.T, c *later.Client) (all []string) {
 	t.Helper()
-	list, err := c.Problems(t.Context())
+	list, err := Problems(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,7 @@ func problems(t *testing.T, c *Client) (all []string) {
 }
 
 // wantProblems fails unless the problems are these.
-func wantProblems(t *testing.T, c *Client, want ...string) {
+func wantProblems(t *testing.T, c *later.Client, want ...string) {
 	t.Helper()
 	if got := strings.Join(problems(t, c), "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
@@ -42,13 +44,13 @@ func wantProblems(t *testing.T, c *Client, want ...string) {
 }
 
 // busy runs a worker until the end of the test, with handlers that wait.
-func busy(t *testing.T, c *Client, cfg WorkerConfig, queues ...string) (w *Worker, release func()) {
+func busy(t *testing.T, c *later.Client, cfg later.WorkerConfig, queues ...string) (w *later.Worker, release func()) {
 	t.Helper()
 	cfg.MaxPrefetch = -1
-	w = NewWorker(c, cfg)
+	w = later.NewWorker(c, cfg)
 	done := make(chan struct{})
 	for _, queue := range queues {
-		w.Handle(queue, func(context.Context, *Message) error {
+		w.Handle(queue, func(context.Context, *later.Message) error {
 			<-done
 			return nil
 		})
@@ -63,9 +65,9 @@ func busy(t *testing.T, c *Client, cfg WorkerConfig, queues ...string) (w *Worke
 }
 
 func TestProblemsOfWorkers(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		q := c.Queue("mail")
-		mustSend(t, q, "", In(time.Hour))
+		mustSend(t, q, "", later.In(time.Hour))
 		for range 3 {
 			mustSend(t, q, "")
 		}
@@ -74,21 +76,21 @@ func TestProblemsOfWorkers(t *testing.T) {
 		wantProblems(t, c,
 			"act no_worker: queue mail has no worker: 3 messages are due, the first for 12 min")
 
-		_, release := busy(t, c, WorkerConfig{Name: "batch-1", Concurrency: 1}, "mail")
+		_, release := busy(t, c, later.WorkerConfig{Name: "batch-1", Concurrency: 1}, "mail")
 		time.Sleep(2 * time.Minute)
 		wantProblems(t, c,
 			"act workers_busy: the handler of batch-1 is busy for 2 min: 2 messages of queue mail wait")
-		mustSend(t, q, "", WithID("last"))
-		if e := explained(t, q, "last", WhyWaiting); e.Text(time.UTC) !=
+		mustSend(t, q, "", later.WithID("last"))
+		if e := explained(t, c, q, "last", WhyWaiting); e.Text(time.UTC) !=
 			"the handler of batch-1 is busy for 2 min, and 2 messages are before it" || e.Busy != e.Handlers {
 			t.Errorf("%s: %+v", e.Text(time.UTC), e)
 		}
-		if _, err := c.ControlWorkers(t.Context(), CommandPause, "batch-1"); err != nil {
+		if _, err := c.ControlWorkers(t.Context(), later.CommandPause, "batch-1"); err != nil {
 			t.Fatal(err)
 		}
 		wantProblems(t, c, "act workers_paused: all workers of queue mail are paused or draining: "+
 			"3 messages are due, the first for 14 min")
-		_, releaseOthers := busy(t, c, WorkerConfig{Name: "batch-2", Concurrency: 8}, "mail")
+		_, releaseOthers := busy(t, c, later.WorkerConfig{Name: "batch-2", Concurrency: 8}, "mail")
 		time.Sleep(20 * time.Second)
 		wantProblems(t, c)
 		release()
@@ -96,21 +98,21 @@ func TestProblemsOfWorkers(t *testing.T) {
 	})
 }
 
-func mustList(t *testing.T, q *Queue, state State) []*Info {
+func mustList(t *testing.T, q *later.Queue, state later.State) []*later.Info {
 	t.Helper()
-	page, err := q.List(t.Context(), ListOptions{State: state})
+	page, err := q.List(t.Context(), later.ListOptions{State: state})
 	wantNoError(t, err)
 	return page.Messages
 }
 
 func TestProblemsOfAProgramThatIsNoListedWorker(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		q := c.Queue("mail")
 		for range 3 {
 			mustSend(t, q, "")
 		}
 		time.Sleep(time.Minute)
-		mustReceive(t, q, 1, Lease(20*time.Minute))
+		mustReceive(t, q, 1, later.Lease(20*time.Minute))
 		time.Sleep(2 * time.Second)
 		wantProblems(t, c)
 		time.Sleep(10 * time.Minute)
@@ -121,8 +123,8 @@ func TestProblemsOfAProgramThatIsNoListedWorker(t *testing.T) {
 }
 
 func TestProblemsOfPausedQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		ctx := inspect.WithAuthor(t.Context(), "ann")
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		ctx := pauses.WithAuthor(t.Context(), "ann")
 		q := c.Queue("mail")
 		wantNoError(t, q.Pause(ctx))
 		time.Sleep(3 * time.Hour)
@@ -131,26 +133,26 @@ func TestProblemsOfPausedQueues(t *testing.T) {
 		mustSend(t, q, "")
 		wantProblems(t, c, "watch paused: queue mail is paused for 3 h by ann: 1 message is due")
 		wantNoError(t, q.Resume(ctx))
-		if all, err := c.store.Properties(ctx, "mail"); err != nil || len(all) > 0 {
+		if all, err := c.Store().Properties(ctx, "mail"); err != nil || len(all) > 0 {
 			t.Errorf("properties are %v, %v", all, err)
 		}
-		wantNoError(t, c.store.SetPaused(ctx, "mail", true)) // by a program that does not keep it
+		wantNoError(t, c.Store().SetPaused(ctx, "mail", true)) // by a program that does not keep it
 		wantProblems(t, c, "watch paused: queue mail is paused: 1 message is due")
 	})
 }
 
 func TestProblemsOfLimits(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		q, r, k := c.Queue("a"), c.Queue("b"), c.Queue("c")
-		wantNoError(t, q.SetFlow(t.Context(), Flow{Concurrency: 2}))
-		wantNoError(t, r.SetFlow(t.Context(), Flow{Rate: Rate{N: 1, Per: time.Hour}}))
-		wantNoError(t, k.SetFlow(t.Context(), Flow{Key: KeyFlow{Concurrency: 1}}))
+		wantNoError(t, q.SetFlow(t.Context(), later.Flow{Concurrency: 2}))
+		wantNoError(t, r.SetFlow(t.Context(), later.Flow{Rate: later.Rate{N: 1, Per: time.Hour}}))
+		wantNoError(t, k.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}))
 		for i := range 5 {
 			mustSend(t, q, "")
 			mustSend(t, r, "")
-			mustSend(t, k, "", Key("customer-7"), WithID(fmt.Sprint("customer-7/", i)))
+			mustSend(t, k, "", later.Key("customer-7"), later.WithID(fmt.Sprint("customer-7/", i)))
 		}
-		_, release := busy(t, c, WorkerConfig{Name: "w", Concurrency: 10}, "a", "b", "c")
+		_, release := busy(t, c, later.WorkerConfig{Name: "w", Concurrency: 10}, "a", "b", "c")
 		time.Sleep(time.Minute)
 		wantProblems(t, c,
 			"watch limited: queue a has 2 of 2 messages in flight, its limit: 3 messages are due, the first for 1 min",
@@ -166,7 +168,7 @@ func TestProblemsOfLimits(t *testing.T) {
 }
 
 func TestProblemsOfAHaltedKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		haltedKey(t, c)
 		time.Sleep(time.Second)
 		wantProblems(t, c, "act key_halted: key k of queue mail is halted by the dead message k/1",
@@ -175,7 +177,7 @@ func TestProblemsOfAHaltedKey(t *testing.T) {
 }
 
 func TestProblemsOfDeadMessages(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		q := c.Queue("mail")
 		die := func(n int, text string) {
 			for i := range n {
@@ -200,13 +202,13 @@ func TestProblemsOfDeadMessages(t *testing.T) {
 }
 
 func TestProblemsOfMessagesThatAreGivenBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		mux := NewMux()
-		mux.Handle("known", func(context.Context, *Message) error { return nil })
-		w := NewWorker(c, WorkerConfig{Name: "w", Concurrency: 1})
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		mux := later.NewMux()
+		mux.Handle("known", func(context.Context, *later.Message) error { return nil })
+		w := later.NewWorker(c, later.WorkerConfig{Name: "w", Concurrency: 1})
 		w.HandleMux("mail", mux)
 		stop := start(t, w)
-		mustSend(t, c.Queue("mail"), "", Kind("mistyped"))
+		mustSend(t, c.Queue("mail"), "", later.Kind("mistyped"))
 		time.Sleep(20 * time.Second)
 		got := problems(t, c)
 		// In the second in which the message falls due and is given back again, it counts twice.
@@ -220,11 +222,11 @@ func TestProblemsOfMessagesThatAreGivenBack(t *testing.T) {
 }
 
 func TestProblemsOfSchedules(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		daily := Schedule{Name: "daily", Queue: "reports", When: recurrence.Spec{Every: 24 * time.Hour}}
-		often := Schedule{Name: "often", Queue: "reports", When: recurrence.Spec{Every: time.Minute},
-			Missed: MissedNone, Unfinished: UnfinishedAllow}
-		for _, s := range []Schedule{daily, often} {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		daily := later.Schedule{Name: "daily", Queue: "reports", When: recurrence.Spec{Every: 24 * time.Hour}}
+		often := later.Schedule{Name: "often", Queue: "reports", When: recurrence.Spec{Every: time.Minute},
+			Missed: later.MissedNone, Unfinished: later.UnfinishedAllow}
+		for _, s := range []later.Schedule{daily, often} {
 			if _, err := c.Schedules().Put(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -257,24 +259,24 @@ func TestProblemsOfSchedules(t *testing.T) {
 }
 
 func TestProblemsOfTopics(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		news := c.Topic("news")
-		publish := func(opts ...SendOption) {
+		publish := func(opts ...later.SendOption) {
 			if _, err := news.Publish(t.Context(), nil, opts...); err != nil {
 				t.Fatal(err)
 			}
 		}
-		publish(In(time.Hour))
+		publish(later.In(time.Hour))
 		wantProblems(t, c, "watch topic_unsubscribed: topic news has no subscription: 1 message waits")
 		publish()
 		time.Sleep(10 * time.Minute)
 		wantProblems(t, c, "act topic_unsubscribed: topic news has no subscription: 2 messages wait for 10 min")
 		publish()
-		wantNoError(t, news.Configure(t.Context(), TopicConfig{DropUnsubscribed: true}))
-		wantNoError(t, news.topic.DropReady(t.Context()))
+		wantNoError(t, news.Configure(t.Context(), later.TopicConfig{DropUnsubscribed: true}))
+		wantNoError(t, topic.New(c.Store(), "news").DropReady(t.Context()))
 		wantProblems(t, c, "watch topic_unsubscribed: topic news has no subscription: 1 message waits",
 			"watch topic_drops: topic news dropped 2 messages in the last hour, since no queue was subscribed")
-		wantNoError(t, news.Configure(t.Context(), TopicConfig{}))
+		wantNoError(t, news.Configure(t.Context(), later.TopicConfig{}))
 		wantNoError(t, news.Subscribe(t.Context(), "mail"))
 		time.Sleep(2 * time.Hour)
 		wantProblems(t, c, "act topic_waits: topic news is not distributed, since no worker of a subscribed queue does it: "+
@@ -284,13 +286,13 @@ func TestProblemsOfTopics(t *testing.T) {
 
 // A message waits for its shard's share of a limit, although the limit of the queue is not used up.
 func TestProblemsAndExplanationsOfShares(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		ctx, q := t.Context(), c.Queue("mail")
 		wantNoError(t, q.SetShards(ctx, 2))
-		wantNoError(t, q.SetFlow(ctx, Flow{Concurrency: 2}))
+		wantNoError(t, q.SetFlow(ctx, later.Flow{Concurrency: 2}))
 		var one []string // ids of one shard
 		for i := 0; len(one) < 3; i++ {
-			mustSend(t, q, "", WithID(fmt.Sprint(i)))
+			mustSend(t, q, "", later.WithID(fmt.Sprint(i)))
 			shards, err := q.Shards(ctx)
 			wantNoError(t, err)
 			if shards.Each[1].Stats.Ready+shards.Each[1].Stats.Leased > int64(len(one)) {
@@ -301,9 +303,9 @@ func TestProblemsAndExplanationsOfShares(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, release := busy(t, c, WorkerConfig{Name: "w", Concurrency: 10}, "mail")
+		_, release := busy(t, c, later.WorkerConfig{Name: "w", Concurrency: 10}, "mail")
 		time.Sleep(time.Minute)
-		e := explained(t, q, mustList(t, q, StateReady)[0].ID, WhyLimited)
+		e := explained(t, c, q, mustList(t, q, later.StateReady)[0].ID, WhyLimited)
 		want := "its shard 1 of 2, with its share of the limits of the queue, has 1 of 1 messages in flight"
 		if e.Text(time.UTC) != want || e.Shard != 1 || e.Shards != 2 {
 			t.Errorf("%s: %+v", e.Text(time.UTC), e)
@@ -334,11 +336,11 @@ func (s *damaged) Stats(ctx context.Context, queue string) (store.Stats, error) 
 }
 
 func TestProblemsOfAStoreThatIsFullAndQueuesThatCannotBeRead(t *testing.T) {
-	inBubble(t, func(t *testing.T, healthy *Client) {
+	inBubble(t, func(t *testing.T, healthy *later.Client) {
 		for _, name := range []string{"bad", "mail", "slow"} {
 			mustSend(t, healthy.Queue(name), "")
 		}
-		c, err := New(&damaged{healthy.Store()})
+		c, err := later.New(&damaged{healthy.Store()})
 		wantNoError(t, err)
 		defer c.Close()
 		time.Sleep(time.Minute)
@@ -353,13 +355,13 @@ func TestProblemsOfAStoreThatIsFullAndQueuesThatCannotBeRead(t *testing.T) {
 }
 
 func TestProblemsInRedis(t *testing.T) {
-	c, err := Open(t.Context(), redistest.Start(t).URL())
+	c, err := later.Open(t.Context(), redistest.Start(t).URL())
 	wantNoError(t, err)
 	defer c.Close()
-	old := At(time.Now().Add(-12 * time.Minute))
+	old := later.At(time.Now().Add(-12 * time.Minute))
 	mustSend(t, c.Queue("mail"), "", old)
 	mustSend(t, c.Queue("paused"), "", old)
-	wantNoError(t, c.Queue("paused").Pause(inspect.WithAuthor(t.Context(), "ann")))
+	wantNoError(t, c.Queue("paused").Pause(pauses.WithAuthor(t.Context(), "ann")))
 	sharded := c.Queue("sharded")
 	wantNoError(t, sharded.SetShards(t.Context(), 2))
 	mustSend(t, sharded, "", old)
@@ -367,8 +369,8 @@ func TestProblemsInRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := c.Queue("keys")
-	wantNoError(t, keys.SetFlow(t.Context(), Flow{Key: KeyFlow{Order: OrderHalt}}))
-	mustSend(t, keys, "", Key("k"), WithID("k/1"))
+	wantNoError(t, keys.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Order: later.OrderHalt}}))
+	mustSend(t, keys, "", later.Key("k"), later.WithID("k/1"))
 	wantNoError(t, mustReceive(t, keys, 1)[0].Bury(t.Context(), errors.New("refused 17")))
 	wantProblems(t, c,
 		"act no_worker: queue mail has no worker: 1 message is due, the first for 12 min",
@@ -380,7 +382,7 @@ func TestProblemsInRedis(t *testing.T) {
 }
 
 func TestDocsHaveEveryKindOfProblem(t *testing.T) {
-	text, err := os.ReadFile("docs/monitoring.md")
+	text, err := os.ReadFile("../docs/monitoring.md")
 	wantNoError(t, err)
 	rest := string(text)
 	for _, kind := range ProblemKinds() {

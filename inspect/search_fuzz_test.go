@@ -1,10 +1,11 @@
-package later
+package inspect
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/store"
 )
 
@@ -19,23 +20,23 @@ func FuzzJSONCondition(f *testing.F) {
 		f.Add(text, []byte(deep))
 	}
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
-		c, err := ParseJSONCondition(text)
+		c, err := ParseCondition(text)
 		if err != nil {
 			if !errors.Is(err, store.ErrInvalid) {
 				t.Errorf("%q: %v", text, err)
 			}
 			return
 		}
-		filter := Filter{State: StateDead, JSON: c}
+		filter := Filter{State: later.StateDead, JSON: c}
 		if err := filter.Check(); err != nil {
 			if !errors.Is(err, store.ErrInvalid) {
 				t.Errorf("%q: %v", text, err)
 			}
 			return
 		}
-		is := filter.Matches(&Info{Payload: payload})
+		is := filter.Matches(&later.Info{Payload: payload})
 		opposite := map[string]string{"=": "!=", "!=": "="}[c.Op]
-		if c.Op = opposite; opposite != "" && filter.Matches(&Info{Payload: payload}) == is {
+		if c.Op = opposite; opposite != "" && filter.Matches(&later.Info{Payload: payload}) == is {
 			t.Errorf("%q of %q is %v with = and !=", text, payload, is)
 		}
 	})

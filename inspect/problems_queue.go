@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/store"
 )
 
@@ -46,7 +47,7 @@ func severity(late time.Duration) ProblemSeverity {
 // lookAtWaiting adds the first reason why messages of the queue wait.
 func (r *problemReading) lookAtWaiting(ctx context.Context, q *problemQueue) error {
 	if q.Paused {
-		pause, err := PauseOf(ctx, r.store, q.name)
+		pause, err := pauses.Of(ctx, r.store, q.name)
 		r.add(Problem{Kind: QueuePaused, Severity: Watch, Queue: q.name, Since: pause.At, By: pause.By, Count: q.Ready})
 		return err
 	}

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/laterq/later/internal/fleet"
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/reserved"
-	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/store"
 )
@@ -30,9 +29,9 @@ type Stage string
 
 // The stages of a Find, in order.
 const (
-	ByID      Stage = "id"
-	ByName    Stage = "name"
-	ByContent Stage = "content"
+	ByID      Stage = "id"      // messages with exactly the id, in any state
+	ByName    Stage = "name"    // names of queues, groups and so on
+	ByContent Stage = "content" // messages that match
 )
 
 // The kinds of names that a Find looks at, in order.
@@ -45,8 +44,15 @@ const (
 	SeriesName   = "series"
 )
 
-// Name is a thing that has a name. The root package documents the fields.
-type Name struct{ Kind, Name, Queue string }
+// Name is a thing with a name that was found.
+type Name struct {
+	// Kind is queue, topic, schedule or worker, with all words in the name, or group or series, which have exactly the
+	// name.
+	Kind string
+	Name string
+	// Queue is the queue itself, the queue of a topic, a schedule, a group or a series, or "" for a worker.
+	Queue string
+}
 
 // Counts counts messages by state.
 type Counts struct{ Scheduled, Ready, Leased, Dead int64 }
@@ -75,49 +81,57 @@ func (c *Counts) add(o Counts) {
 	c.Dead += o.Dead
 }
 
-// Progress is how far a Find is. The root package documents the fields.
+// Progress is how far a Find is.
 type Progress struct {
-	Stage           Stage
-	Conditions      string
+	Stage Stage // the stage that has ended, or ByContent, which may go on
+	// Conditions are the conditions of the text in words.
+	Conditions string
+	// Queues is the number of queues that are searched, and LeftOut the number of them that cannot be read.
 	Queues, LeftOut int
-	NamesLeftOut    int
-	Messages        Counts
+	// NamesLeftOut is how many names were found after the first 50 of each kind, and of schedules after the first 1,000
+	// by name, which are not looked at. Known from ByName on; 0 in a search that continues another one.
+	NamesLeftOut int
+	// Messages is how many messages the queues have; known from ByContent on.
+	Messages Counts
+	// Looked and Matched are how many messages this search has looked at, and how many of them matched.
 	Looked, Matched Counts
-	Done            bool
-	Next            string
+	// Done is set if all messages were looked at. Otherwise Next, if it is not "", is the Cursor that continues.
+	Done bool
+	Next string
 }
 
-// Found is a result of a Find, or its progress: one of Message, Name and Progress is set.
+// Found is a result of a Find, or its progress. One of Message, Name and Progress is set.
 type Found struct {
 	Stage    Stage
-	Queue    string // of the message
-	Message  *store.Info
+	Message  *later.Info
 	Name     *Name
 	Progress *Progress
 }
 
-// FindOptions are the text and the limits of a Find. The root package documents the fields.
+// FindOptions are the text and the limits of a Find.
 type FindOptions struct {
-	Text        string
-	Queue       string
-	Visible     func(queue string) bool
-	NamesOnly   bool
-	Limit, Look int
-	Cursor      string
-}
-
-// Finder finds messages and names in a whole store.
-type Finder struct {
-	Store store.Store
-	// Queues returns the names of the queues that programs see, sorted.
-	Queues    func(ctx context.Context) ([]string, error)
-	Schedules func(ctx context.Context, cursor string, limit int) (schedule.Page, error)
-	Workers   func(ctx context.Context) ([]fleet.Info, error)
+	// Text is an id, a name, or words and conditions as ParseFilter reads them.
+	Text string
+	// Queue is the only queue to search. Default: all but Later's internal queues.
+	Queue string
+	// Visible reports whether the results may show a queue. Later's own queues stand for topics (topic:NAME) and for
+	// schedules (schedules:). A worker is visible if one of its queues is. It is called from several goroutines at the
+	// same time. Default: all are visible.
+	Visible func(queue string) bool
+	// NamesOnly is Filter.NamesOnly.
+	NamesOnly bool
+	// Limit is how many messages end the search by content. Default: 100.
+	Limit int
+	// Look is how many messages the search by content looks at, however few match. Default: 50,000.
+	Look int
+	// Cursor is Progress.Next of a search that ended early, which it continues. Default: a new search.
+	Cursor string
 }
 
 // find is one Find.
 type find struct {
-	*Finder
+	client *later.Client
+	store  store.Store
 	FindOptions
 	queueReader
 	filter Filter
@@ -134,11 +148,18 @@ type find struct {
 // errStopped says that the caller needs no more results.
 var errStopped = errors.New("stopped")
 
-// Find returns an iterator over the messages and names that a text finds. Each stage ends with its progress, and the
-// stage ByContent has progress after every few thousand messages. After an error the iterator ends.
-func (f *Finder) Find(ctx context.Context, o FindOptions) iter.Seq2[*Found, error] {
+// Find returns an iterator over everything that a text finds in the store, in three stages: messages with exactly the
+// id, names, and messages that match. Find looks up ids and the names of groups and series, so that they take little
+// time however many messages there are; order 42 may also stand for order-42. Each stage ends with its progress, and
+// the last one has progress after each few thousand messages. The last progress is Done or has a Next. A message that
+// changes its state during the search may be missed or found twice. A message that an earlier stage has found is not
+// found again. If the text is an id and no filter, such as attempts=0, Find looks for that id before it returns the
+// error.
+//
+// The iterator ends after an error: ErrInvalid names the option, for other errors see later.Queue.Get.
+func Find(ctx context.Context, c *later.Client, o FindOptions) iter.Seq2[*Found, error] {
 	return func(yield func(*Found, error) bool) {
-		r := &find{Finder: f, FindOptions: o, yield: yield}
+		r := &find{client: c, store: c.Store(), FindOptions: o, yield: yield}
 		if err := r.run(ctx); err != nil && err != errStopped {
 			yield(nil, err)
 		}
@@ -171,7 +192,7 @@ func (f *find) run(ctx context.Context) error {
 // prepare checks the options.
 func (f *find) prepare() (err error) {
 	text := strings.TrimSpace(f.Text)
-	if f.filter, err = ParseQuery(f.Text); err != nil {
+	if f.filter, err = ParseFilter(f.Text); err != nil {
 		f.filter = Filter{}
 		if f.refused = store.Field("text", err); store.CheckID(text) != nil {
 			return f.refused
@@ -215,7 +236,7 @@ func (f *find) chooseQueues(ctx context.Context) error {
 	if f.Queue != "" {
 		f.queues = []string{f.Queue}
 	} else {
-		all, err := f.Finder.Queues(ctx)
+		all, err := f.client.Queues(ctx)
 		if err != nil {
 			return err
 		}
@@ -246,7 +267,7 @@ func (f *find) report(stage Stage) error {
 
 // among returns a function that reports whether a queue may have messages with some ids or in some groups.
 func (f *find) among(ctx context.Context, ids, groups []string) (may func(i int) bool, err error) {
-	prober, ok := store.As[store.Prober](f.Store)
+	prober, ok := store.As[store.Prober](f.store)
 	if !ok {
 		return func(int) bool { return true }, nil
 	}
@@ -272,7 +293,7 @@ func (f *find) sendIDs(ctx context.Context) error {
 		}
 		err = f.each(ctx, func(ctx context.Context, i int) (err error) {
 			if may(i) {
-				found[i], err = f.Store.Get(ctx, f.queues[i], f.ids)
+				found[i], err = f.store.Get(ctx, f.queues[i], f.ids)
 			}
 			return err
 		})
@@ -285,7 +306,7 @@ func (f *find) sendIDs(ctx context.Context) error {
 			if info == nil || !f.isID(info) {
 				continue
 			}
-			if err := f.send(&Found{Stage: ByID, Queue: f.queues[i], Message: info}); err != nil {
+			if err := f.send(&Found{Stage: ByID, Message: later.InfoOf(f.queues[i], *info)}); err != nil {
 				return err
 			}
 		}
@@ -296,7 +317,7 @@ func (f *find) sendIDs(ctx context.Context) error {
 // isID reports whether a message with one of the ids is found by it: the text is the id, or all conditions are met.
 func (f *find) isID(m *store.Info) bool {
 	return m.ID == strings.TrimSpace(f.Text) || f.filter.onlyWords() ||
-		f.filter.Matches(m) && (f.filter.Group == "" || m.Group == f.filter.Group)
+		f.filter.matches(m) && (f.filter.Group == "" || m.Group == f.filter.Group)
 }
 
 // byName looks for names with all words, and for groups and reminder series of exactly the name.
@@ -362,7 +383,7 @@ func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
 	}
 	cursor := ""
 	for read := 0; read < maxSchedules; read += store.MaxBatch {
-		page, err := f.Schedules(ctx, cursor, store.MaxBatch)
+		page, err := f.client.Schedules().List(ctx, cursor, store.MaxBatch)
 		if err != nil {
 			return nil, err
 		}
@@ -375,14 +396,14 @@ func (f *find) scheduleNames(ctx context.Context) (names []Name, err error) {
 			return names, nil
 		}
 	}
-	stats, err := f.Store.Stats(ctx, reserved.Schedules)
+	stats, err := f.store.Stats(ctx, reserved.Schedules)
 	f.progress.NamesLeftOut += max(1, int(countsOf(stats).Total())-maxSchedules)
 	return names, err
 }
 
 // workerNames returns the workers with a name or a host that has all words, of queues that the caller sees.
 func (f *find) workerNames(ctx context.Context) (names []Name, err error) {
-	live, err := f.Workers(ctx)
+	live, err := f.client.Workers(ctx)
 	for _, w := range live {
 		if (f.hasAll(w.Name) || f.hasAll(w.Host) || f.hasAll(w.ID)) && (f.Visible == nil ||
 			slices.ContainsFunc(w.Queues, f.Visible)) {
@@ -423,7 +444,7 @@ func (f *find) groups(ctx context.Context) (names []Name, err error) {
 		}
 		has[i] = make([]bool, len(wants))
 		for j, w := range wants {
-			page, err := f.Store.List(ctx, f.queues[i], store.ListRequest{Group: w.group, Limit: 1, IDsOnly: true})
+			page, err := f.store.List(ctx, f.queues[i], store.ListRequest{Group: w.group, Limit: 1, IDsOnly: true})
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/laterq/later"
 )
 
 func TestErrorPatternHasNoNumbers(t *testing.T) {
@@ -27,11 +29,12 @@ func TestErrorPatternHasNoNumbers(t *testing.T) {
 }
 
 func TestDeadErrorsGroupsByPattern(t *testing.T) {
-	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		start := time.Now()
 		q := c.Queue("q")
 		bury := func(id, text string) {
 			t.Helper()
-			if _, err := q.Send(t.Context(), nil, WithID(id)); err != nil {
+			if _, err := q.Send(t.Context(), nil, later.WithID(id)); err != nil {
 				t.Fatal(err)
 			}
 			got, err := q.Receive(t.Context(), 1)
@@ -48,14 +51,14 @@ func TestDeadErrorsGroupsByPattern(t *testing.T) {
 		}
 		bury("b", "template missing")
 		bury("c", "")
-		describe := func(groups []DeadErrors) (text string) {
+		describe := func(groups []DeadGroup) (text string) {
 			for _, g := range groups {
 				text += fmt.Sprintf("%d %s %s (%s, %s) %v-%v; ", g.Count, g.Pattern, g.ExampleID, g.Error, g.Reason,
 					g.First.Sub(start), g.Last.Sub(start))
 			}
 			return text
 		}
-		page, err := q.DeadErrors(t.Context(), DeadErrorsOptions{})
+		page, err := DeadErrors(t.Context(), c, DeadErrorsOptions{})
 		want := "7 order # has no address a6 (order 66 has no address, buried) 0s-6s; 1 no error c (, buried) 8s-8s; " +
 			"1 template missing b (template missing, buried) 7s-7s; "
 		if got := describe(page.Groups); got != want || page.Looked != 9 || page.Next != "" || err != nil {
@@ -63,7 +66,7 @@ func TestDeadErrorsGroupsByPattern(t *testing.T) {
 		}
 		count, looked, o := map[string]int{}, 0, DeadErrorsOptions{Look: 4}
 		for pages := 0; pages < 5; pages++ {
-			page, err := q.DeadErrors(t.Context(), o)
+			page, err := DeadErrors(t.Context(), c, o)
 			if err != nil || page.Looked > 4 {
 				t.Fatal(page, err)
 			}
@@ -79,13 +82,14 @@ func TestDeadErrorsGroupsByPattern(t *testing.T) {
 			t.Errorf("%d, %v", looked, count)
 		}
 		for pattern, n := range map[string]int{"order # has no address": 7, "no error": 1, "order 0 has no address": 0} {
-			found, err := q.Search(t.Context(), Filter{State: StateDead, ErrorPattern: pattern}, SearchOptions{})
+			filter := Filter{State: later.StateDead, ErrorPattern: pattern}
+			found, err := Search(t.Context(), c, q.Name(), filter, SearchOptions{})
 			if len(found.Messages) != n || err != nil {
 				t.Errorf("%s: %d messages, %v", pattern, len(found.Messages), err)
 			}
 		}
-		if _, err := q.DeadErrors(t.Context(), DeadErrorsOptions{Look: -1}); !errors.Is(err, ErrInvalid) ||
-			!strings.Contains(err.Error(), "look is -1: give 1 or more") {
+		if _, err := DeadErrors(t.Context(), c, DeadErrorsOptions{Look: -1}); !errors.Is(err, later.ErrInvalid) ||
+			!strings.Contains(err.Error(), "look is -1: must be 1 or more") {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,6 @@
-package inspect
+// Package pauses pauses queues and keeps by whom: a property of a queue has its Pause. It imports packages store and
+// internal/fleet. Start reading at Set.
+package pauses
 
 import (
 	"context"
@@ -33,24 +35,24 @@ func WithAuthor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, authorKey{}, name)
 }
 
-// PauseChange is the change of a SetPaused of a context, so that it can be undone.
-type PauseChange struct {
+// Change is the change of a Set of a context, so that it can be undone.
+type Change struct {
 	Changed      bool   // it was not as it was to be
 	Former, Left string // its Pause as text, before and after; "" for none
 
 	undoes bool
 }
 
-type pauseChangeKey struct{}
+type changeKey struct{}
 
-// WithPauseChange returns a context with which SetPaused fills a PauseChange.
-func WithPauseChange(ctx context.Context, c *PauseChange) context.Context {
-	return context.WithValue(ctx, pauseChangeKey{}, c)
+// WithChange returns a context with which Set fills a Change.
+func WithChange(ctx context.Context, c *Change) context.Context {
+	return context.WithValue(ctx, changeKey{}, c)
 }
 
-// WithoutPauseChange returns a context for the SetPaused that undoes a change of a queue, which is paused now or not.
+// WithUndo returns a context for the Set that undoes a change of a queue, which is paused now or not.
 // It returns ErrConflict if the queue is not as the change left it.
-func WithoutPauseChange(ctx context.Context, s store.Store, queue string, paused bool, c PauseChange) (context.Context,
+func WithUndo(ctx context.Context, s store.Store, queue string, paused bool, c Change) (context.Context,
 	error) {
 	stats, err := s.Stats(ctx, queue)
 	if err != nil {
@@ -61,19 +63,19 @@ func WithoutPauseChange(ctx context.Context, s store.Store, queue string, paused
 	}
 	err = s.SetProperties(ctx, queue, map[string]string{pauseProperty: c.Former},
 		&store.Condition{Property: pauseProperty, Value: c.Left})
-	return WithPauseChange(ctx, &PauseChange{undoes: true}), err
+	return WithChange(ctx, &Change{undoes: true}), err
 }
 
-// SetPaused pauses a queue and keeps when and by whom, or resumes it. A queue that is paused already keeps its Pause.
+// Set pauses a queue and keeps when and by whom, or resumes it. A queue that is paused already keeps its Pause.
 //
 // A Pause that cannot be kept, because the queue has too many properties or the process ends in between, does not undo
 // the change.
-func SetPaused(ctx context.Context, s store.Store, queue string, paused bool) error {
+func Set(ctx context.Context, s store.Store, queue string, paused bool) error {
 	before, err := s.Stats(ctx, queue)
 	if err != nil {
 		return err
 	}
-	change, _ := ctx.Value(pauseChangeKey{}).(*PauseChange)
+	change, _ := ctx.Value(changeKey{}).(*Change)
 	if change != nil && !change.undoes {
 		all, err := s.Properties(ctx, queue)
 		if err != nil {
@@ -106,8 +108,8 @@ func SetPaused(ctx context.Context, s store.Store, queue string, paused bool) er
 	return nil
 }
 
-// PauseOf returns when a paused queue was paused, and by whom.
-func PauseOf(ctx context.Context, s store.Store, queue string) (p Pause, err error) {
+// Of returns when a paused queue was paused, and by whom.
+func Of(ctx context.Context, s store.Store, queue string) (p Pause, err error) {
 	all, err := s.Properties(ctx, queue)
 	if text := all[pauseProperty]; text != "" && json.Unmarshal([]byte(text), &p) != nil {
 		p = Pause{} // of another program

@@ -1,10 +1,11 @@
-package later
+package inspect
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/store"
 )
 
@@ -13,7 +14,7 @@ func TestDeadErrorsOfShards(t *testing.T) {
 	onEachStore(t, checkDeadErrorsOfShards)
 }
 
-func checkDeadErrorsOfShards(t *testing.T, c *Client) {
+func checkDeadErrorsOfShards(t *testing.T, c *later.Client) {
 	if err := c.Queue("sharded").SetShards(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func checkDeadErrorsOfShards(t *testing.T, c *Client) {
 	}
 	count, looked, inHours, recentFirst := 0, 0, 0, 0
 	for o := (DeadErrorsOptions{Look: 30}); ; {
-		page, err := c.DeadErrors(t.Context(), o)
+		page, err := DeadErrors(t.Context(), c, o)
 		if err != nil || page.Dead != 400 || page.Queues != 2 {
 			t.Fatalf("%+v, %v", page, err)
 		}

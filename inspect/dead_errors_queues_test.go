@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"errors"
@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/laterq/later"
 )
 
 // buryAt makes a message of a queue dead with an error, now.
-func buryAt(t *testing.T, c *Client, queue, id, text string) {
+func buryAt(t *testing.T, c *later.Client, queue, id, text string) {
 	t.Helper()
 	q := c.Queue(queue)
-	if _, err := q.Send(t.Context(), nil, WithID(id)); err != nil {
+	if _, err := q.Send(t.Context(), nil, later.WithID(id)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := q.Receive(t.Context(), 1)
@@ -26,7 +28,7 @@ func buryAt(t *testing.T, c *Client, queue, id, text string) {
 }
 
 // inHours describes the hours with deaths.
-func inHours(g *DeadErrors) (text string) {
+func inHours(g *DeadGroup) (text string) {
 	for hour, n := range g.Hours {
 		if n > 0 {
 			text += fmt.Sprintf("%d:%d ", hour, n)
@@ -36,7 +38,8 @@ func inHours(g *DeadErrors) (text string) {
 }
 
 func TestDeadErrorsAreMergedOverQueues(t *testing.T) {
-	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		start := time.Now()
 		buryAt(t, c, "mail", "old", "HTTP 500")
 		time.Sleep(48*time.Hour - time.Until(start.Truncate(time.Hour))%time.Hour) // past a whole hour
 		begin := time.Now()
@@ -47,7 +50,7 @@ func TestDeadErrorsAreMergedOverQueues(t *testing.T) {
 		buryAt(t, c, "mail", "new", "HTTP 7")
 		buryAt(t, c, "secret", "s", "no key")
 		hidden := func(queue string) bool { return queue != "secret" }
-		page, err := c.DeadErrors(t.Context(), DeadErrorsOptions{Visible: hidden})
+		page, err := DeadErrors(t.Context(), c, DeadErrorsOptions{Visible: hidden})
 		if err != nil || len(page.Groups) != 1 || page.Queues != 2 || page.Dead != 7 || page.Looked != 7 ||
 			!page.HoursComplete || page.Next != "" || page.LeftOut != 0 {
 			t.Fatalf("%+v, %v", page, err)
@@ -68,7 +71,7 @@ func TestDeadErrorsAreMergedOverQueues(t *testing.T) {
 // TestDeadErrorsLookAtTheLastHoursFirst reads page by page, while an hour passes: the hours stay the same, and each
 // message is counted once.
 func TestDeadErrorsLookAtTheLastHoursFirst(t *testing.T) {
-	inScheduleStores(t, func(t *testing.T, c *Client, _ time.Time) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		for i := range 3 {
 			for queue := range 6 {
 				buryAt(t, c, fmt.Sprint("q", queue), fmt.Sprint("old", i), "old 1")
@@ -81,7 +84,7 @@ func TestDeadErrorsLookAtTheLastHoursFirst(t *testing.T) {
 		counts, hours, pages, complete := map[string]int{}, 0, 0, 0
 		var from time.Time
 		for o := (DeadErrorsOptions{Look: 4}); ; pages++ {
-			page, err := c.DeadErrors(t.Context(), o)
+			page, err := DeadErrors(t.Context(), c, o)
 			if err != nil || page.Looked > 4 || page.Dead != 24 || pages > 20 {
 				t.Fatalf("%+v, %v", page, err)
 			}
@@ -115,23 +118,20 @@ func TestDeadErrorsLookAtTheLastHoursFirst(t *testing.T) {
 }
 
 func TestDeadErrorsRefuseWrongOptions(t *testing.T) {
-	inScheduleStores(t, func(t *testing.T, c *Client, _ time.Time) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		buryAt(t, c, "mail", "a", "x")
 		for text, o := range map[string]DeadErrorsOptions{
 			`cursor "x" is invalid`:                 {Cursor: "x"},
-			`look is -1: give 1 or more`:            {Look: -1},
+			`look is -1: must be 1 or more`:         {Look: -1},
 			`queue name "a{" holds a brace`:         {Queues: []string{"a{"}},
 			`queue "worker:" begins with "worker:"`: {Queues: []string{"worker:"}},
 		} {
-			if _, err := c.DeadErrors(t.Context(), o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), text) {
+			if _, err := DeadErrors(t.Context(), c, o); !errors.Is(err, later.ErrInvalid) ||
+				!strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v", text, err)
 			}
 		}
-		if _, err := c.Queue("mail").DeadErrors(t.Context(), DeadErrorsOptions{Queues: []string{"b"}}); !errors.Is(err,
-			ErrInvalid) {
-			t.Error(err)
-		}
-		page, err := c.DeadErrors(t.Context(), DeadErrorsOptions{Queues: []string{"none"}})
+		page, err := DeadErrors(t.Context(), c, DeadErrorsOptions{Queues: []string{"none"}})
 		if err != nil || page.Dead != 0 || len(page.Groups) != 0 || page.Next != "" || page.Queues != 1 {
 			t.Errorf("%+v, %v", page, err)
 		}

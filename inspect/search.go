@@ -1,9 +1,13 @@
 // Package inspect answers questions about messages: which messages of a queue match a filter, which messages and names
-// of a store match a text, why a message has not been handled yet, and which errors dead messages have in common. It
-// only reads, and a bounded number of messages at a time.
+// of a store match a text, why a message has not been handled yet, which errors dead messages have in common, and which
+// conditions of a store need a person. It only reads, and a bounded number of messages at a time.
 //
-// It imports packages store, internal/fleet, internal/jsontext, internal/reserved, internal/schedule and
-// internal/series. Start reading at Search, ParseQuery, Finder, Explain and DeadErrors.
+//	e, err := inspect.Explain(ctx, client, "orders", "order-42")
+//	fmt.Println(e.Text(time.Local)) // due since 09:00; waits for one of 2 workers
+//
+// It is built on packages later, store, internal/fleet, internal/jsontext, internal/pauses, internal/reserved,
+// internal/series, internal/shard, internal/topic and internal/wire. Start reading at Search, ParseFilter, Find,
+// Explain, DeadErrors and Problems.
 package inspect
 
 import (
@@ -16,7 +20,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -28,25 +36,40 @@ const (
 	maxHeaders = 16   // of a Filter
 )
 
-// List lists messages of a queue.
-type List func(ctx context.Context, req store.ListRequest) (store.Page, error)
-
-// Filter selects messages of a queue. The root package documents the fields. A message matches if it matches all that
-// is set. The store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
+// Filter selects messages of a queue. State or Group is required; a message matches if it matches all that is set. The
+// store finds State, Group, From and To by itself; for the rest, Search reads the messages and looks.
 type Filter struct {
-	State                    store.State
-	Group                    string
-	From, To                 time.Time
-	ID, Payload, Error       string
-	ErrorPattern             string
-	Headers                  map[string]string
+	State    store.State // scheduled, ready, leased or dead; not together with Group
+	Group    string      // in any state
+	From, To time.Time   // due in [From, To), or for dead messages died; not together with Group
+
+	ID      string // contained in the id
+	Payload string // contained in the payload
+	Error   string // contained in the text of a failed attempt
+	// ErrorPattern is the result of the function ErrorPattern for the last error; see DeadErrors.
+	ErrorPattern string
+	// Headers are headers that the message has, with these values.
+	Headers map[string]string
+	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts means no limit.
 	MinAttempts, MaxAttempts int
-	JSON                     *Condition
-	Words                    []string
-	NamesOnly                bool
+	// JSON compares a value in a payload that is JSON.
+	JSON *Condition
+	// Words are each contained in the id, the group, the key or the payload, whatever their case. There are up to 16.
+	Words []string
+	// NamesOnly is set if Words are not looked for in payloads.
+	NamesOnly bool
 }
 
-// Condition compares a value in a payload that is JSON. The root package documents it, as JSONCondition.
+// Condition compares a value in a payload that is JSON. With a wildcard in the path, one of the values must match.
+// The operator != matches where = does not: also payloads that are not JSON, that are nested more than 64 deep, or that
+// do not have the value.
+//
+// Path names the value by a subset of JSONPath (RFC 9535): names, indices and one wildcard, such as
+// $.order.items[0].price, or order.items[*].sku for any item. A name with other characters than letters, digits and _
+// is in quotes: order['unit price'].
+//
+// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another. Value is a number if it is one, or else text.
+// true and false compare with booleans.
 type Condition struct{ Path, Op, Value string }
 
 // operators are those of a Condition, a longer one before its beginning.
@@ -118,7 +141,16 @@ func (f *Filter) request(cursor string, limit int) store.ListRequest {
 }
 
 // Matches reports whether a message that is in the state or group of the filter, and in its range, matches the rest.
-func (f *Filter) Matches(m *store.Info) bool {
+func (f *Filter) Matches(m *later.Info) bool {
+	return f.matches(&store.Info{
+		Message:   store.Message{ID: m.ID, Payload: m.Payload, Headers: m.Headers, Group: m.Group, Key: m.Key},
+		Attempts:  m.Attempts,
+		LastError: m.LastError,
+		Failures:  m.Failures,
+	})
+}
+
+func (f *Filter) matches(m *store.Info) bool {
 	if !strings.Contains(m.ID, f.ID) || !bytes.Contains(m.Payload, []byte(f.Payload)) ||
 		m.Attempts < f.MinAttempts || f.MaxAttempts > 0 && m.Attempts > f.MaxAttempts {
 		return false
@@ -128,7 +160,7 @@ func (f *Filter) Matches(m *store.Info) bool {
 			return false
 		}
 	}
-	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != Pattern(m.LastError) {
+	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != ErrorPattern(m.LastError) {
 		return false
 	}
 	return f.hasWords(m) && (f.JSON == nil || f.JSON.matches(m.Payload))
@@ -187,39 +219,50 @@ func (c *Condition) compare(value gjson.Result) (order int, contains bool) {
 	return order, strings.Contains(text, c.Value)
 }
 
-// Page is one page of a Search.
-type Page struct {
-	Messages  []store.Info
-	Looked    int    // how many messages were looked at for this page
-	Next      string // the cursor of the next page; "" when all were looked at
-	Truncated bool   // the limit of bytes ended the page
+// SearchOptions limit a Search.
+type SearchOptions struct {
+	// Limit is how many messages end a page, 1 to store.MaxBatch. One that was looked at together with the last ones is
+	// in the page, too, so that a page can have up to store.MaxBatch - 1 more. Default: 100.
+	Limit int
+	// Look is how many messages to look at before the page ends, however few matched. Default: 10,000.
+	Look int
+	// Bytes ends a page before a message that would make the page longer than this as JSON, about. A page has at least
+	// one message if any matches. Default: no limit.
+	Bytes int
+	// Cursor is SearchPage.Next of the page before. Default: the first page.
+	Cursor string
 }
 
-// Options limit a Search. The root package documents the fields, as SearchOptions.
-type Options struct {
-	Limit, Look, Bytes int
-	Cursor             string
+// SearchPage is one page of a Search.
+type SearchPage struct {
+	Messages []*later.Info
+	Looked   int    // how many messages were looked at for this page
+	Next     string // Cursor of the next page; "" when all were looked at
+	// Truncated is set when SearchOptions.Bytes ended the page.
+	Truncated bool
 }
 
-// Search returns a page of the messages that match a filter, in the order of the list.
-func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
-	if err := f.Check(); err != nil {
-		return Page{}, err
+// Search returns a page of the messages of a queue that match a filter, in the order of later.Queue.List. It looks at a
+// bounded number of messages, so a page may be empty although a later one is not: go on with Next. The guarantees of
+// List for messages that change between pages hold for Search.
+func Search(ctx context.Context, c *later.Client, queue string, f Filter, o SearchOptions) (SearchPage, error) {
+	if err := cmp.Or(usable(queue), f.Check()); err != nil {
+		return SearchPage{}, err
 	}
 	o.Limit, o.Look = cmp.Or(o.Limit, 100), cmp.Or(o.Look, Look)
 	if o.Limit < 1 || o.Limit > store.MaxBatch || o.Look < 1 || o.Bytes < 0 {
-		return Page{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: must be 1 to %d, "+
-			"1 or more, and 1 or more or 0", o.Limit, o.Look, o.Bytes, store.MaxBatch)
+		return SearchPage{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: must be 1 "+
+			"to %d, 1 or more, and 1 or more or 0", o.Limit, o.Look, o.Bytes, store.MaxBatch)
 	}
-	found, size := Page{Next: o.Cursor}, 0
+	found, size := SearchPage{Next: o.Cursor}, 0
 	for {
 		part := min(store.MaxBatch, o.Look-found.Looked)
 		if !f.LooksInside() {
 			part = min(part, o.Limit-len(found.Messages))
 		}
-		page, err := list(ctx, f.request(found.Next, part))
+		page, err := c.Store().List(ctx, queue, f.request(found.Next, part))
 		if err != nil {
-			return Page{}, err
+			return SearchPage{}, err
 		}
 		if o.Bytes > 0 {
 			if n := f.fitting(page.Messages, o.Bytes, &size, len(found.Messages) == 0); n < len(page.Messages) {
@@ -227,15 +270,15 @@ func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
 				if n == 0 {
 					return found, nil
 				}
-				if page, err = list(ctx, f.request(found.Next, n)); err != nil { // for the cursor after them
-					return Page{}, err
+				if page, err = c.Store().List(ctx, queue, f.request(found.Next, n)); err != nil { // for the cursor after them
+					return SearchPage{}, err
 				}
 			}
 		}
 		found.Looked += len(page.Messages)
 		for i := range page.Messages {
-			if f.Matches(&page.Messages[i]) {
-				found.Messages = append(found.Messages, page.Messages[i])
+			if f.matches(&page.Messages[i]) {
+				found.Messages = append(found.Messages, later.InfoOf(queue, page.Messages[i]))
 			}
 		}
 		found.Next = page.Next
@@ -250,10 +293,10 @@ func Search(ctx context.Context, list List, f Filter, o Options) (Page, error) {
 // exceed a limit. The first match is never too much if first is set. It adds the others to the size.
 func (f *Filter) fitting(messages []store.Info, limit int, size *int, first bool) int {
 	for i := range messages {
-		if !f.Matches(&messages[i]) {
+		if !f.matches(&messages[i]) {
 			continue
 		}
-		if *size += SizeAsJSON(&messages[i]); *size > limit && !first {
+		if *size += wire.SizeOf(&messages[i]); *size > limit && !first {
 			return i
 		}
 		first = false
@@ -267,34 +310,20 @@ func (f *Filter) LooksInside() bool {
 		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil || len(f.Words) > 0
 }
 
-// SizeAsJSON returns how many bytes the message has as JSON, or some more.
-func SizeAsJSON(i *store.Info) int {
-	size := 1024 + textSize(i.ID) + textSize(i.Group) + textSize(i.LastError) + len(i.Raw)*4/3
-	if utf8.Valid(i.Payload) {
-		size += textSize(i.Payload)
-	} else {
-		size += len(i.Payload) * 4 / 3
+// usable returns an ErrInvalid unless programs may read the queue.
+func usable(queue string) error {
+	err := store.CheckQueue(queue)
+	if why := reserved.Check(queue, reserved.Open); err == nil && why != "" {
+		err = store.Invalid("%s", why)
 	}
-	for name, value := range i.Headers {
-		size += textSize(name) + textSize(value) + len(`"":"",`)
-	}
-	for _, f := range i.Failures {
-		size += 256 + textSize(f.Error)
-	}
-	return size
+	return err
 }
 
-// textSize returns how many bytes a text has as JSON, or some more.
-func textSize[T string | []byte](text T) (size int) {
-	for i := range len(text) {
-		switch b := text[i]; {
-		case b < ' ', b == '<', b == '>', b == '&':
-			size += len(`\u0000`)
-		case b == '"', b == '\\', b == 0xe2: // of which some line separators are escaped
-			size += 2
-		default:
-			size++
-		}
+// workersOf returns the live workers.
+func workersOf(ctx context.Context, c *later.Client) (live []fleet.Info, err error) {
+	all, err := c.Workers(ctx)
+	for _, w := range all {
+		live = append(live, fleet.Info(w))
 	}
-	return size
+	return live, err
 }

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"context"
@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
 
 func TestSearchFindsWhatMatches(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
 	ctx := t.Context()
 	for _, m := range []struct {
 		id, payload, kind string
@@ -25,18 +27,18 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		{"b3", `plain text`, "note", 3 * time.Hour},
 		{"b4", `{"total": "100"}`, "", 4 * time.Hour},
 	} {
-		opts := []SendOption{WithID(m.id), In(m.in)}
+		opts := []later.SendOption{later.WithID(m.id), later.In(m.in)}
 		if m.kind != "" {
-			opts = append(opts, Kind(m.kind))
+			opts = append(opts, later.Kind(m.kind))
 		}
 		if _, err := q.Send(ctx, []byte(m.payload), opts...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	json := func(path, op, value string) Filter {
-		return Filter{JSON: &JSONCondition{Path: path, Op: op, Value: value}}
+		return Filter{JSON: &Condition{Path: path, Op: op, Value: value}}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		f    Filter
 		want string
 	}{
@@ -63,8 +65,8 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		{json("name", "=", "0"), ""},             // a text is not a number
 		{json("total", ">", "99"), ""},           // "100" is a text, and sorts before
 	} {
-		c.f.State = StateScheduled
-		page, err := q.Search(ctx, c.f, SearchOptions{})
+		test.f.State = later.StateScheduled
+		page, err := Search(ctx, c, q.Name(), test.f, SearchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,19 +74,20 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		for _, m := range page.Messages {
 			ids = append(ids, m.ID)
 		}
-		if got := strings.Join(ids, " "); got != c.want || page.Next != "" {
-			t.Errorf("%+v: %q, want %q", c.f, got, c.want)
+		if got := strings.Join(ids, " "); got != test.want || page.Next != "" {
+			t.Errorf("%+v: %q, want %q", test.f, got, test.want)
 		}
 	}
 }
 
 func TestSearchIsBoundedAndGoesOn(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
 	ctx := t.Context()
 	var want []string
-	msgs := make([]Outgoing, 1200)
+	msgs := make([]later.Outgoing, 1200)
 	for i := range msgs {
-		msgs[i] = Outgoing{ID: fmt.Sprintf("%04d", i), When: In(time.Duration(i+1) * time.Hour)}
+		msgs[i] = later.Outgoing{ID: fmt.Sprintf("%04d", i), When: later.In(time.Duration(i+1) * time.Hour)}
 		if i%100 == 99 {
 			msgs[i].Payload = []byte("found")
 			want = append(want, msgs[i].ID)
@@ -96,7 +99,7 @@ func TestSearchIsBoundedAndGoesOn(t *testing.T) {
 	var got []string
 	looked, pages := 0, 0
 	for o := (SearchOptions{Look: 150, Limit: 5}); pages == 0 || o.Cursor != ""; pages++ {
-		page, err := q.Search(ctx, Filter{State: StateScheduled, Payload: "found"}, o)
+		page, err := Search(ctx, c, q.Name(), Filter{State: later.StateScheduled, Payload: "found"}, o)
 		if err != nil || page.Looked > 150 {
 			t.Fatalf("%+v, %v", page, err)
 		}
@@ -112,19 +115,20 @@ func TestSearchIsBoundedAndGoesOn(t *testing.T) {
 }
 
 func TestSearchRefusesFiltersThatAreNotAllowed(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
 	for want, f := range map[string]Filter{
 		"state":       {},
-		"payload":     {State: StateDead, Payload: strings.Repeat("x", 1025)},
-		"id":          {State: StateDead, ID: "\xff"},
-		"attempts":    {State: StateDead, MinAttempts: -1},
-		"operator":    {State: StateDead, JSON: &JSONCondition{Path: "a", Op: "==", Value: "1"}},
-		"path":        {State: StateDead, JSON: &JSONCondition{Path: "", Op: "=", Value: "1"}},
-		"group":       {State: StateDead, Group: "g"},
-		"17 headers:": {State: StateDead, Headers: headersOf(17)},
+		"payload":     {State: later.StateDead, Payload: strings.Repeat("x", 1025)},
+		"id":          {State: later.StateDead, ID: "\xff"},
+		"attempts":    {State: later.StateDead, MinAttempts: -1},
+		"operator":    {State: later.StateDead, JSON: &Condition{Path: "a", Op: "==", Value: "1"}},
+		"path":        {State: later.StateDead, JSON: &Condition{Path: "", Op: "=", Value: "1"}},
+		"group":       {State: later.StateDead, Group: "g"},
+		"17 headers:": {State: later.StateDead, Headers: headersOf(17)},
 	} {
-		_, err := q.Search(t.Context(), f, SearchOptions{})
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		_, err := Search(t.Context(), c, q.Name(), f, SearchOptions{})
+		if !errors.Is(err, later.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want ErrInvalid with %q", f, err, want)
 		}
 	}
@@ -139,18 +143,20 @@ func headersOf(n int) map[string]string {
 }
 
 func TestSearchLosesNoMatchBeyondItsLimit(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
-	msgs := make([]Outgoing, 1200)
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	msgs := make([]later.Outgoing, 1200)
 	for i := range msgs {
-		msgs[i] = Outgoing{ID: fmt.Sprintf("%04d", i), When: In(time.Duration(i+1) * time.Hour), Payload: []byte("found")}
+		msgs[i] = later.Outgoing{ID: fmt.Sprintf("%04d", i), When: later.In(time.Duration(i+1) * time.Hour),
+			Payload: []byte("found")}
 	}
 	if _, err := q.SendBatch(t.Context(), msgs); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []Filter{{State: StateScheduled, Payload: "found"}, {State: StateScheduled}} {
+	for _, f := range []Filter{{State: later.StateScheduled, Payload: "found"}, {State: later.StateScheduled}} {
 		next, pages := 0, 0
 		for o := (SearchOptions{Limit: 5}); pages == 0 || o.Cursor != ""; pages++ {
-			page, err := q.Search(t.Context(), f, o)
+			page, err := Search(t.Context(), c, q.Name(), f, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,10 +178,10 @@ func TestSearchLosesNoMatchBeyondItsLimit(t *testing.T) {
 }
 
 func TestSearchFindsFailedAttempts(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		q := c.Queue("q")
-		mustSend(t, q, "", WithID("a"))
-		mustSend(t, q, "", WithID("b"))
+		mustSend(t, q, "", later.WithID("a"))
+		mustSend(t, q, "", later.WithID("b"))
 		for _, text := range []string{"first error", "last error"} { // of a
 			d := mustReceive(t, q, 1)[0]
 			wantNoError(t, d.Nack(t.Context(), 0, errors.New(text)))
@@ -190,8 +196,8 @@ func TestSearchFindsFailedAttempts(t *testing.T) {
 			" b":  {MaxAttempts: 1, ID: "b"},
 			"b a": {}, // no limit of attempts
 		} {
-			f.State = StateReady
-			page, err := q.Search(t.Context(), f, SearchOptions{})
+			f.State = later.StateReady
+			page, err := Search(t.Context(), c, q.Name(), f, SearchOptions{})
 			wantNoError(t, err)
 			if got := len(page.Messages); got != len(strings.Fields(want)) {
 				t.Errorf("%+v: found %d messages, want %q", f, got, want)
@@ -208,92 +214,96 @@ type listing struct {
 
 func (s *listing) List(ctx context.Context, queue string, r store.ListRequest) (store.Page, error) {
 	if s.calls++; s.calls == s.fails {
-		return store.Page{}, ErrFull
+		return store.Page{}, later.ErrFull
 	}
 	return s.Store.List(ctx, queue, r)
 }
 
 func TestSearchByAHeaderLooksAtFullPages(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
-	msgs := make([]Outgoing, 20)
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	msgs := make([]later.Outgoing, 20)
 	for i := range msgs {
-		msgs[i] = Outgoing{Headers: map[string]string{"kind": "a"}}
+		msgs[i] = later.Outgoing{Headers: map[string]string{"kind": "a"}}
 	}
 	_, err := q.SendBatch(t.Context(), msgs)
 	wantNoError(t, err)
-	f := Filter{State: StateReady, Headers: map[string]string{"kind": "b"}}
-	page, err := q.Search(t.Context(), f, SearchOptions{Limit: 1, Look: 15})
+	f := Filter{State: later.StateReady, Headers: map[string]string{"kind": "b"}}
+	page, err := Search(t.Context(), c, q.Name(), f, SearchOptions{Limit: 1, Look: 15})
 	if err != nil || page.Looked != 15 || page.Next == "" {
 		t.Errorf("%+v, %v", page, err)
 	}
 	s := &listing{Store: memstore.New()}
-	q = newClientOn(t, s).Queue("q")
+	c = newClientOn(t, s)
+	q = c.Queue("q")
 	_, err = q.SendBatch(t.Context(), msgs)
 	wantNoError(t, err)
-	if _, err := q.Search(t.Context(), f, SearchOptions{Limit: 1}); err != nil || s.calls > 1 {
+	if _, err := Search(t.Context(), c, q.Name(), f, SearchOptions{Limit: 1}); err != nil || s.calls > 1 {
 		t.Errorf("%d calls, %v", s.calls, err)
 	}
 }
 
 func TestSearchThatFailsInBetweenReturnsTheError(t *testing.T) {
 	s := &listing{Store: memstore.New(), fails: 2}
-	q := newClientOn(t, s).Queue("q")
-	_, err := q.SendBatch(t.Context(), make([]Outgoing, 600))
+	c := newClientOn(t, s)
+	q := c.Queue("q")
+	_, err := q.SendBatch(t.Context(), make([]later.Outgoing, 600))
 	wantNoError(t, err)
-	page, err := q.Search(t.Context(), Filter{State: StateReady, ID: "none"}, SearchOptions{})
-	wantError(t, err, ErrFull)
+	page, err := Search(t.Context(), c, q.Name(), Filter{State: later.StateReady, ID: "none"}, SearchOptions{})
+	wantError(t, err, later.ErrFull)
 	if page.Looked != 0 || s.calls != 2 {
 		t.Errorf("%+v after %d calls", page, s.calls)
 	}
 }
 
 func TestSearchChecksItsLimits(t *testing.T) {
-	q := newClientOn(t, memstore.New()).Queue("q")
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
 	for want, f := range map[string]Filter{
 		"error pattern": {ErrorPattern: strings.Repeat("x", 2049)},
-		"its value":     {JSON: &JSONCondition{Path: "a", Op: "=", Value: strings.Repeat("x", 1025)}},
+		"its value":     {JSON: &Condition{Path: "a", Op: "=", Value: strings.Repeat("x", 1025)}},
 	} {
-		f.State = StateDead
-		if _, err := q.Search(t.Context(), f, SearchOptions{}); !errors.Is(err, ErrInvalid) ||
+		f.State = later.StateDead
+		if _, err := Search(t.Context(), c, q.Name(), f, SearchOptions{}); !errors.Is(err, later.ErrInvalid) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 	for _, o := range []SearchOptions{{Limit: -1}, {Limit: 501}, {Look: -1}} {
-		_, err := q.Search(t.Context(), Filter{State: StateReady}, o)
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "search has the limit") {
+		_, err := Search(t.Context(), c, q.Name(), Filter{State: later.StateReady}, o)
+		if !errors.Is(err, later.ErrInvalid) || !strings.Contains(err.Error(), "search has the limit") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	for _, text := range []string{"", "total", "total ! 3", ">= 3"} {
-		if c, err := ParseJSONCondition(text); !errors.Is(err, ErrInvalid) {
+		if c, err := ParseCondition(text); !errors.Is(err, later.ErrInvalid) {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}
-	want := JSONCondition{Path: "a.b", Op: "!=", Value: "x y"}
-	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != want {
+	want := Condition{Path: "a.b", Op: "!=", Value: "x y"}
+	if c, err := ParseCondition(" a.b  !=  x y "); err != nil || *c != want {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
 func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
 	for _, value := range []string{"-", "0x", "0 0"} {
-		f := Filter{JSON: &JSONCondition{Path: "n", Op: "=", Value: value}}
-		if f.Matches(&Info{Payload: []byte(`{"n": 0}`)}) {
+		f := Filter{JSON: &Condition{Path: "n", Op: "=", Value: value}}
+		if f.Matches(&later.Info{Payload: []byte(`{"n": 0}`)}) {
 			t.Errorf("%q equals 0", value)
 		}
 	}
 }
 
 func TestConditionsOnJSONAreParsed(t *testing.T) {
-	for text, want := range map[string]JSONCondition{
+	for text, want := range map[string]Condition{
 		"order.total >= 100":   {Path: "order.total", Op: ">=", Value: "100"},
 		" name~Ann ":           {Path: "name", Op: "~", Value: "Ann"},
 		"$['a = b'][0]!=x = y": {Path: "$['a = b'][0]", Op: "!=", Value: "x = y"},
 		"a=":                   {Path: "a", Op: "="},
 		"a <b":                 {Path: "a", Op: "<", Value: "b"},
 	} {
-		if got, err := ParseJSONCondition(text); err != nil || *got != want {
+		if got, err := ParseCondition(text); err != nil || *got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
@@ -301,7 +311,7 @@ func TestConditionsOnJSONAreParsed(t *testing.T) {
 		"total": "give a comparison", "unit-price > 1": `at byte 5: "-price > 1"`, "a.0 = 1": "at byte 3",
 		"[@this,@this]|[@this] = 1": "at byte 1", "= 1": "at byte 1", "": "at byte 1",
 	} {
-		if _, err := ParseJSONCondition(text); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := ParseCondition(text); !errors.Is(err, later.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want ErrInvalid with %q", text, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/memstore"
 )
 
@@ -17,20 +18,21 @@ func TestSearchPagesAreBoundedByBytes(t *testing.T) {
 		"binary": bytes.Repeat([]byte{0xff}, 100_000), "small": []byte("x"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := newClientOn(t, memstore.New()).Queue("mail")
+			c := newClientOn(t, memstore.New())
+			q := c.Queue("mail")
 			var want, got []string
 			for i := range 40 {
 				want = append(want, fmt.Sprintf("%02d", i))
-				if _, err := q.Send(t.Context(), payload, WithID(want[i]), Header("n", fmt.Sprint(i%2))); err != nil {
+				if _, err := q.Send(t.Context(), payload, later.WithID(want[i]), later.Header("n", fmt.Sprint(i%2))); err != nil {
 					t.Fatal(err)
 				}
 			}
 			odd := map[string]string{"n": "1"}
-			for _, filter := range []Filter{{State: StateReady}, {State: StateReady, Headers: odd}} {
+			for _, filter := range []Filter{{State: later.StateReady}, {State: later.StateReady, Headers: odd}} {
 				got = nil
 				pages, limit := 0, 1_000_000
 				for cursor := ""; ; pages++ {
-					page, err := q.Search(t.Context(), filter, SearchOptions{Limit: 500, Bytes: limit, Cursor: cursor})
+					page, err := Search(t.Context(), c, q.Name(), filter, SearchOptions{Limit: 500, Bytes: limit, Cursor: cursor})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -55,7 +57,7 @@ func TestSearchPagesAreBoundedByBytes(t *testing.T) {
 					t.Errorf("%d pages: %v", pages+1, got)
 				}
 			}
-			one, err := q.Search(t.Context(), Filter{State: StateReady}, SearchOptions{Bytes: 1})
+			one, err := Search(t.Context(), c, q.Name(), Filter{State: later.StateReady}, SearchOptions{Bytes: 1})
 			if err != nil || len(one.Messages) != 1 || !one.Truncated {
 				t.Errorf("%d messages, %v", len(one.Messages), err)
 			}

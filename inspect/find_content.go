@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/store"
 )
 
@@ -116,7 +117,7 @@ func (f *find) byContent(ctx context.Context) error {
 func (f *find) sources(ctx context.Context) (all []*head, err error) {
 	counts := make([]Counts, len(f.queues))
 	err = f.each(ctx, func(ctx context.Context, i int) error {
-		s, err := f.Store.Stats(ctx, f.queues[i])
+		s, err := f.store.Stats(ctx, f.queues[i])
 		counts[i] = countsOf(s)
 		return err
 	})
@@ -208,7 +209,7 @@ func (f *find) list(ctx context.Context, h *head, limit int, idsOnly bool) (stor
 	filter.State = h.State
 	req := filter.request(h.Cursor, limit)
 	req.IDsOnly = idsOnly
-	return f.Store.List(ctx, h.Queue, req)
+	return f.store.List(ctx, h.Queue, req)
 }
 
 // look passes on the messages of a page that match, and returns how many messages it looked at.
@@ -218,14 +219,14 @@ func (f *find) look(h *head) (n int, err error) {
 		m := &h.page.Messages[i]
 		*p.Looked.of(m.State)++
 		n++
-		if !f.filter.Matches(m) {
+		if !f.filter.matches(m) {
 			continue
 		}
 		*p.Matched.of(m.State)++
 		if slices.Contains(f.ids, m.ID) { // found by its id
 			continue
 		}
-		if err := f.send(&Found{Stage: ByContent, Queue: h.Queue, Message: m}); err != nil {
+		if err := f.send(&Found{Stage: ByContent, Message: later.InfoOf(h.Queue, *m)}); err != nil {
 			return n, err
 		}
 		if int(p.Matched.Total()) >= f.Limit {

@@ -5,65 +5,104 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/fleet"
 	"github.com/laterq/later/internal/shard"
 	"github.com/laterq/later/store"
 )
 
-// Why is the reason why a message has not been handled yet. The root package says what each means.
+// Why is the reason why a message has not been handled yet.
 type Why string
 
 // The reasons of an Explanation.
 const (
-	Scheduled Why = "scheduled"
-	Paused    Why = "paused"
-	NoWorker  Why = "no_worker"
-	Limited   Why = "limited"
-	Waiting   Why = "waiting"
-	Leased    Why = "leased"
-	Follows   Why = "follows"
-	Dead      Why = "dead"
-	GivenBack Why = "given_back"
+	WhyScheduled Why = "scheduled" // it is not due yet
+	WhyPaused    Why = "paused"    // it is due, and its queue is paused
+	WhyNoWorker  Why = "no_worker" // it is due, and no worker of its queue is live
+	WhyLimited   Why = "limited"   // it is due, and a limit of its queue or key holds it back; see later.Queue.SetFlow
+	WhyWaiting   Why = "waiting"   // it is due, and no worker has claimed it yet
+	WhyLeased    Why = "leased"    // a worker holds it
+	WhyFollows   Why = "follows"   // it follows a message that a worker holds; see later.Follow
+	WhyDead      Why = "dead"      // it was set aside
+	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next
+	// delivery, or for a worker of another version; see later.GiveBack.
+	WhyGivenBack Why = "given_back"
 )
 
-// Explanation is why a message has not been handled yet. The root package documents the fields.
+// Explanation is why a message has not been handled yet. All times are of the store's clock.
 type Explanation struct {
-	Queue, ID        string
-	Reason           Why
-	Due              time.Time
-	Attempts         int
-	Paused           bool
-	Before           int64
+	Queue, ID string
+	Reason    Why
+	Due       time.Time // when it falls due, or last fell due
+	Attempts  int       // failed attempts
+	Paused    bool      // its queue is paused
+	// Before is how many scheduled and ready messages of the queue are due earlier, for WhyWaiting and WhyLimited.
+	Before int64
+	// Workers is the number of live workers that may claim the message, and Running the number of these that are
+	// neither paused nor draining. Programs that use Client.ReceiveFor or the HTTP API count as workers; programs that use
+	// Receive do not.
 	Workers, Running int
-	Handlers, Busy   int
-	Worker           string
-	HeldSince        time.Time
-	GivenBackAt      time.Time
-	Error            string
-	LeaseDeadline    time.Time
-	DeadReason       store.DeadReason
-	DiedAt           time.Time
-	Flow             store.FlowState
-	Shard, Shards    int
-	Moving           bool
-	Key              *store.KeyState
-	Urgency          store.Urgency
-	Now              time.Time
+	// Handlers is the number of handlers of the running workers, and Busy how many of them run, for WhyWaiting if all do.
+	// Otherwise both are 0.
+	Handlers, Busy int
+	// Worker is the name of the worker that holds the message, or the one that it follows, or the only message in
+	// flight of its key for WhyLimited, and HeldSince when its handler was called. If all Handlers are busy, Worker is
+	// the only running worker, and HeldSince when the first of the handlers was called. They are from the workers' last
+	// heartbeats, and "" and zero if none has reported it.
+	Worker    string
+	HeldSince time.Time
+	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that
+	// did.
+	GivenBackAt time.Time
+	Error       string
+	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.
+	LeaseDeadline time.Time
+	DeadReason    store.DeadReason // for WhyDead
+	DiedAt        time.Time
+	// Flow is the limits of the queue, for WhyLimited, and for WhyWaiting if its keys take turns or it has Urgency.
+	Flow store.FlowState
+	// Shard is the shard of the message, from 0, and Shards the number of shards of the queue, for WhyLimited if a share
+	// of the queue's limits holds the message back; Flow is then that of the shard. Otherwise both are 0, unless Moving
+	// is set: messages of the queue that are due have to move to Shards shards before this one starts.
+	Shard, Shards int
+	Moving        bool
+	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the
+	// key of an Order and is not leased, and else nil.
+	Key *store.KeyState
+	// Urgency is the urgency of the message, if Flow has Urgency.
+	Urgency store.Urgency
+	// Now is the store's clock.
+	Now time.Time
 }
 
-// Explain returns why a message of a queue has not been handled yet, or nil if no live message has the id. It reads the
-// message, its queue and the live workers one after the other.
-func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explanation, error) {
-	infos, err := d.Store.Get(ctx, queue, []string{id})
-	if err != nil || infos[0] == nil {
-		return nil, err
+// Explain returns why a message of a queue has not been handled yet. It reads the message, its queue and the live
+// workers one after the other. It returns ErrNotFound when no live message has the id.
+func Explain(ctx context.Context, c *later.Client, queue, id string) (Explanation, error) {
+	if err := usable(queue); err != nil {
+		return Explanation{}, err
 	}
-	info := infos[0]
-	stats, err := d.Store.Stats(ctx, queue)
+	e, err := explain(ctx, c, queue, id)
+	if err != nil {
+		return Explanation{}, err
+	}
+	return *e, nil
+}
+
+func explain(ctx context.Context, c *later.Client, queue, id string) (*Explanation, error) {
+	s := c.Store()
+	infos, err := s.Get(ctx, queue, []string{id})
 	if err != nil {
 		return nil, err
 	}
-	workers, err := d.List(ctx)
+	if infos[0] == nil {
+		return nil, fmt.Errorf("message %q of queue %q: %w", id, queue, store.ErrNotFound)
+	}
+	info := infos[0]
+	stats, err := s.Stats(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := workersOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -74,29 +113,29 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 	e.Workers, e.Running = of.workers, of.running
 	e.heldBy(workers, func(h *fleet.Held) bool { return h.ID == id })
 	e.Reason = e.why(info)
-	if e.Reason == GivenBack {
+	if e.Reason == WhyGivenBack {
 		f := &info.Failures[0]
 		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
 	}
-	if e.Reason == Waiting && stats.Flow.Urgency {
+	if e.Reason == WhyWaiting && stats.Flow.Urgency {
 		e.Flow, e.Urgency = stats.Flow, info.Urgency
 	}
-	if err := e.limit(ctx, d.Store, stats.Flow, info.Key); err != nil {
+	if err := e.limit(ctx, s, stats.Flow, info.Key); err != nil {
 		return nil, err
 	}
-	if e.Reason == Waiting {
-		if err := e.share(ctx, d.Store, stats.Flow); err != nil {
+	if e.Reason == WhyWaiting {
+		if err := e.share(ctx, s, stats.Flow); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case e.Reason == Limited && e.Key != nil && e.Key.Leased == 1:
+	case e.Reason == WhyLimited && e.Key != nil && e.Key.Leased == 1:
 		e.heldBy(workers, func(h *fleet.Held) bool { return h.Key == e.Key.Key })
-	case e.Reason == Waiting && e.Key == nil && of.full():
+	case e.Reason == WhyWaiting && e.Key == nil && of.full():
 		e.Handlers, e.Busy, e.HeldSince, e.Worker = int(of.handlers), int(of.busy), of.since, of.only(of.running)
 	}
-	if first := time.UnixMilli(1); (e.Reason == Waiting || e.Reason == Limited) && e.Due.After(first) {
-		counts, err := d.Store.Histogram(ctx, queue, []time.Time{first, e.Due})
+	if first := time.UnixMilli(1); (e.Reason == WhyWaiting || e.Reason == WhyLimited) && e.Due.After(first) {
+		counts, err := s.Histogram(ctx, queue, []time.Time{first, e.Due})
 		if err != nil {
 			return nil, err
 		}
@@ -108,9 +147,9 @@ func Explain(ctx context.Context, d *fleet.Directory, queue, id string) (*Explan
 // limit finds out whether a limit of the queue or of its key holds the message back, or turns of keys do, and whether
 // the message holds its key.
 func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowState, key string) error {
-	waits := e.Reason == Waiting
+	waits := e.Reason == WhyWaiting
 	if waits && flow.HoldsBack() {
-		e.Reason, e.Flow = Limited, flow
+		e.Reason, e.Flow = WhyLimited, flow
 	}
 	if !flow.Fair || key == "" || !waits && flow.Key.Order == store.OrderNone {
 		return nil
@@ -124,7 +163,7 @@ func (e *Explanation) limit(ctx context.Context, s store.Store, flow store.FlowS
 		e.Key = k
 	case !waits:
 	case k.Full() || k.Resting() || (k.Held || k.Halted) && k.Holder != e.ID:
-		e.Reason, e.Flow, e.Key = Limited, flow, k
+		e.Reason, e.Flow, e.Key = WhyLimited, flow, k
 	case k.Waiting > 0 && (flow.Keys.Waiting > 1 || flow.Urgency && flow.Key.Order != store.OrderNone):
 		e.Flow, e.Key = flow, k
 	}
@@ -142,14 +181,14 @@ func (e *Explanation) share(ctx context.Context, s store.Store, flow store.FlowS
 		return err
 	}
 	if shards.Stopped {
-		e.Reason, e.Flow, e.Shards, e.Moving = Limited, flow, shards.Number, true
+		e.Reason, e.Flow, e.Shards, e.Moving = WhyLimited, flow, shards.Number, true
 	}
 	if shards.Stopped || shards.Moving {
 		return nil
 	}
 	i := shard.Of(store.Slot(e.ID), shards.Number)
 	if i < len(shards.Each) && shards.Each[i].Err == nil && shards.Each[i].Stats.Flow.HoldsBack() {
-		e.Reason, e.Flow, e.Key = Limited, shards.Each[i].Stats.Flow, nil
+		e.Reason, e.Flow, e.Key = WhyLimited, shards.Each[i].Stats.Flow, nil
 		e.Shard, e.Shards = i, shards.Number
 	}
 	return nil
@@ -170,23 +209,23 @@ func (e *Explanation) why(info *store.Info) Why {
 	_, givenBack := store.GivenBack(info.Failures)
 	switch {
 	case info.State == store.StateDead:
-		return Dead
+		return WhyDead
 	case info.Follows:
-		return Follows
+		return WhyFollows
 	case info.State == store.StateLeased:
-		return Leased
+		return WhyLeased
 	case givenBack && info.State == store.StateScheduled:
-		return GivenBack
+		return WhyGivenBack
 	case info.State == store.StateScheduled:
-		return Scheduled
+		return WhyScheduled
 	case e.Paused:
-		return Paused
+		return WhyPaused
 	case e.Workers == 0:
-		return NoWorker
+		return WhyNoWorker
 	case givenBack:
-		return GivenBack
+		return WhyGivenBack
 	}
-	return Waiting
+	return WhyWaiting
 }
 
 // limitText returns which limit holds the message back.
@@ -252,7 +291,7 @@ var deadTexts = map[store.DeadReason]string{
 // day are those of a location.
 func (e Explanation) Text(in *time.Location) string {
 	switch e.Reason {
-	case Scheduled:
+	case WhyScheduled:
 		text := "due " + relativeTime(e.Due, e.Now, in)
 		if e.Attempts > 0 {
 			text += ", after " + plural(int64(e.Attempts), "failed attempt")
@@ -264,7 +303,7 @@ func (e Explanation) Text(in *time.Location) string {
 			text += ", and its queue is paused"
 		}
 		return text
-	case GivenBack:
+	case WhyGivenBack:
 		text := "workers have given it back for another version for " + shortDuration(e.Now.Sub(e.GivenBackAt))
 		if e.Error != "" {
 			text += ": " + e.Error
@@ -273,29 +312,29 @@ func (e Explanation) Text(in *time.Location) string {
 			text += "; its queue is paused"
 		}
 		return text
-	case Paused:
+	case WhyPaused:
 		return "its queue is paused"
-	case NoWorker:
+	case WhyNoWorker:
 		return "no worker is running for queue " + e.Queue
-	case Leased:
+	case WhyLeased:
 		if e.Worker == "" {
 			return "it is held under a lease that ends " + relativeTime(e.LeaseDeadline, e.Now, in) + " unless it is extended"
 		}
 		return fmt.Sprintf("worker %s has held it for %s", e.Worker, shortDuration(e.Now.Sub(e.HeldSince)))
-	case Follows:
+	case WhyFollows:
 		if e.Worker == "" {
 			return "it follows a message that is held"
 		}
 		return fmt.Sprintf("it follows a message that worker %s has held for %s", e.Worker,
 			shortDuration(e.Now.Sub(e.HeldSince)))
-	case Dead:
+	case WhyDead:
 		text := "died " + relativeTime(e.DiedAt, e.Now, in) + ": " + deadTexts[e.DeadReason]
 		if e.Key != nil {
 			text += fmt.Sprintf("; it halts its key %s", e.Key.Key)
 		}
 		return text
 	}
-	if e.Reason == Limited {
+	if e.Reason == WhyLimited {
 		return e.limitText(in)
 	}
 	switch {

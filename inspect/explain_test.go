@@ -35,7 +35,7 @@ func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
 func TestExplanationNamesTheWorkerOfTheKey(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	key := store.KeyState{Key: "k", KeyFlow: store.KeyFlow{Concurrency: 1}, Leased: 1, Waiting: 2}
-	e := Explanation{Queue: "q", ID: "a", Reason: Limited, Key: &key, Now: now}
+	e := Explanation{Queue: "q", ID: "a", Reason: WhyLimited, Key: &key, Now: now}
 	for _, test := range []struct {
 		held []fleet.Held
 		want string

@@ -1,23 +1,21 @@
-package later
+package inspect
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/event"
-	"github.com/laterq/later/internal/fleet"
-	"github.com/laterq/later/internal/inspect"
 	"github.com/laterq/later/store"
 )
 
 // wantFound fails unless a reading finds so many problems of a kind with each severity, and leaves out so many queues.
-func wantFound(t *testing.T, r *inspect.ProblemReader, kind ProblemKind, act, watch, leftOut int) {
+func wantFound(t *testing.T, r *ProblemReader, kind ProblemKind, act, watch, leftOut int) {
 	t.Helper()
 	found, err := r.Find(t.Context())
 	wantNoError(t, err)
@@ -27,14 +25,14 @@ func wantFound(t *testing.T, r *inspect.ProblemReader, kind ProblemKind, act, wa
 			n[p.Severity]++
 		}
 	}
-	if n[ProblemAct] != act || n[ProblemWatch] != watch || found.LeftOut != leftOut {
+	if n[Act] != act || n[Watch] != watch || found.LeftOut != leftOut {
 		t.Errorf("%v, %d left out; want %d, %d, %d", n, found.LeftOut, act, watch, leftOut)
 	}
 }
 
 // readAll reads until nothing is left out. Queues that are read at the same time may overtake each other, so that one
 // of them can be left out more than once.
-func readAll(t *testing.T, r *inspect.ProblemReader) {
+func readAll(t *testing.T, r *ProblemReader) {
 	t.Helper()
 	for range 10 {
 		found, err := r.Find(t.Context())
@@ -48,7 +46,7 @@ func readAll(t *testing.T, r *inspect.ProblemReader) {
 
 // More queues have dead messages than one reading reads deaths of. All are listed, and the second reading knows all.
 func TestProblemsOfDeadMessagesInManyQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		for i := range 60 {
 			q := c.Queue(fmt.Sprintf("q%02d", i))
 			for range 12 {
@@ -56,65 +54,65 @@ func TestProblemsOfDeadMessagesInManyQueues(t *testing.T) {
 				wantNoError(t, mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("x")))
 			}
 		}
-		r := inspect.ProblemReader{Fleet: &c.fleet}
-		wantFound(t, &r, inspect.DeadLetters, 50, 10, 10)
-		wantFound(t, &r, inspect.DeadLetters, 60, 0, 0)
+		r := ProblemReader{Client: c}
+		wantFound(t, &r, DeadLetters, 50, 10, 10)
+		wantFound(t, &r, DeadLetters, 60, 0, 0)
 		time.Sleep(5 * time.Minute) // the deaths are read again
-		wantFound(t, &r, inspect.DeadLetters, 60, 0, 0)
+		wantFound(t, &r, DeadLetters, 60, 0, 0)
 	})
 }
 
 // More queues have keys at their limits than one reading reads keys of. The next one begins with the others, and lists
 // the first ones as they were.
 func TestProblemsOfKeysInManyQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		var queues []string
 		for i := range 60 {
 			q := c.Queue(fmt.Sprintf("q%02d", i))
 			queues = append(queues, q.Name())
-			wantNoError(t, q.SetFlow(t.Context(), Flow{Key: KeyFlow{Concurrency: 1}}))
-			mustSend(t, q, "", Key("k"))
-			mustSend(t, q, "", Key("k"))
+			wantNoError(t, q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}))
+			mustSend(t, q, "", later.Key("k"))
+			mustSend(t, q, "", later.Key("k"))
 		}
-		_, release := busy(t, c, WorkerConfig{Name: "w", Concurrency: 100}, queues...)
+		_, release := busy(t, c, later.WorkerConfig{Name: "w", Concurrency: 100}, queues...)
 		time.Sleep(time.Minute)
-		r := inspect.ProblemReader{Fleet: &c.fleet}
-		wantFound(t, &r, inspect.KeyLimited, 0, 50, 10)
+		r := ProblemReader{Client: c}
+		wantFound(t, &r, KeyLimited, 0, 50, 10)
 		readAll(t, &r)
-		wantFound(t, &r, inspect.KeyLimited, 0, 60, 0)
+		wantFound(t, &r, KeyLimited, 0, 60, 0)
 		release()
 	})
 }
 
 func TestProblemsOfManyTopics(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		for i := range 210 {
-			_, err := c.Topic(fmt.Sprintf("t%03d", i)).Publish(t.Context(), nil, In(time.Hour))
+			_, err := c.Topic(fmt.Sprintf("t%03d", i)).Publish(t.Context(), nil, later.In(time.Hour))
 			wantNoError(t, err)
 		}
-		r := inspect.ProblemReader{Fleet: &c.fleet}
-		wantFound(t, &r, inspect.TopicUnsubscribed, 0, 200, 10)
+		r := ProblemReader{Client: c}
+		wantFound(t, &r, TopicUnsubscribed, 0, 200, 10)
 		readAll(t, &r)
-		wantFound(t, &r, inspect.TopicUnsubscribed, 0, 210, 0)
+		wantFound(t, &r, TopicUnsubscribed, 0, 210, 0)
 	})
 }
 
 // haltedKey has the key k of the queue mail halted by the dead message k/1, with another message behind it.
-func haltedKey(t *testing.T, c *Client) {
+func haltedKey(t *testing.T, c *later.Client) {
 	t.Helper()
 	q := c.Queue("mail")
-	wantNoError(t, q.SetFlow(t.Context(), Flow{Key: KeyFlow{Order: OrderHalt}}))
-	mustSend(t, q, "", Key("k"), WithID("k/1"))
-	mustSend(t, q, "", Key("k"), WithID("k/2"))
+	wantNoError(t, q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Order: later.OrderHalt}}))
+	mustSend(t, q, "", later.Key("k"), later.WithID("k/1"))
+	mustSend(t, q, "", later.Key("k"), later.WithID("k/2"))
 	wantNoError(t, mustReceive(t, q, 1)[0].Bury(t.Context(), errors.New("no such user 4711")))
 }
 
 // A queue with messages that wait for their halted key only is not late.
 func TestProblemsOfMessagesBehindAHaltedKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		haltedKey(t, c)
-		w := NewWorker(c, WorkerConfig{Name: "w"})
-		w.Handle("mail", func(context.Context, *Message) error { return nil })
+		w := later.NewWorker(c, later.WorkerConfig{Name: "w"})
+		w.Handle("mail", func(context.Context, *later.Message) error { return nil })
 		stop := start(t, w)
 		time.Sleep(10 * time.Minute)
 		wantProblems(t, c, "act key_halted: key k of queue mail is halted by the dead message k/1",
@@ -138,17 +136,17 @@ func (s partlyDamaged) Stats(ctx context.Context, q string) (store.Stats, error)
 
 // Queues that are damaged, and say so at once, take no time from others.
 func TestProblemsOfManyDamagedQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		for i := range 20 {
-			mustSend(t, c.Queue(fmt.Sprintf("bad%02d", i)), "", In(time.Hour))
+			mustSend(t, c.Queue(fmt.Sprintf("bad%02d", i)), "", later.In(time.Hour))
 		}
 		mustSend(t, c.Queue("z"), "")
 		time.Sleep(time.Minute)
-		r := inspect.ProblemReader{Fleet: &fleet.Directory{Store: partlyDamaged{c.store}, Log: slog.Default()}}
+		r := ProblemReader{Client: newClientOn(t, partlyDamaged{c.Store()})}
 		found, err := r.Find(t.Context())
 		wantNoError(t, err)
-		i := slices.IndexFunc(found.Problems, func(p inspect.Problem) bool { return p.Queue == "z" })
-		if i < 0 || found.Problems[i].Kind != inspect.NoLiveWorker {
+		i := slices.IndexFunc(found.Problems, func(p Problem) bool { return p.Queue == "z" })
+		if i < 0 || found.Problems[i].Kind != NoLiveWorker {
 			t.Errorf("%+v", found.Problems)
 		}
 	})
@@ -156,16 +154,16 @@ func TestProblemsOfManyDamagedQueues(t *testing.T) {
 
 func TestActionsKeepNames(t *testing.T) {
 	for want, p := range map[string]Problem{
-		"later workers resume -- --all": {Kind: inspect.WorkersPaused, Worker: "--all", Paused: []string{"--all"}},
-		"later workers resume a 'b c'":  {Kind: inspect.WorkersPaused, Queue: "q", Paused: []string{"a", "b c"}},
-		"later workers":                 {Kind: inspect.WorkersPaused, Queue: "q", Workers: 2},
-		"later workers ":                {Kind: inspect.WorkersBusy, Queue: "q", Worker: "drain"},
-		"later keys --resume -- q -k":   {Kind: inspect.KeyHalted, Queue: "q", Key: "-k", Message: "m"},
-		"later keys q '=ls'":            {Kind: inspect.KeyLimited, Queue: "q", Key: "=ls"},
-		"later keys --resume orders k":  {Kind: inspect.KeyHalted, Queue: "orders", Key: "k"},
-		"later resume -- --help":        {Kind: inspect.QueuePaused, Queue: "--help"},
-		"later stats mail":              {Kind: inspect.NoLiveWorker, Queue: "mail"},
-		"later dead replay -- mail -rf": {Kind: inspect.ScheduleFailed, Queue: "mail", Message: "-rf"},
+		"later workers resume -- --all": {Kind: WorkersPaused, Worker: "--all", Paused: []string{"--all"}},
+		"later workers resume a 'b c'":  {Kind: WorkersPaused, Queue: "q", Paused: []string{"a", "b c"}},
+		"later workers":                 {Kind: WorkersPaused, Queue: "q", Workers: 2},
+		"later workers ":                {Kind: WorkersBusy, Queue: "q", Worker: "drain"},
+		"later keys --resume -- q -k":   {Kind: KeyHalted, Queue: "q", Key: "-k", Message: "m"},
+		"later keys q '=ls'":            {Kind: KeyLimited, Queue: "q", Key: "=ls"},
+		"later keys --resume orders k":  {Kind: KeyHalted, Queue: "orders", Key: "k"},
+		"later resume -- --help":        {Kind: QueuePaused, Queue: "--help"},
+		"later stats mail":              {Kind: NoLiveWorker, Queue: "mail"},
+		"later dead replay -- mail -rf": {Kind: ScheduleFailed, Queue: "mail", Message: "-rf"},
 	} {
 		if got := p.Action().Shell(); got != strings.TrimSpace(want) {
 			t.Errorf("got %s; want %s", got, want)
@@ -175,17 +173,17 @@ func TestActionsKeepNames(t *testing.T) {
 
 // Only the paused workers of the queue are to be resumed.
 func TestProblemsOfPausedWorkersNameThem(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		var stops []func() error
 		for name, queue := range map[string]string{"a": "mail", "b": "mail", "meant so": "billing"} {
-			w := NewWorker(c, WorkerConfig{Name: name})
-			w.Handle(queue, func(context.Context, *Message) error { return nil })
+			w := later.NewWorker(c, later.WorkerConfig{Name: name})
+			w.Handle(queue, func(context.Context, *later.Message) error { return nil })
 			stops = append(stops, start(t, w))
 			w.Pause()
 		}
 		mustSend(t, c.Queue("mail"), "")
 		time.Sleep(time.Minute)
-		list, err := c.Problems(t.Context())
+		list, err := Problems(t.Context(), c)
 		wantNoError(t, err)
 		if len(list.Problems) != 1 || !strings.HasPrefix(list.Problems[0].Action().Shell(), "later workers resume ") ||
 			len(list.Problems[0].Paused) != 2 || slices.Contains(list.Problems[0].Paused, "meant so") {
@@ -199,13 +197,13 @@ func TestProblemsOfPausedWorkersNameThem(t *testing.T) {
 
 // A topic that is paused, or has a worker that is late, has no other cause.
 func TestProblemsOfAPausedTopic(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		news := c.Topic("news")
 		wantNoError(t, news.Subscribe(t.Context(), "mail"))
-		w := NewWorker(c, WorkerConfig{Name: "w"})
-		w.Handle("mail", func(context.Context, *Message) error { return nil })
+		w := later.NewWorker(c, later.WorkerConfig{Name: "w"})
+		w.Handle("mail", func(context.Context, *later.Message) error { return nil })
 		stop := start(t, w)
-		wantNoError(t, c.store.SetPaused(t.Context(), "topic:news", true))
+		wantNoError(t, c.Store().SetPaused(t.Context(), "topic:news", true))
 		_, err := news.Publish(t.Context(), nil)
 		wantNoError(t, err)
 		time.Sleep(time.Minute)
@@ -226,11 +224,11 @@ func (s busyTopic) Activity(ctx context.Context, queue string) (a store.Activity
 }
 
 func TestProblemsOfATopicThatIsDistributedLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
 		wantNoError(t, c.Topic("news").Subscribe(t.Context(), "mail"))
 		_, err := c.Topic("news").Publish(t.Context(), nil)
 		wantNoError(t, err)
-		r := inspect.ProblemReader{Fleet: &fleet.Directory{Store: busyTopic{c.store}, Log: slog.Default()}}
+		r := ProblemReader{Client: newClientOn(t, busyTopic{c.Store()})}
 		for _, want := range []string{"", "workers distribute topic news late: 1 message is due, the first for 6 min"} {
 			time.Sleep(3 * time.Minute)
 			found, err := r.Find(t.Context())
@@ -258,12 +256,12 @@ func (s stopped) Shards(ctx context.Context, queue string) (store.Shards, error)
 }
 
 func TestProblemsOfAQueueWhoseMessagesMove(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		_, release := busy(t, c, WorkerConfig{Name: "w", Concurrency: 1}, "mail")
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		_, release := busy(t, c, later.WorkerConfig{Name: "w", Concurrency: 1}, "mail")
 		mustSend(t, c.Queue("mail"), "")
 		mustSend(t, c.Queue("mail"), "")
 		time.Sleep(10 * time.Minute)
-		r := inspect.ProblemReader{Fleet: &fleet.Directory{Store: stopped{c.store}, Log: slog.Default()}}
+		r := ProblemReader{Client: newClientOn(t, stopped{c.Store()})}
 		found, err := r.Find(t.Context())
 		wantNoError(t, err)
 		if len(found.Problems) != 1 || found.Problems[0].Text() != "queue mail changes to 2 shards for 2 min, and starts no "+

@@ -1,4 +1,4 @@
-package later
+package inspect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
@@ -19,13 +20,13 @@ import (
 // finding is the results of a Find as text, by stage, and its last progress.
 type finding struct {
 	id, name, content []string
-	progress          *FindProgress
+	progress          *Progress
 	reports           int
 }
 
-func findAll(t *testing.T, c *Client, o FindOptions) (f finding) {
+func findAll(t *testing.T, c *later.Client, o FindOptions) (f finding) {
 	t.Helper()
-	for found, err := range c.Find(t.Context(), o) {
+	for found, err := range Find(t.Context(), c, o) {
 		switch {
 		case err != nil:
 			t.Fatalf("%+v: %v", o, err)
@@ -34,7 +35,7 @@ func findAll(t *testing.T, c *Client, o FindOptions) (f finding) {
 		case found.Progress != nil:
 			f.progress = found.Progress
 			f.reports++
-		case found.Stage == FindByID:
+		case found.Stage == ByID:
 			f.id = append(f.id, found.Message.Queue+"/"+found.Message.ID)
 		default:
 			f.content = append(f.content, found.Message.Queue+"/"+found.Message.ID)
@@ -45,7 +46,7 @@ func findAll(t *testing.T, c *Client, o FindOptions) (f finding) {
 }
 
 func TestFindLooksForIDsThenNamesThenContent(t *testing.T) {
-	onEachStore(t, func(t *testing.T, c *Client) {
+	onEachStore(t, func(t *testing.T, c *later.Client) {
 		fillToFind(t, c)
 		for _, want := range []struct{ text, id, name, content string }{
 			{"order 42", "", "group order-42 in mail", "mail/reminder orders/cancel-order-42 orders/x"},
@@ -75,7 +76,7 @@ func TestFindLooksForIDsThenNamesThenContent(t *testing.T) {
 			if got != [3]string{want.id, want.name, want.content} {
 				t.Errorf("%s: %q, want %q", want.text, got, want)
 			}
-			if p := f.progress; !p.Done || p.Next != "" || p.Stage != FindByContent || f.reports < 4 ||
+			if p := f.progress; !p.Done || p.Next != "" || p.Stage != ByContent || f.reports < 4 ||
 				p.Conditions == "" || p.Messages.Total() == 0 {
 				t.Errorf("%s: %d reports, the last one %+v", want.text, f.reports, p)
 			}
@@ -83,31 +84,31 @@ func TestFindLooksForIDsThenNamesThenContent(t *testing.T) {
 	})
 }
 
-func fillToFind(t *testing.T, c *Client) {
+func fillToFind(t *testing.T, c *later.Client) {
 	t.Helper()
-	orders, mail, in := c.Queue("orders"), c.Queue("mail"), In(time.Hour)
-	mustSend(t, orders, "{}", WithID("dead"))
+	orders, mail, in := c.Queue("orders"), c.Queue("mail"), later.In(time.Hour)
+	mustSend(t, orders, "{}", later.WithID("dead"))
 	if err := mustReceive(t, orders, 1)[0].Bury(t.Context(), errors.New("timeout of 3 s")); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Queue("sharded").SetShards(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	mustSend(t, c.Queue("sharded"), "{}", WithID("part 7"), Group("parts-7"), in)
-	mustSend(t, orders, "{}", WithID("cancel-order-42"), in)
-	mustSend(t, orders, `order 42`, WithID("x"))
-	mustSend(t, orders, `{"order": {"total": 120, "by": "Björn"}}`, WithID("y"), in)
-	mustSend(t, mail, "{}", WithID("reminder"), Group("order-42"), in)
-	mustSend(t, mail, "{}", WithID("keyed"), Key("ann"), in)
-	_, err := mail.SendSeries(t.Context(), []byte("{}"), Series{Until: time.Now().Add(3 * time.Hour),
-		Offsets: []time.Duration{-time.Hour}}, WithID("trip-7"))
+	mustSend(t, c.Queue("sharded"), "{}", later.WithID("part 7"), later.Group("parts-7"), in)
+	mustSend(t, orders, "{}", later.WithID("cancel-order-42"), in)
+	mustSend(t, orders, `order 42`, later.WithID("x"))
+	mustSend(t, orders, `{"order": {"total": 120, "by": "Björn"}}`, later.WithID("y"), in)
+	mustSend(t, mail, "{}", later.WithID("reminder"), later.Group("order-42"), in)
+	mustSend(t, mail, "{}", later.WithID("keyed"), later.Key("ann"), in)
+	_, err := mail.SendSeries(t.Context(), []byte("{}"), later.Series{Until: time.Now().Add(3 * time.Hour),
+		Offsets: []time.Duration{-time.Hour}}, later.WithID("trip-7"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Topic("orders-made").Publish(t.Context(), []byte("NEWS 1"), WithID("news"), in); err != nil {
+	if _, err := c.Topic("orders-made").Publish(t.Context(), []byte("NEWS 1"), later.WithID("news"), in); err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Schedules().Put(t.Context(), Schedule{Name: "check-orders", Queue: "mail",
+	_, err = c.Schedules().Put(t.Context(), later.Schedule{Name: "check-orders", Queue: "mail",
 		When: recurrence.Spec{Every: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
@@ -120,11 +121,11 @@ func TestFindGoesOnWhereItEnded(t *testing.T) {
 	for _, queue := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 		for i := range 60 {
 			id := fmt.Sprintf("%02d", i)
-			in := In(0)
+			in := later.In(0)
 			if i%2 == 0 {
-				in = In(time.Hour)
+				in = later.In(time.Hour)
 			}
-			mustSend(t, c.Queue(queue), "all", WithID(id), in)
+			mustSend(t, c.Queue(queue), "all", later.WithID(id), in)
 			want[queue+"/"+id] = true
 		}
 	}
@@ -197,9 +198,9 @@ func TestFindShowsOnlyVisibleQueues(t *testing.T) {
 }
 
 func TestFindFindsWorkers(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{Name: "mailer-1"})
-		w.Handle("mail", func(context.Context, *Message) error { return nil })
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		w := later.NewWorker(c, later.WorkerConfig{Name: "mailer-1"})
+		w.Handle("mail", func(context.Context, *later.Message) error { return nil })
 		stop := start(t, w)
 		defer stop()
 		time.Sleep(time.Second)
@@ -229,7 +230,7 @@ func (s tornStore) List(ctx context.Context, queue string, req store.ListRequest
 func TestFindLeavesOutDamagedQueues(t *testing.T) {
 	c := newClientOn(t, tornStore{memstore.New()})
 	for _, queue := range []string{"bad", "good"} {
-		mustSend(t, c.Queue(queue), "hit", WithID(queue), In(time.Hour))
+		mustSend(t, c.Queue(queue), "hit", later.WithID(queue), later.In(time.Hour))
 	}
 	f := findAll(t, c, FindOptions{Text: "hit"})
 	if p := f.progress; strings.Join(f.content, " ") != "good/good" || p.LeftOut != 1 || p.Queues != 2 || !p.Done {
@@ -248,7 +249,7 @@ func TestFindRefusesBadOptions(t *testing.T) {
 			o.Text, want = strings.Repeat("a", 5000), "up to 4096 bytes"
 		}
 		n := 0
-		for found, err := range c.Find(t.Context(), o) {
+		for found, err := range Find(t.Context(), c, o) {
 			if n++; found != nil || err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %+v, %v", o, found, err)
 			}
@@ -258,8 +259,8 @@ func TestFindRefusesBadOptions(t *testing.T) {
 		}
 	}
 	c.Close()
-	for _, err := range c.Find(t.Context(), FindOptions{Text: "a"}) {
-		wantError(t, err, ErrClosed)
+	for _, err := range Find(t.Context(), c, FindOptions{Text: "a"}) {
+		wantError(t, err, later.ErrClosed)
 	}
 }
 
@@ -269,10 +270,10 @@ func TestFindLosesNoMessageWhenOthersLeave(t *testing.T) {
 		q := c.Queue("q")
 		at := time.Now().Add(time.Hour)
 		for i, p := range []string{"no", "no", "hit", "hit", "hit"} {
-			mustSend(t, q, p, WithID(fmt.Sprint("m", i)), At(at.Add(time.Duration(i)*time.Minute)))
+			mustSend(t, q, p, later.WithID(fmt.Sprint("m", i)), later.At(at.Add(time.Duration(i)*time.Minute)))
 		}
 		next := ""
-		for found, err := range c.Find(t.Context(), FindOptions{Text: "hit", Limit: 1}) {
+		for found, err := range Find(t.Context(), c, FindOptions{Text: "hit", Limit: 1}) {
 			wantNoError(t, err)
 			if found.Message != nil { // before the cursor is known
 				_, err := q.Cancel(t.Context(), leaves)
@@ -290,7 +291,7 @@ func TestFindLosesNoMessageWhenOthersLeave(t *testing.T) {
 
 func TestFindByIDMeetsTheOtherConditions(t *testing.T) {
 	c := newClientOn(t, memstore.New())
-	mustSend(t, c.Queue("q"), "", WithID("order-17"), Group("g"), In(time.Hour))
+	mustSend(t, c.Queue("q"), "", later.WithID("order-17"), later.Group("g"), later.In(time.Hour))
 	for text, want := range map[string]int{"id:order-17": 1, "id:order-17 group:g": 1, "id:order-17 group:other": 0,
 		"id:order-17 attempts>=3": 0, "id:order-17 x": 0} {
 		if f := findAll(t, c, FindOptions{Text: text}); len(f.id) != want || len(f.content) > 0 {
@@ -302,10 +303,10 @@ func TestFindByIDMeetsTheOtherConditions(t *testing.T) {
 func TestFindCountsNamesThatItLeavesOut(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	for i := range 80 {
-		mustSend(t, c.Queue(fmt.Sprintf("mail-%02d", i)), "", In(time.Hour))
+		mustSend(t, c.Queue(fmt.Sprintf("mail-%02d", i)), "", later.In(time.Hour))
 	}
 	for i := range 1003 {
-		_, err := c.Schedules().Put(t.Context(), Schedule{Name: fmt.Sprintf("report-%04d", i), Queue: "mail-00",
+		_, err := c.Schedules().Put(t.Context(), later.Schedule{Name: fmt.Sprintf("report-%04d", i), Queue: "mail-00",
 			When: recurrence.Spec{Every: time.Hour}})
 		wantNoError(t, err)
 	}
@@ -320,12 +321,12 @@ func TestFindFindsIDsThatLookLikeConditions(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	ids := []string{"error:17", "order=5", "attempts=0", "header:x"}
 	for _, id := range ids {
-		mustSend(t, c.Queue("q"), "", WithID(id), In(time.Hour))
+		mustSend(t, c.Queue("q"), "", later.WithID(id), later.In(time.Hour))
 	}
 	for i, id := range ids {
 		found := ""
-		for f, err := range c.Find(t.Context(), FindOptions{Text: id}) {
-			if err != nil && (i < 2 || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in quotes")) {
+		for f, err := range Find(t.Context(), c, FindOptions{Text: id}) {
+			if err != nil && (i < 2 || !errors.Is(err, later.ErrInvalid) || !strings.Contains(err.Error(), "in quotes")) {
 				t.Errorf("%s: %v", id, err)
 			} else if err == nil && f.Message != nil {
 				found += f.Message.ID
@@ -340,7 +341,7 @@ func TestFindFindsIDsThatLookLikeConditions(t *testing.T) {
 func TestFindCanBeLeft(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	mustSend(t, c.Queue("q"), "a")
-	for range c.Find(t.Context(), FindOptions{Text: "a"}) {
+	for range Find(t.Context(), c, FindOptions{Text: "a"}) {
 		c.Close() // does not wait for the loop
 		break
 	}
@@ -363,10 +364,10 @@ func TestParseFilterReadsConditions(t *testing.T) {
 		"attempts>3 attempts<5":    {MinAttempts: 4, MaxAttempts: 4},
 		"attempts=2":               {MinAttempts: 2, MaxAttempts: 2},
 		"attempts <= 2":            {MaxAttempts: 2},
-		"attempts=x":               {JSON: &JSONCondition{Path: "attempts", Op: "=", Value: "x"}},
-		"order.total>=100":         {JSON: &JSONCondition{Path: "order.total", Op: ">=", Value: "100"}},
-		`name ~ "Ann B"`:           {JSON: &JSONCondition{Path: "name", Op: "~", Value: "Ann B"}},
-		"a[*].sku!=x y":            {JSON: &JSONCondition{Path: "a[*].sku", Op: "!=", Value: "x"}, Words: []string{"y"}},
+		"attempts=x":               {JSON: &Condition{Path: "attempts", Op: "=", Value: "x"}},
+		"order.total>=100":         {JSON: &Condition{Path: "order.total", Op: ">=", Value: "100"}},
+		`name ~ "Ann B"`:           {JSON: &Condition{Path: "name", Op: "~", Value: "Ann B"}},
+		"a[*].sku!=x y":            {JSON: &Condition{Path: "a[*].sku", Op: "!=", Value: "x"}, Words: []string{"y"}},
 		"http://x?a=b":             {Words: []string{"http://x?a=b"}},
 		"abc== other:x id:":        {Words: []string{"abc==", "other:x", "id:"}},
 		"order-42":                 {Words: []string{"order-42"}},
@@ -397,16 +398,16 @@ func TestWordsAreFoundInLinearTime(t *testing.T) {
 	}
 	f.Words[15] += "b"
 	begin := time.Now()
-	if f.Matches(&Info{Payload: payload}) || time.Since(begin) > 10*time.Second {
+	if f.Matches(&later.Info{Payload: payload}) || time.Since(begin) > 10*time.Second {
 		t.Errorf("a wrong match, or %v", time.Since(begin))
 	}
-	if f.Words[15] = "aaa"; !f.Matches(&Info{Payload: payload}) {
+	if f.Words[15] = "aaa"; !f.Matches(&later.Info{Payload: payload}) {
 		t.Error("no match")
 	}
 	for _, text := range []string{"", "xyz", "xAbCz", "ABC"} { // also with the copy that long texts need
 		for _, more := range []int{0, 1 << 20} {
 			long := text + strings.Repeat(" ", more)
-			if got, want := (&Filter{Words: []string{"aBc"}}).Matches(&Info{Payload: []byte(long)}),
+			if got, want := (&Filter{Words: []string{"aBc"}}).Matches(&later.Info{Payload: []byte(long)}),
 				strings.Contains(strings.ToLower(text), "abc"); got != want {
 				t.Errorf("%q with %d spaces: %v", text, more, got)
 			}
@@ -429,6 +430,6 @@ func FuzzFilter(f *testing.F) {
 			}
 			return
 		}
-		filter.Matches(&Info{ID: id, Payload: payload})
+		filter.Matches(&later.Info{ID: id, Payload: payload})
 	})
 }
