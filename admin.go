@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"github.com/laterq/later/internal/pauses"
 	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/internal/undo"
+	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
 
@@ -62,7 +64,7 @@ func (q *Queue) errorOf(id string, err error) error {
 func (q *Queue) Cancel(ctx context.Context, id string, opts ...CancelOption) (State, error) {
 	results, err := q.CancelBatch(ctx, []string{id}, opts...)
 	if err != nil {
-		return StateNone, err
+		return "", err
 	}
 	return results[0].State, results[0].Err
 }
@@ -309,7 +311,7 @@ func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 		}
 	}
 	if len(states) == 0 {
-		states = []State{StateNone}
+		states = []State{""}
 	}
 	total := 0
 	for _, s := range states {
@@ -388,9 +390,6 @@ func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 // Activity is how many events of each kind happened to a queue lately, in all processes.
 type Activity = store.Activity
 
-// ActivityWindow counts the events in a span of time.
-type ActivityWindow = store.ActivityWindow
-
 // Activity returns how many events of each kind happened to the queue in the last minute, hour and day, in all
 // processes: all kinds but EventStarted. The counts are the ones that processes have reported, which they do once a
 // second. A process that is killed takes its last second with it, and a report that fails is not repeated. The
@@ -405,8 +404,62 @@ func (q *Queue) Activity(ctx context.Context) (Activity, error) {
 //
 // Claims of workers and Receive remove messages beyond the limits, the oldest first, 500 messages at a time, also
 // on a paused queue. They report each as EventDropped. A queue without claims keeps its dead messages.
-func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
-	return q.SetDeadRetentionIf(ctx, r, nil)
+// Conditions get the Version of the Retention that is replaced, or "" if the queue does not exist.
+func (q *Queue) SetDeadRetention(ctx context.Context, r Retention, conditions ...Condition) error {
+	if err := cmp.Or(r.Check(), q.old); err != nil {
+		return err
+	}
+	return q.replace(ctx, "retention", conditions, func(former *Stats) error {
+		if former == nil {
+			return q.client.store.SetDeadRetention(ctx, q.name, r, nil)
+		}
+		return q.client.store.SetDeadRetention(ctx, q.name, r, &former.DeadRetention)
+	}, func(s *Stats) string { return s.DeadRetention.Version() })
+}
+
+// Condition decides about a change of settings. It is called with the version of the settings that are replaced. If it
+// returns false, the call returns ErrConflict and changes nothing. If another program changes the settings between the
+// condition and the change, the condition is called again. A Condition that is nil allows every change.
+type Condition func(version string) bool
+
+// all returns a condition that allows a change if all conditions do, or nil if there are none.
+func all(conditions []Condition) Condition {
+	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return c == nil })
+	if len(conditions) == 0 {
+		return nil
+	}
+	return func(version string) bool {
+		return !slices.ContainsFunc(conditions, func(c Condition) bool { return !c(version) })
+	}
+}
+
+// replace replaces settings of the queue: set does it, if they still are as in former unless that is nil, and versionOf
+// returns their version.
+func (q *Queue) replace(
+	ctx context.Context, name string, conditions []Condition, set func(former *Stats) error, versionOf func(*Stats) string,
+) error {
+	if err := q.begin(); err != nil {
+		return err
+	}
+	defer q.client.calls.Done()
+	allow := all(conditions)
+	return version.Replace(name+" of queue", q.name, func() error {
+		if allow == nil {
+			return set(nil)
+		}
+		stats, err := q.client.store.Stats(ctx, q.name)
+		if err != nil {
+			return err
+		}
+		current := ""
+		if stats.Exists {
+			current = versionOf(&stats)
+		}
+		if !allow(current) {
+			return version.ErrOther
+		}
+		return set(&stats)
+	})
 }
 
 // Delete removes the queue with its messages, dedup windows and settings, and ends its subscriptions. Deleting a

@@ -292,21 +292,10 @@ func TestClientQueuesAndDelete(t *testing.T) {
 	if got, err := c.Queues(t.Context()); err != nil || !slices.Equal(got, want) {
 		t.Errorf("Queues returned %d names, %v", len(got), err)
 	}
-	seen := 0
-	for name, err := range c.AllQueues(t.Context()) {
-		if err != nil || !slices.Contains(want, name) {
-			t.Fatalf("AllQueues yielded %q, %v", name, err)
-		}
-		if seen++; seen == 600 {
-			break
-		}
-	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, err := range c.AllQueues(ended) {
-		if name != "" || !errors.Is(err, context.Canceled) {
-			t.Errorf("AllQueues yielded %q, %v after its context ended", name, err)
-		}
+	if got, err := c.Queues(ended); got != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("Queues returned %q, %v after its context ended", got, err)
 	}
 	if err := c.Queue(want[0]).Delete(t.Context()); err != nil {
 		t.Fatal(err)

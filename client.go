@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -258,35 +257,15 @@ func (c *Client) forget(name string) {
 // until it is deleted. Later's internal queues are not among them.
 func (c *Client) Queues(ctx context.Context) ([]string, error) {
 	var all []string
-	for name, err := range c.AllQueues(ctx) {
+	for cursor := ""; ; {
+		names, next, err := c.queuesPage(ctx, cursor)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
-}
-
-// AllQueues returns an iterator over the names that Queues returns, in no particular order. It reads them from the
-// store page by page, so that a loop that stops early costs little, and can return a name twice. After an error it
-// stops.
-func (c *Client) AllQueues(ctx context.Context) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for cursor := ""; ; {
-			names, next, err := c.queuesPage(ctx, cursor)
-			if err != nil {
-				yield("", err)
-				return
-			}
-			for _, name := range names {
-				if reserved.IsListed(name) && !yield(name, nil) {
-					return
-				}
-			}
-			if cursor = next; cursor == "" {
-				return
-			}
+		all = append(all, names...)
+		if cursor = next; cursor == "" {
+			slices.Sort(all)
+			return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return !reserved.IsListed(name) }), nil
 		}
 	}
 }

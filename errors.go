@@ -90,9 +90,8 @@ func CodeOf(err error) Code { return store.CodeOf(err) }
 // State is the state of a message.
 type State = store.State
 
-// The states of a message. StateNone means that the message is not live.
+// The states of a message. Its state is "" if it is not live.
 const (
-	StateNone      = store.StateNone
 	StateScheduled = store.StateScheduled // not yet due
 	StateReady     = store.StateReady     // due and not claimed
 	StateLeased    = store.StateLeased    // held by a worker

@@ -84,11 +84,11 @@ func ExampleOutcomeOf() {
 		fmt.Println(o.Kind, o.Delay, o.Err)
 	}
 	// Output:
-	// ack 0s <nil>
-	// retry 0s connection refused
-	// retry 1m0s <nil>
-	// snooze 1h0m0s <nil>
-	// bury 0s no such customer
+	// acked 0s <nil>
+	// nacked 0s connection refused
+	// nacked 1m0s <nil>
+	// snoozed 1h0m0s <nil>
+	// buried 0s no such customer
 }
 
 // The handler of a test needs no worker.

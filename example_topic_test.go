@@ -33,7 +33,7 @@ func ExampleTopic() {
 			log.Fatal(err)
 		}
 	}
-	if _, err := topic.Cancel(ctx, "order-3"); err != nil { // no queue receives it
+	if _, err := topic.Queue().Cancel(ctx, "order-3"); err != nil { // no queue receives it
 		log.Fatal(err)
 	}
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/laterq/later/internal/event"
-	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
 
@@ -69,37 +68,18 @@ type KeysRequest = store.KeysRequest
 // limits do not count. It returns an ErrInvalid for a flow that is not allowed and for queues of Later's own.
 //
 // The shards of a queue share its limits: each of them is at least the number of shards, or SetFlow returns an
-// ErrInvalid; see SetShards. While messages move to other shards it returns an ErrUnavailable.
-func (q *Queue) SetFlow(ctx context.Context, f Flow) error { return q.SetFlowIf(ctx, f, nil) }
-
-// SetFlowIf is SetFlow on a condition: allow is called with the Version of the Flow that would be replaced, or "" if
-// the queue does not exist. If it returns false, SetFlowIf returns ErrConflict and changes nothing. If the flow is
-// replaced between the call of allow and the change, allow is called again. An allow of nil allows it always.
-func (q *Queue) SetFlowIf(ctx context.Context, f Flow, allow func(version string) bool) error {
+// ErrInvalid; see SetShards. While messages move to other shards it returns an ErrUnavailable. Conditions get
+// the Version of the Flow that is replaced, or "" if the queue does not exist.
+func (q *Queue) SetFlow(ctx context.Context, f Flow, conditions ...Condition) error {
 	if err := cmp.Or(store.CheckFlow(q.name, f), q.old); err != nil {
 		return err
 	}
-	if err := q.begin(); err != nil {
-		return err
-	}
-	defer q.client.calls.Done()
-	return version.Replace("flow of queue", q.name, func() error {
-		if allow == nil {
+	return q.replace(ctx, "flow", conditions, func(former *Stats) error {
+		if former == nil {
 			return q.client.store.SetFlow(ctx, q.name, f, nil)
 		}
-		stats, err := q.client.store.Stats(ctx, q.name)
-		if err != nil {
-			return err
-		}
-		current := ""
-		if stats.Exists {
-			current = stats.Flow.Version()
-		}
-		if !allow(current) {
-			return version.ErrOther
-		}
-		return q.client.store.SetFlow(ctx, q.name, f, &stats.Flow.Flow)
-	})
+		return q.client.store.SetFlow(ctx, q.name, f, &former.Flow.Flow)
+	}, func(s *Stats) string { return s.Flow.Version() })
 }
 
 // Flow returns the limits of the queue, with how many messages count as in flight and when the next one may start. A

@@ -227,13 +227,13 @@ func TestFlowIsSetOnACondition(t *testing.T) {
 		return func(version string) bool { versions = append(versions, version); return ok }
 	}
 	first, second := Flow{Concurrency: 1}, Flow{Rate: Rate{N: 1, Per: time.Second}}
-	if err := q.SetFlowIf(t.Context(), first, allow(false)); !errors.Is(err, ErrConflict) {
+	if err := q.SetFlow(t.Context(), first, allow(false)); !errors.Is(err, ErrConflict) {
 		t.Errorf("refused change = %v", err)
 	}
-	if err := q.SetFlowIf(t.Context(), first, allow(true)); err != nil {
+	if err := q.SetFlow(t.Context(), first, allow(true)); err != nil {
 		t.Error(err)
 	}
-	if err := q.SetFlowIf(t.Context(), second, allow(true)); err != nil {
+	if err := q.SetFlow(t.Context(), second, allow(true)); err != nil {
 		t.Error(err)
 	}
 	if want := []string{"", "", first.Version()}; !slices.Equal(versions, want) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -125,10 +126,10 @@ func TestKeyGoesThroughFollowUpsTopicsForwardsSchedulesAndSeries(t *testing.T) {
 			t.Errorf("a run has the key %q", got)
 		}
 
-		series := Series{Until: time.Now().Add(time.Hour), Offsets: []time.Duration{0}}
-		_, err = q.SendSeries(ctx, nil, series, WithID("r"), Key("r"))
+		reminders := Series{Until: time.Now().Add(time.Hour), Offsets: []time.Duration{0}}
+		_, err = q.SendSeries(ctx, nil, reminders, WithID("r"), Key("r"))
 		wantNoError(t, err)
-		for info, err := range q.All(ctx, ListOptions{Group: SeriesGroupPrefix + "r"}) {
+		for info, err := range q.All(ctx, ListOptions{Group: series.GroupPrefix + "r"}) {
 			wantNoError(t, err)
 			wantKey(t, q, info.ID, "r")
 		}

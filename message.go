@@ -59,10 +59,6 @@ func MessageFromContext(ctx context.Context) *Message {
 	return (*Message)(handle.MessageFromContext(ctx))
 }
 
-// ConcurrencyFromContext returns the number of messages that the worker of a handler's context, or of an ancestor of
-// it, handles at a time, or 0. Middleware that makes handlers wait can use it to keep some of them free.
-func ConcurrencyFromContext(ctx context.Context) int { return handle.ConcurrencyFromContext(ctx) }
-
 // Outgoing is a message to send. Only Payload is required, and it may be empty.
 type Outgoing struct {
 	// ID identifies one live message of the queue: sending a live id again changes nothing. Default: a

@@ -25,7 +25,7 @@ func TestRepeatedRequestReturnsTheFirstSend(t *testing.T) {
 			t.Fatalf("sent %+v, %v", first, err)
 		}
 		want := SendResult{ID: first.ID, Due: first.Due, Outcome: SendDuplicate, Duplicate: true}
-		time.Sleep(OnceWindow - time.Millisecond) // of the bubble's clock
+		time.Sleep(store.OnceWindow - time.Millisecond) // of the bubble's clock
 		if err := mustReceive(t, q, 1)[0].Ack(t.Context()); err != nil {
 			t.Fatal(err)
 		}

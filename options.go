@@ -350,11 +350,8 @@ func (o *Outgoing) collapse(out *store.Outgoing) error {
 	return nil
 }
 
-// OnceWindow is how long the key of a Once is remembered, counted from the send: 24 hours.
-const OnceWindow = store.OnceWindow
-
 // Once makes the request that the message is sent for safe to repeat, in any process and under whatever id each attempt
-// sends it: of all sends to a queue with the same key and request within OnceWindow of the first, that one adds a
+// sends it: of all sends to a queue with the same key and request within 24 hours of the first, that one adds a
 // message. It is one atomic step of the store. The others change nothing, whatever became of the message: they return
 // its id, no error, and the outcome SendDuplicate. A send with the same key and another request returns ErrConflict.
 //

@@ -19,18 +19,18 @@ func TestOutcomeOfSaysWhatAWorkerDoes(t *testing.T) {
 		err  error
 		want Outcome
 	}{
-		"nil":           {nil, Outcome{Kind: OutcomeAck}},
-		"follow-ups":    {Then("next", nil), Outcome{Kind: OutcomeAck}},
-		"bad follow-up": {badThen, Outcome{Kind: OutcomeRetry, Backoff: true, Err: badThen}},
-		"error":         {cause, Outcome{Kind: OutcomeRetry, Backoff: true, Err: cause}},
-		"retry in":      {RetryIn(time.Minute), Outcome{Kind: OutcomeRetry, Delay: time.Minute}},
-		"wrapped":       {wrapped, Outcome{Kind: OutcomeRetry, Delay: time.Minute, Err: wrapped}},
-		"snooze":        {Snooze(-1), Outcome{Kind: OutcomeSnooze}},
-		"reset":         {Snooze(1, ResetAttempts), Outcome{Kind: OutcomeSnooze, Delay: 1, ResetAttempts: true}},
-		"joined":        {joined, Outcome{Kind: OutcomeSnooze, Delay: time.Hour, Err: joined}},
-		"too long":      {Snooze(1 << 62), Outcome{Kind: OutcomeSnooze, Delay: store.MaxDelay}},
-		"bury":          {Bury(cause), Outcome{Kind: OutcomeBury, Err: cause}},
-		"bury nothing":  {Bury(nil), Outcome{Kind: OutcomeBury}},
+		"nil":           {nil, Outcome{Kind: EventAcked}},
+		"follow-ups":    {Then("next", nil), Outcome{Kind: EventAcked}},
+		"bad follow-up": {badThen, Outcome{Kind: EventNacked, Backoff: true, Err: badThen}},
+		"error":         {cause, Outcome{Kind: EventNacked, Backoff: true, Err: cause}},
+		"retry in":      {RetryIn(time.Minute), Outcome{Kind: EventNacked, Delay: time.Minute}},
+		"wrapped":       {wrapped, Outcome{Kind: EventNacked, Delay: time.Minute, Err: wrapped}},
+		"snooze":        {Snooze(-1), Outcome{Kind: EventSnoozed}},
+		"reset":         {Snooze(1, ResetAttempts), Outcome{Kind: EventSnoozed, Delay: 1, ResetAttempts: true}},
+		"joined":        {joined, Outcome{Kind: EventSnoozed, Delay: time.Hour, Err: joined}},
+		"too long":      {Snooze(1 << 62), Outcome{Kind: EventSnoozed, Delay: store.MaxDelay}},
+		"bury":          {Bury(cause), Outcome{Kind: EventBuried, Err: cause}},
+		"bury nothing":  {Bury(nil), Outcome{Kind: EventBuried}},
 	} {
 		if got := OutcomeOf(test.err); got != test.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
@@ -38,10 +38,10 @@ func TestOutcomeOfSaysWhatAWorkerDoes(t *testing.T) {
 	}
 	// Bury takes precedence over Snooze, and Snooze over RetryIn, as for a worker.
 	all := errors.Join(RetryIn(1), Snooze(2), Bury(cause))
-	if got := OutcomeOf(all); got.Kind != OutcomeBury || got.Err != all {
+	if got := OutcomeOf(all); got.Kind != EventBuried || got.Err != all {
 		t.Errorf("got %+v", got)
 	}
-	if got := OutcomeOf(errors.Join(RetryIn(1), Snooze(2))); got.Kind != OutcomeSnooze || got.Delay != 2 {
+	if got := OutcomeOf(errors.Join(RetryIn(1), Snooze(2))); got.Kind != EventSnoozed || got.Delay != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -60,9 +60,7 @@ func TestOutcomeOfAgreesWithTheWorker(t *testing.T) {
 				w.Handle("q", func(context.Context, *Message) error { return err })
 				start(t, w)
 				mustSend(t, c.Queue("q"), "")
-				want := map[OutcomeKind]EventKind{
-					OutcomeAck: EventAcked, OutcomeRetry: EventNacked, OutcomeSnooze: EventSnoozed, OutcomeBury: EventBuried,
-				}[OutcomeOf(err).Kind]
+				want := OutcomeOf(err).Kind
 				for {
 					switch kind := <-kinds; kind {
 					case EventSent, EventClaimed, EventStarted:

@@ -13,7 +13,6 @@ import (
 	"github.com/laterq/later/internal/report"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/internal/undo"
-	"github.com/laterq/later/internal/version"
 	"github.com/laterq/later/store"
 )
 
@@ -219,37 +218,6 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	edited()
 	q.event(ctx, EventEdited, id)
 	return nil
-}
-
-// SetDeadRetentionIf is SetDeadRetention on a condition: allow is called with the Version of the Retention that would
-// be replaced, or "" if the queue does not exist. If it returns false, SetDeadRetentionIf returns ErrConflict and
-// changes nothing. If the retention is replaced between the call of allow and the change, allow is called
-// again. An allow of nil allows it always.
-func (q *Queue) SetDeadRetentionIf(ctx context.Context, r Retention, allow func(version string) bool) error {
-	if err := cmp.Or(r.Check(), q.old); err != nil {
-		return err
-	}
-	if err := q.begin(); err != nil {
-		return err
-	}
-	defer q.client.calls.Done()
-	return version.Replace("retention of queue", q.name, func() error {
-		if allow == nil {
-			return q.client.store.SetDeadRetention(ctx, q.name, r, nil)
-		}
-		stats, err := q.client.store.Stats(ctx, q.name)
-		if err != nil {
-			return err
-		}
-		current := ""
-		if stats.Exists {
-			current = stats.DeadRetention.Version()
-		}
-		if !allow(current) {
-			return version.ErrOther
-		}
-		return q.client.store.SetDeadRetention(ctx, q.name, r, &stats.DeadRetention)
-	})
 }
 
 // Group puts the message in a group of its queue, such as all reminders of one order, so that CancelGroup,

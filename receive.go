@@ -12,8 +12,8 @@ import (
 
 const defaultLease = 30 * time.Second
 
-// MaxReceiveQueues is the maximum number of queues of one Client.Receive.
-const MaxReceiveQueues = 16
+// maxReceiveQueues is the maximum number of queues of one Client.Receive.
+const maxReceiveQueues = 16
 
 // ReceiveQueue is one of several queues that messages are received from.
 type ReceiveQueue struct {
@@ -53,8 +53,8 @@ func (c *Client) newReceiver(n int, queues []ReceiveQueue, opts []ReceiveOption)
 	if n < 1 || n > store.MaxBatch {
 		return nil, store.Invalid("n is %d: receive 1 to %d messages at a time", n, store.MaxBatch)
 	}
-	if len(queues) < 1 || len(queues) > MaxReceiveQueues {
-		return nil, store.Invalid("there are %d queues: must be 1 to %d", len(queues), MaxReceiveQueues)
+	if len(queues) < 1 || len(queues) > maxReceiveQueues {
+		return nil, store.Invalid("there are %d queues: must be 1 to %d", len(queues), maxReceiveQueues)
 	}
 	from := make([]receive.Queue, len(queues))
 	for i, q := range queues {

@@ -100,28 +100,16 @@ func geometric(first time.Duration, factor float64, limit time.Duration) Backoff
 // defaultBackoff spreads the default 20 attempts over about an hour.
 var defaultBackoff = ExponentialBackoff(time.Second, 10*time.Minute)
 
-// OutcomeKind is the fate of a message after its handler returned.
-type OutcomeKind string
-
-// The kinds of outcome.
-const (
-	OutcomeAck    OutcomeKind = "ack"    // it is done, and its follow-ups are sent
-	OutcomeRetry  OutcomeKind = "retry"  // a failed attempt: again later, or dead after the last one
-	OutcomeSnooze OutcomeKind = "snooze" // again later; not an attempt
-	OutcomeBury   OutcomeKind = "bury"   // dead at once
-	// It is given back for another version of the program, and dead when that has been so for too long; see GiveBack.
-	OutcomeGiveBack OutcomeKind = "give_back"
-)
-
 // Outcome is the meaning of a handler's error.
 type Outcome struct {
-	Kind OutcomeKind
+	// Kind is EventAcked, EventNacked for a failed attempt, EventSnoozed, EventBuried or EventGivenBack.
+	Kind EventKind
 	// Delay is that of RetryIn or Snooze. It is 0 when the worker's backoff decides, and Backoff is then set.
 	Delay   time.Duration
 	Backoff bool
 	// ResetAttempts is set for a Snooze with that option.
 	ResetAttempts bool
-	// Err is why: the error of a retry, bury or give back. It is nil for an ack, and for RetryIn, Snooze and Bury
+	// Err is why the message is nacked, buried or given back. It is nil for an ack, and for RetryIn, Snooze and Bury
 	// without a reason.
 	Err error
 }
@@ -129,28 +117,28 @@ type Outcome struct {
 // OutcomeOf returns the action of a worker after a handler that returned err, so that middleware and tests can tell a
 // snooze from a failure:
 //
-//	if later.OutcomeOf(err).Kind == later.OutcomeRetry { failures.Inc() }
+//	if later.OutcomeOf(err).Kind == later.EventNacked { failures.Inc() }
 //
 // A worker may still decide otherwise: a handler that exceeded its time limit has failed, even if it returned nil.
 func OutcomeOf(err error) Outcome {
 	if err == nil || followUpsOf(err) != nil && followUpsOf(err).err == nil {
-		return Outcome{Kind: OutcomeAck}
+		return Outcome{Kind: EventAcked}
 	}
 	if b, ok := errors.AsType[*outcome.Bury](err); ok {
-		return Outcome{Kind: OutcomeBury, Err: reasonOf(err, b, b.Err)}
+		return Outcome{Kind: EventBuried, Err: reasonOf(err, b, b.Err)}
 	}
 	if s, ok := errors.AsType[*outcome.Snooze](err); ok {
 		return Outcome{
-			Kind: OutcomeSnooze, Delay: outcome.ClampDelay(s.Delay), ResetAttempts: s.Reset, Err: reasonOf(err, s, nil),
+			Kind: EventSnoozed, Delay: outcome.ClampDelay(s.Delay), ResetAttempts: s.Reset, Err: reasonOf(err, s, nil),
 		}
 	}
 	if r, ok := errors.AsType[*outcome.RetryIn](err); ok {
-		return Outcome{Kind: OutcomeRetry, Delay: outcome.ClampDelay(r.Delay), Err: reasonOf(err, r, nil)}
+		return Outcome{Kind: EventNacked, Delay: outcome.ClampDelay(r.Delay), Err: reasonOf(err, r, nil)}
 	}
 	if b, ok := errors.AsType[*outcome.GiveBack](err); ok {
-		return Outcome{Kind: OutcomeGiveBack, Err: reasonOf(err, b, b.Err)}
+		return Outcome{Kind: EventGivenBack, Err: reasonOf(err, b, b.Err)}
 	}
-	return Outcome{Kind: OutcomeRetry, Backoff: true, Err: err}
+	return Outcome{Kind: EventNacked, Backoff: true, Err: err}
 }
 
 // reasonOf returns the reason in err beside the decision: err itself if it says more than the decision.

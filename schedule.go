@@ -5,7 +5,7 @@ import "github.com/laterq/later/internal/schedule"
 // Schedule sends a message to a queue again and again: each time that its rule says is a run, and each run is a
 // message of its own. Schedules.Put stores it.
 //
-// Name identifies it in the store, up to MaxScheduleName bytes. Queue is the queue that receives the messages, and When
+// Name identifies it in the store, up to 80 bytes. Queue is the queue that receives the messages, and When
 // says when. Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group, Key, Urgency and DedupWindow (24 hours by
 // default, and no less) apply to each message, like the fields of an Outgoing. Missed, MissedWithin and MissedMax say
 // what becomes of runs that are late by more than a minute because no worker was there, and Unfinished what becomes of
@@ -33,16 +33,6 @@ const (
 	// UnfinishedBuffer keeps one run, which is sent within a second after the one before has ended. Further ones are
 	// skipped.
 	UnfinishedBuffer = schedule.UnfinishedBuffer
-)
-
-const (
-	// MaxScheduleName is the maximum length of a schedule's name, in bytes. The ids of its messages are longer.
-	MaxScheduleName = schedule.MaxName
-	// MaxScheduleSet is the maximum length of the name of a set of schedules, in bytes.
-	MaxScheduleSet = schedule.MaxSet
-	// MaxRuns is the maximum number of runs that one call of Next, Upcoming or Backfill returns or sends, and that
-	// Schedule.MissedMax allows.
-	MaxRuns = schedule.MaxRuns
 )
 
 // Run is one run of a schedule: a message in its queue, or one that is to come. Schedule is the name of the schedule,

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/recurrence"
 )
 
@@ -96,7 +97,7 @@ func TestScheduleRunsEndWithTheRule(t *testing.T) {
 		}
 		_, err := c.Schedules().Runs(t.Context(), "a", start, start, 1)
 		wantError(t, err, ErrInvalid)
-		_, err = c.Schedules().Runs(t.Context(), "a", start, time.Time{}, MaxRuns+1)
+		_, err = c.Schedules().Runs(t.Context(), "a", start, time.Time{}, schedule.MaxRuns+1)
 		wantError(t, err, ErrInvalid)
 		if _, err = c.Schedules().Runs(t.Context(), "b", start, time.Time{}, 1); !errors.Is(err, ErrNotFound) {
 			t.Error(err)

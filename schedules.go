@@ -42,19 +42,13 @@ const (
 // Put stores a schedule, or replaces the one with its name.
 //
 // It may be repeated: a schedule that is stored as it is does not change. If the rule or the time zone changes, the
-// next run is the first one later than now on the store's clock, and MaxRuns counts from there; otherwise the
+// next run is the first one later than now on the store's clock, and When.MaxRuns counts from there; otherwise the
 // next run stays. The counts and a pause stay in either case.
 //
-// Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field.
-func (s *Schedules) Put(ctx context.Context, put Schedule) (PutResult, error) {
-	return s.PutIf(ctx, put, nil)
-}
-
-// PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" for a new
-// schedule. If it returns false, PutIf returns ErrConflict and changes nothing. If the schedule is replaced between the
-// call of allow and the change, allow is called again. A nil allow always allows the change.
-func (s *Schedules) PutIf(ctx context.Context, put Schedule, allow func(version string) bool) (PutResult, error) {
-	return called(s.client, func() (PutResult, error) { return s.book.Put(ctx, put, allow) })
+// Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field. Conditions get
+// the Version of the schedule that is replaced, or "" for a new schedule.
+func (s *Schedules) Put(ctx context.Context, put Schedule, conditions ...Condition) (PutResult, error) {
+	return called(s.client, func() (PutResult, error) { return s.book.Put(ctx, put, all(conditions)) })
 }
 
 // Get returns a schedule. It returns ErrNotFound if there is none with the name.
@@ -172,9 +166,9 @@ type Backfilled struct {
 	Runs, Sent, Duplicates int
 }
 
-// Backfill sends runs at once for the times of the rule in [from, to), at most MaxRuns: in order, whether or not runs
-// are unfinished, and without counting for MaxRuns. It may be repeated: a run that was sent is not sent again within
-// its dedup window. With dry set it sends nothing and returns how many times there are.
+// Backfill sends runs at once for the times of the rule in [from, to), at most 10,000: in order, whether or not runs
+// are unfinished, and without counting for When.MaxRuns. It may be repeated: a run that was sent is not sent again
+// within its dedup window. With dry set it sends nothing and returns how many times there are.
 //
 // Backfill returns ErrNotFound if the schedule does not exist. After an error the result counts the runs that were
 // sent.
@@ -203,13 +197,13 @@ func (s *Schedules) Backfill(ctx context.Context, name string, from, to time.Tim
 }
 
 // Upcoming returns the next n runs of all schedules, in order of due time, as if all of them were sent. n is 1 to
-// MaxRuns. Its cost depends on n, not on the number of schedules. It leaves out schedules that cannot be read.
+// 10,000. Its cost depends on n, not on the number of schedules. It leaves out schedules that cannot be read.
 func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 	return called(s.client, func() ([]Run, error) { return s.book.Upcoming(ctx, n) })
 }
 
 // Runs returns up to n runs of a schedule with nominal times in [from, to), in order: past runs since its rule was
-// stored, and coming runs as if all of them were sent. n is 1 to MaxRuns, and a zero to means no limit. A schedule that
+// stored, and coming runs as if all of them were sent. n is 1 to 10,000, and a zero to means no limit. A schedule that
 // is paused or has finished has none to come. Triggered runs are left out.
 //
 // Runs returns ErrNotFound if the schedule does not exist.
@@ -240,9 +234,6 @@ type ApplyOptions = schedule.ApplyOptions
 // PutUnchanged or PutDeleted. Fields are the fields of the schedule's JSON that differ, sorted, with their old and new
 // values. "" stands for a field that is not there.
 type ScheduleChange = schedule.Change
-
-// FieldChange is a field of a schedule that differs, with its values as JSON.
-type FieldChange = schedule.FieldChange
 
 // Apply stores schedules, such as the ones of a file in a repository, and returns a change for each, sorted by name.
 //

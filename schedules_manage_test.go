@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -329,7 +330,7 @@ func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		c := newClientOn(t, s)
-		large := everyMinute(strings.Repeat("ä", MaxScheduleName/2))
+		large := everyMinute(strings.Repeat("ä", schedule.MaxName/2))
 		put(t, c, large, PutCreated)
 		large = getSchedule(t, c, large.Name).Schedule // with its defaults
 		text, err := large.MarshalJSON()

@@ -35,14 +35,6 @@ const (
 	SendPast = series.Send
 )
 
-const (
-	// MaxSeriesID is the maximum length of the id of a series, in bytes. Its messages have longer ids.
-	MaxSeriesID = series.MaxID
-
-	// SeriesGroupPrefix and the id of a series are the Group of its messages.
-	SeriesGroupPrefix = series.GroupPrefix
-)
-
 // SeriesResult is the result of a SendSeries.
 type SeriesResult struct {
 	ID string // of the series
@@ -59,13 +51,13 @@ type SeriesResult struct {
 //		Offsets: []time.Duration{-24 * time.Hour, -time.Hour, -10 * time.Minute},
 //	}, later.WithID("appointment-7"))
 //
-// WithID sets the id of the series, up to MaxSeriesID bytes; without it, one is generated. CancelSeries, MoveSeries and
+// WithID sets the id of the series, up to 96 bytes; without it, one is generated. CancelSeries, MoveSeries and
 // ListSeries take it. The ids of the messages derive from it and their offsets, so a SendSeries can safely be repeated:
 // it sends the missing ones and returns ErrDuplicate if there are none. A series that was moved stays where it is then.
 // DedupWindow sets for how long a message that was acked is not sent again. Default: 24 hours.
 //
 // Other options apply to each message. In and At are refused, because each message is due at the moment plus its
-// offset, and Group is, because the messages are in the group SeriesGroupPrefix + id. SeriesOf returns which
+// offset, and Group is, because the messages are in the group "series:" + id. SeriesOf returns which
 // message a handler has.
 //
 // The messages are sent like a batch: all are checked first, and messages that fit into one call are sent whole or not
@@ -129,7 +121,7 @@ func (s *Series) check(common *Outgoing) error {
 
 // messages returns the messages of a series that are to be sent at now.
 func (s *Series) messages(common Outgoing, now time.Time) (msgs []Outgoing, err error) {
-	common.Group = SeriesGroupPrefix + common.ID
+	common.Group = series.GroupPrefix + common.ID
 	common.DedupWindow = cmp.Or(common.DedupWindow, series.Window)
 	for _, m := range (*series.Series)(s).Messages(common.ID, now) {
 		o := common
@@ -188,7 +180,7 @@ func (q *Queue) ListSeries(ctx context.Context, id string) ([]SeriesMessage, err
 		return nil, err
 	}
 	var remaining []SeriesMessage
-	for info, err := range q.All(ctx, ListOptions{Group: SeriesGroupPrefix + id}) {
+	for info, err := range q.All(ctx, ListOptions{Group: series.GroupPrefix + id}) {
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +203,7 @@ func (q *Queue) CancelSeries(ctx context.Context, id string, opts ...CancelOptio
 	if err := series.CheckID(id); err != nil {
 		return GroupCancel{}, err
 	}
-	return q.CancelGroup(ctx, SeriesGroupPrefix+id, opts...)
+	return q.CancelGroup(ctx, series.GroupPrefix+id, opts...)
 }
 
 // SeriesMove is the result of a MoveSeries.

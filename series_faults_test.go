@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -67,7 +68,7 @@ func TestListSeriesLeavesOutOthersOfItsGroup(t *testing.T) {
 		wantNoError(t, err)
 		headers := all[0].Headers
 		headers["series"] = "b"
-		mustSend(t, q, "x", Headers(headers), Group(SeriesGroupPrefix+"a"), In(time.Hour))
+		mustSend(t, q, "x", Headers(headers), Group(series.GroupPrefix+"a"), In(time.Hour))
 		wantRemaining(t, q, "0s scheduled 1h0m0s")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -281,7 +282,7 @@ func TestSeriesRefusesBadInput(t *testing.T) {
 		}
 	})...)
 	wantError(t, second(q.SendSeries(ctx, nil, many)), ErrTooLarge)
-	long := strings.Repeat("x", MaxSeriesID+1)
+	long := strings.Repeat("x", series.MaxID+1)
 	for _, opt := range []SendOption{
 		In(time.Hour), Group("g"), OnDuplicate(Replace()), Header("series", "x"), WithID(long), nil,
 	} {

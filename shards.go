@@ -11,21 +11,15 @@ import (
 // Shards describes the shards of a queue; see Queue.Shards.
 type Shards = store.Shards
 
-// Shard is a shard of a queue, with its counts; see Queue.Shards.
-type Shard = store.Shard
-
-// MaxShards is the largest number of shards of a queue.
-const MaxShards = store.MaxShards
-
 // Pauses between looks at a change of the number of shards.
 const (
 	minShardsPause = 10 * time.Millisecond
 	maxShardsPause = time.Second
 )
 
-// SetShards divides the messages of the queue among n shards, 1 to MaxShards. For more than one it creates the queue if
-// necessary. Each shard is a queue inside the store, and in a Redis Cluster the shards are on as many servers as
-// possible. The queue can be used as before, also while its messages move.
+// SetShards divides the messages of the queue among n shards, 1 to store.MaxShards. For more than one it creates the
+// queue if necessary. Each shard is a queue inside the store, and in a Redis Cluster the shards are on as many servers
+// as possible. The queue can be used as before, also while its messages move.
 //
 // SetShards begins the change and returns when all messages are in their new shards. A leased message moves once it is
 // settled. If ctx ends first, SetShards returns its cause, and the change goes on: any process that uses the queue

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 func TestSetShardsWaitsForLeasedMessages(t *testing.T) {
@@ -61,7 +63,7 @@ func TestSetShardsWaitsForLeasedMessages(t *testing.T) {
 func TestNumberOfShardsIsChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		ctx := t.Context()
-		for _, n := range []int{-1, 0, MaxShards + 1} {
+		for _, n := range []int{-1, 0, store.MaxShards + 1} {
 			wantError(t, c.Queue("q").SetShards(ctx, n), ErrInvalid)
 		}
 		for _, name := range []string{"", "..", "topic:t", "q{"} {
@@ -77,11 +79,12 @@ func TestNumberOfShardsIsChecked(t *testing.T) {
 		if shards, err := q.Shards(ctx); err != nil || shards.Number != 1 || len(shards.Each) != 1 {
 			t.Errorf("shards of a queue that does not exist: %+v, %v", shards, err)
 		}
-		if err := q.SetShards(ctx, MaxShards); err != nil {
+		if err := q.SetShards(ctx, store.MaxShards); err != nil {
 			t.Error(err)
 		}
-		for _, f := range []Flow{{Concurrency: MaxShards - 1}, {Rate: Rate{N: MaxShards, Per: time.Second, Burst: 5}},
-			{Rate: Rate{N: MaxShards, Per: time.Second}}, {Rate: Rate{N: 1, Per: time.Second, Burst: MaxShards}}} {
+		for _, f := range []Flow{{Concurrency: store.MaxShards - 1},
+			{Rate: Rate{N: store.MaxShards, Per: time.Second, Burst: 5}},
+			{Rate: Rate{N: store.MaxShards, Per: time.Second}}, {Rate: Rate{N: 1, Per: time.Second, Burst: store.MaxShards}}} {
 			wantError(t, q.SetFlow(ctx, f), ErrInvalid)
 		}
 		if s := mustStats(t, q); !s.Exists {

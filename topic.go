@@ -26,15 +26,6 @@ type Topic struct {
 	history *Queue
 }
 
-const (
-	// MaxTopicName is the maximum length of a topic's name, in bytes.
-	MaxTopicName = store.MaxQueueName - len(reserved.History)
-	// MaxSubscriptions is the maximum number of queues that are subscribed to a topic.
-	MaxSubscriptions = topic.MaxSubscriptions
-	// MaxHistory is the largest TopicConfig.HistoryCount.
-	MaxHistory = topic.MaxHistory
-)
-
 // Topic returns the topic with the given name. It need not exist. If the name is not allowed, every method of the Topic
 // returns ErrInvalid.
 func (c *Client) Topic(name string) *Topic {
@@ -42,9 +33,9 @@ func (c *Client) Topic(name string) *Topic {
 	invalid := store.CheckQueue(name)
 	switch {
 	case name == "":
-		invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", MaxTopicName)
-	case len(name) > MaxTopicName:
-		invalid = store.Invalid("topic name is %d bytes long: the limit is %d", len(name), MaxTopicName)
+		invalid = store.Invalid("topic name is empty: give a name of 1 to %d bytes", topic.MaxName)
+	case len(name) > topic.MaxName:
+		invalid = store.Invalid("topic name is %d bytes long: the limit is %d", len(name), topic.MaxName)
 	}
 	if invalid != nil {
 		t.queue = &Queue{client: c, name: t.topic.Queue, invalid: invalid}
@@ -98,21 +89,6 @@ func (t *Topic) PublishBatch(ctx context.Context, msgs []Outgoing) ([]SendResult
 	return t.queue.SendBatch(ctx, msgs)
 }
 
-// Cancel removes a message that is not distributed yet; see Queue.Cancel.
-func (t *Topic) Cancel(ctx context.Context, id string, opts ...CancelOption) (State, error) {
-	return t.queue.Cancel(ctx, id, opts...)
-}
-
-// Reschedule changes the due time of a message that is not distributed yet; see Queue.Reschedule.
-func (t *Topic) Reschedule(ctx context.Context, id string, when When) error {
-	return t.queue.Reschedule(ctx, id, when)
-}
-
-// Get returns a message that is not distributed yet; see Queue.Get.
-func (t *Topic) Get(ctx context.Context, id string) (*Info, error) {
-	return t.queue.Get(ctx, id)
-}
-
 // TopicConfig is how a topic deals with its messages. The zero value is valid.
 type TopicConfig struct {
 	// DropUnsubscribed makes messages dead that are due while no queue is subscribed. The topic's queue keeps the last
@@ -131,20 +107,13 @@ type TopicConfig struct {
 // Version returns a text that is different for another configuration.
 func (c TopicConfig) Version() string { return topic.Config(c).Version() }
 
-// Configure replaces the topic's configuration. Workers follow with their next messages.
-func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
-	return t.ConfigureIf(ctx, cfg, nil)
-}
-
-// ConfigureIf is Configure on a condition: allow is called with the Version of the configuration that would be
-// replaced, or "" if the topic does not exist. If it returns false, ConfigureIf returns ErrConflict and changes
-// nothing. If another program changes the topic between the call of allow and the change, allow is called again. An
-// allow of nil allows it always.
-func (t *Topic) ConfigureIf(ctx context.Context, cfg TopicConfig, allow func(version string) bool) error {
+// Configure replaces the topic's configuration. Workers follow with their next messages. Conditions get the Version of
+// the configuration that is replaced, or "" if the topic does not exist.
+func (t *Topic) Configure(ctx context.Context, cfg TopicConfig, conditions ...Condition) error {
 	if err := cmp.Or(t.queue.invalid, t.queue.old, topic.Config(cfg).Check()); err != nil {
 		return err
 	}
-	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), allow) })
+	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), all(conditions)) })
 }
 
 // Config returns the topic's configuration.
@@ -210,8 +179,14 @@ type SubscribeOption interface {
 }
 
 type subscribeOptions struct {
-	where string
-	from  HistoryStart
+	where      string
+	from       HistoryStart
+	conditions []Condition
+}
+
+func (c Condition) applySubscribe(o *subscribeOptions) error {
+	o.conditions = append(o.conditions, c)
+	return nil
 }
 
 type where string
@@ -227,7 +202,7 @@ func Where(filter string) SubscribeOption { return where(filter) }
 
 func (w where) applySubscribe(o *subscribeOptions) error {
 	o.where = string(w)
-	return CheckFilter(o.where)
+	return topic.CheckFilter(o.where)
 }
 
 // Subscribe subscribes a queue to the topic, or replaces its subscription. The queue receives every message that is
@@ -235,19 +210,12 @@ func (w where) applySubscribe(o *subscribeOptions) error {
 // returns when the queue has received the history, and the queue receives each message once.
 //
 // A topic can be subscribed to another one by the name of its queue, "topic:NAME". Subscribe returns ErrInvalid if
-// messages would come back to the topic; the text shows the circle. It returns ErrTooLarge if MaxSubscriptions queues
+// messages would come back to the topic; the text shows the circle. It returns ErrTooLarge if 400 queues
 // are subscribed already, and ErrNotFound for From or FromID if the topic retains no history or not that message.
+//
+// A Condition is an option, too. It gets the Version of the Subscription that is replaced, or "" if the queue is not
+// subscribed.
 func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOption) error {
-	return t.SubscribeIf(ctx, queue, nil, opts...)
-}
-
-// SubscribeIf is Subscribe on a condition: allow is called with the Version of the Subscription that would be replaced,
-// or "" if the queue is not subscribed. If it returns false, SubscribeIf returns ErrConflict and changes nothing.
-// If the topic changes between the call of allow and the change, allow is called again. An allow of nil
-// allows it always.
-func (t *Topic) SubscribeIf(
-	ctx context.Context, queue string, allow func(version string) bool, opts ...SubscribeOption,
-) error {
 	var o subscribeOptions
 	for i, opt := range opts {
 		if opt == nil {
@@ -260,13 +228,7 @@ func (t *Topic) SubscribeIf(
 	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue), checkUse(queue, reserved.Subscribe)); err != nil {
 		return err
 	}
-	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, allow) })
-}
-
-// CheckFilter returns the ErrInvalid or ErrTooLarge that Subscribe would return for Where with a filter, or nil.
-func CheckFilter(filter string) error {
-	_, err := topic.ParseFilter(filter)
-	return err
+	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, all(o.conditions)) })
 }
 
 // Unsubscribe ends the subscription of a queue. The queue receives nothing of the topic once Unsubscribe has returned.
@@ -287,22 +249,11 @@ func (t *Topic) Subscriptions(ctx context.Context) (all []Subscription, err erro
 	return all, err
 }
 
-// HistoryOptions selects messages of a topic's history.
-type HistoryOptions struct {
-	// From and To limit the due time to [From, To). Default: no limit.
-	From, To time.Time
-	// Limit is the maximum number of messages in a page, 1 to store.MaxBatch. Default: 100.
-	Limit int
-	// Cursor is Page.Next of the previous page. Default: the first page.
-	Cursor string
-}
-
 // History returns a page of the messages that the topic retains, in order of due time; see TopicConfig. They are in the
-// queue "topic-history:NAME", which is never claimed from.
-func (t *Topic) History(ctx context.Context, o HistoryOptions) (Page, error) {
-	return t.history.List(ctx, ListOptions{
-		State: StateReady, From: o.From, To: o.To, Limit: o.Limit, Cursor: o.Cursor,
-	})
+// queue "topic-history:NAME", which is never claimed from, and are all ready: the state of the options is not used.
+func (t *Topic) History(ctx context.Context, o ListOptions) (Page, error) {
+	o.State = StateReady
+	return t.history.List(ctx, o)
 }
 
 // HistoryStart is a place in a topic's history. As a SubscribeOption it delivers the history from that place on to the

@@ -66,7 +66,7 @@ func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 		all := []string{"0", "1", "2", "skipped"}
 		if _, exact := s.Store.(*memstore.Store); exact { // else queues receive it again when they have forgotten it
 			wantReceived(t, got, map[string][]string{"good": all, "other": all, "bad": {"0", "1", "2"}})
-			page, err := topic.History(t.Context(), HistoryOptions{})
+			page, err := topic.History(t.Context(), ListOptions{})
 			if err != nil || len(page.Messages) != 4 {
 				t.Errorf("history has %d messages, %v", len(page.Messages), err)
 			}

@@ -21,7 +21,7 @@ func TestTopicHistoryIsBounded(t *testing.T) {
 		}
 		settled()
 		list := func() (payloads []string) {
-			page, err := topic.History(t.Context(), HistoryOptions{})
+			page, err := topic.History(t.Context(), ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

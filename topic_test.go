@@ -121,14 +121,14 @@ func TestTopicMessageIsOneUntilItIsDue(t *testing.T) {
 		start(t, w)
 		cancelled, moved := publish(t, topic, "cancelled", In(time.Hour)), publish(t, topic, "moved", In(time.Hour))
 		settled()
-		if _, err := topic.Cancel(t.Context(), cancelled); err != nil {
+		if _, err := topic.Queue().Cancel(t.Context(), cancelled); err != nil {
 			t.Error(err)
 		}
-		if err := topic.Reschedule(t.Context(), moved, In(2*time.Hour)); err != nil {
+		if err := topic.Queue().Reschedule(t.Context(), moved, In(2*time.Hour)); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(90 * time.Minute)
-		info, err := topic.Get(t.Context(), moved)
+		info, err := topic.Queue().Get(t.Context(), moved)
 		if err != nil || string(info.Payload) != "moved" {
 			t.Errorf("Get = %+v, %v", info, err)
 		}
@@ -410,34 +410,34 @@ func TestTopicIsDeleted(t *testing.T) {
 func TestTopicRefusesBadInput(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	ctx := t.Context()
-	for _, name := range []string{"", strings.Repeat("x", MaxTopicName+1), "a{b", "a\nb"} {
-		topic := c.Topic(name)
-		_, err := topic.Publish(ctx, nil)
+	for _, name := range []string{"", strings.Repeat("x", topic.MaxName+1), "a{b", "a\nb"} {
+		orders := c.Topic(name)
+		_, err := orders.Publish(ctx, nil)
 		wantError(t, err, ErrInvalid)
-		wantError(t, topic.Subscribe(ctx, "q"), ErrInvalid)
+		wantError(t, orders.Subscribe(ctx, "q"), ErrInvalid)
 	}
-	topic := c.Topic("orders")
-	wantError(t, topic.Subscribe(ctx, ""), ErrInvalid)
-	wantError(t, topic.Subscribe(ctx, "topic-history:orders"), ErrInvalid)
-	wantError(t, topic.Subscribe(ctx, "q", nil), ErrInvalid)
-	wantError(t, topic.Subscribe(ctx, "q", From(time.Time{})), ErrInvalid)
-	wantError(t, topic.Subscribe(ctx, "q", Where("a=")), ErrInvalid)
-	wantError(t, topic.Unsubscribe(ctx, "q"), ErrNotFound)
-	wantError(t, topic.Configure(ctx, TopicConfig{HistoryAge: -1}), ErrInvalid)
-	wantError(t, topic.Configure(ctx, TopicConfig{HistoryCount: MaxHistory + 1}), ErrInvalid)
+	orders := c.Topic("orders")
+	wantError(t, orders.Subscribe(ctx, ""), ErrInvalid)
+	wantError(t, orders.Subscribe(ctx, "topic-history:orders"), ErrInvalid)
+	wantError(t, orders.Subscribe(ctx, "q", nil), ErrInvalid)
+	wantError(t, orders.Subscribe(ctx, "q", From(time.Time{})), ErrInvalid)
+	wantError(t, orders.Subscribe(ctx, "q", Where("a=")), ErrInvalid)
+	wantError(t, orders.Unsubscribe(ctx, "q"), ErrNotFound)
+	wantError(t, orders.Configure(ctx, TopicConfig{HistoryAge: -1}), ErrInvalid)
+	wantError(t, orders.Configure(ctx, TopicConfig{HistoryCount: topic.MaxHistory + 1}), ErrInvalid)
 	for _, queue := range []string{"topic:orders", "topic-history:orders"} {
 		w := NewWorker(c, WorkerConfig{})
 		w.Handle(queue, ignore)
 		wantError(t, w.Run(ctx), ErrInvalid)
 	}
-	for i := range MaxSubscriptions {
-		subscribe(t, topic, fmt.Sprint("q", i))
+	for i := range topic.MaxSubscriptions {
+		subscribe(t, orders, fmt.Sprint("q", i))
 	}
-	err := topic.Subscribe(ctx, "one more")
+	err := orders.Subscribe(ctx, "one more")
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("error is %v", err)
 	}
-	subscribe(t, topic, "q1", Where("a=b"))
+	subscribe(t, orders, "q1", Where("a=b"))
 }
 
 func TestHeaderOfWaitingMessagesIsReserved(t *testing.T) {

@@ -35,7 +35,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 			begin: func(ctx context.Context, c *Client) error { return c.Topic("orders").Subscribe(ctx, queue) },
 			other: func(ctx context.Context, c *Client) error { return c.Topic("orders").Configure(ctx, cfg) },
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Topic("orders").ConfigureIf(ctx, TopicConfig{HistoryCount: 2}, allow)
+				return c.Topic("orders").Configure(ctx, TopicConfig{HistoryCount: 2}, allow)
 			},
 			check: func(t *testing.T, c *Client) {
 				if got, err := c.Topic("orders").Config(t.Context()); err != nil || got != cfg {
@@ -47,7 +47,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 			call: "set", of: topicOrders, version: "",
 			other: func(ctx context.Context, c *Client) error { return c.Topic("orders").Configure(ctx, cfg) },
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Topic("orders").ConfigureIf(ctx, TopicConfig{HistoryCount: 2}, allow)
+				return c.Topic("orders").Configure(ctx, TopicConfig{HistoryCount: 2}, allow)
 			},
 			check: func(t *testing.T, c *Client) {
 				if got, err := c.Topic("orders").Config(t.Context()); err != nil || got != cfg {
@@ -60,7 +60,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 			begin: func(ctx context.Context, c *Client) error { return c.Topic("orders").Configure(ctx, TopicConfig{}) },
 			other: func(ctx context.Context, c *Client) error { return c.Topic("orders").Subscribe(ctx, queue) },
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Topic("orders").ConfigureIf(ctx, cfg, allow)
+				return c.Topic("orders").Configure(ctx, cfg, allow)
 			},
 			check: func(t *testing.T, c *Client) {
 				all, err := c.Topic("orders").Subscriptions(t.Context())
@@ -76,7 +76,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 				return c.Topic("orders").Subscribe(ctx, queue, Where("theirs"))
 			},
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Topic("orders").SubscribeIf(ctx, queue, allow, Where("mine"))
+				return c.Topic("orders").Subscribe(ctx, queue, Condition(allow), Where("mine"))
 			},
 			check: func(t *testing.T, c *Client) {
 				all, err := c.Topic("orders").Subscriptions(t.Context())
@@ -90,7 +90,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 			begin: func(ctx context.Context, c *Client) error { return c.Topic("orders").Subscribe(ctx, queue) },
 			other: func(ctx context.Context, c *Client) error { return c.Topic("orders").Unsubscribe(ctx, queue) },
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Topic("orders").SubscribeIf(ctx, queue, allow, Where("mine"))
+				return c.Topic("orders").Subscribe(ctx, queue, Condition(allow), Where("mine"))
 			},
 			check: func(t *testing.T, c *Client) {
 				all, err := c.Topic("orders").Subscriptions(t.Context())
@@ -107,7 +107,7 @@ func TestConditionHoldsUntilTheChange(t *testing.T) {
 				return c.Queue(queue).SetDeadRetention(ctx, Retention{MaxAge: time.Hour})
 			},
 			try: func(ctx context.Context, c *Client, allow func(string) bool) error {
-				return c.Queue(queue).SetDeadRetentionIf(ctx, Retention{MaxCount: 1}, allow)
+				return c.Queue(queue).SetDeadRetention(ctx, Retention{MaxCount: 1}, allow)
 			},
 			check: func(t *testing.T, c *Client) {
 				if got := mustStats(t, c.Queue(queue)).DeadRetention; got != (Retention{MaxAge: time.Hour}) {
@@ -143,10 +143,10 @@ func TestTopicThatOnlyHasMessagesExistsForACondition(t *testing.T) {
 	topic := newClientOn(t, memstore.New()).Topic("orders")
 	publish(t, topic, "1")
 	asked := 0
-	if err := topic.ConfigureIf(t.Context(), TopicConfig{}, oneVersion("", &asked)); !errors.Is(err, ErrConflict) {
+	if err := topic.Configure(t.Context(), TopicConfig{}, oneVersion("", &asked)); !errors.Is(err, ErrConflict) {
 		t.Error(err)
 	}
-	if err := topic.ConfigureIf(t.Context(), TopicConfig{}, oneVersion(TopicConfig{}.Version(), &asked)); err != nil {
+	if err := topic.Configure(t.Context(), TopicConfig{}, oneVersion(TopicConfig{}.Version(), &asked)); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,16 +71,16 @@ type WorkerConfig struct {
 	// can be lost if the process dies. When OnDead is so slow that 10,000 messages wait for it, further ones are
 	// skipped, and the Logger reports how many. The dead messages themselves are kept.
 	OnDead func(ctx context.Context, info *Info)
-	// Name names the worker in Client.Workers and for Client.ControlWorkers, up to MaxWorkerName bytes. Workers with
+	// Name names the worker in Client.Workers and for Client.ControlWorkers, up to 128 bytes. Workers with
 	// the same name obey the same commands. Default: the machine's name and the process id, "host:1234".
 	Name string
-	// Version is the version of the program in Client.Workers, up to MaxWorkerName bytes. Default: the version of its
+	// Version is the version of the program in Client.Workers, up to 128 bytes. Default: the version of its
 	// main module, or else its commit.
 	Version string
 	// Unlisted keeps the worker out of Client.Workers and out of reach of Client.ControlWorkers. To be listed takes a
 	// call to the store every 14 seconds, and one every minute.
 	Unlisted bool
-	// OnCommand is called with each command of Client.ControlWorkers but CommandReport, before the worker obeys it. If
+	// OnCommand is called with each command of Client.ControlWorkers, before the worker obeys it. If
 	// it returns an error, the worker does not obey, and the sender receives the error's text. One goroutine calls it,
 	// and further commands wait for it.
 	OnCommand func(WorkerCommand) error

@@ -19,7 +19,8 @@ import (
 
 func TestWorkerWithManyLongQueuesHasARecordThatFits(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{Name: strings.Repeat(`"`, MaxWorkerName), Version: strings.Repeat(`\`, MaxWorkerName)})
+		w := NewWorker(c, WorkerConfig{Name: strings.Repeat(`"`, store.MaxWorkerName),
+			Version: strings.Repeat(`\`, store.MaxWorkerName)})
 		for i := range 100 {
 			w.Handle(strings.Repeat(`"`, store.MaxQueueName-4)+fmt.Sprintf("%04d", i),
 				func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })

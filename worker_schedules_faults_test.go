@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
@@ -160,7 +161,7 @@ func TestRunsOfAnotherServerAreSentInBatches(t *testing.T) {
 		for name, payload := range map[string]int{"a": 100, "b": 100, "c": 60_000, "d": 60_000} {
 			put(t, c, Schedule{
 				Name: name, Queue: "q", When: recurrence.Spec{Every: time.Second, Start: start}, Missed: MissedAll,
-				MissedMax: MaxRuns, Unfinished: UnfinishedAllow, Payload: make([]byte, payload),
+				MissedMax: schedule.MaxRuns, Unfinished: UnfinishedAllow, Payload: make([]byte, payload),
 			}, PutCreated)
 		}
 		time.Sleep(10*time.Minute + 500*time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -227,7 +228,7 @@ func TestScheduleOfEachMillisecondAfterALongTime(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		info := getSchedule(t, c, "a")
-		if info.Runs != 1 || info.MissedRuns < 2*MaxRuns || info.MissedRuns > 4_000_000 ||
+		if info.Runs != 1 || info.MissedRuns < 2*schedule.MaxRuns || info.MissedRuns > 4_000_000 ||
 			time.Until(info.NextRun.Due) > time.Second {
 			t.Errorf("%d runs, %d missed, %d skipped, next %v", info.Runs, info.MissedRuns, info.SkippedRuns, info.NextRun)
 		}

@@ -31,16 +31,6 @@ const (
 	CommandRestart = fleet.Restart // Run drains and returns ErrRestart
 	CommandPause   = fleet.Pause   // Worker.Pause
 	CommandResume  = fleet.Resume  // Worker.Resume
-	CommandReport  = fleet.Report  // report the held messages at once, for Client.Workers
-)
-
-const (
-	// MaxWorkers is how many workers of a store are listed at a time. Further ones work without being listed.
-	MaxWorkers = store.MaxProperties
-	// MaxWorkerName is the maximum length of WorkerConfig.Name and WorkerConfig.Version, in bytes.
-	MaxWorkerName = store.MaxWorkerName
-	// MaxHeldMessages is the maximum number of WorkerInfo.Held.
-	MaxHeldMessages = fleet.MaxHeld
 )
 
 // WorkerInfo is a live worker as it last reported itself; see Client.Workers. All times are of the store's clock.
@@ -63,7 +53,7 @@ type WorkerInfo struct {
 	// Forwards has the queues that the worker moves to destinations, as many as have about 700 bytes.
 	Forwards []Forwarded
 	// Held has the messages that handlers have held longest, as many as fit into a record of 4 KiB and at most
-	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among
+	// 100. HeldCount is the number of all handlers that run. Messages that are forwarded are not among
 	// them.
 	Held      []HeldMessage
 	HeldCount int
@@ -97,7 +87,7 @@ type HeldMessage = fleet.Held
 // every 14 seconds and when its state changes. One that ends leaves the list at once, and one that dies within 30
 // seconds. ReportWorkers returns their current state.
 //
-// At most MaxWorkers are listed, and none with WorkerConfig.Unlisted. Workers also removes the records of dead ones.
+// At most 1,000 are listed, and none with WorkerConfig.Unlisted. Workers also removes the records of dead ones.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	return c.listed(func() ([]fleet.Info, error) { return c.fleet.List(ctx) })
 }

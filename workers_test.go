@@ -149,7 +149,7 @@ func TestWorkersShowsWhatHandlersHoldLongest(t *testing.T) {
 			got.Held[0].Attempt != want.Attempt {
 			t.Errorf("the message that is held longest is %+v; want %+v", got.Held[0], want)
 		}
-		if got.HeldCount != 501 || len(got.Held) < 50 || len(got.Held) > MaxHeldMessages {
+		if got.HeldCount != 501 || len(got.Held) < 50 || len(got.Held) > fleet.MaxHeld {
 			t.Errorf("%d messages are held and %d shown", got.HeldCount, len(got.Held))
 		}
 	})
@@ -242,7 +242,9 @@ func TestControlWorkersRefusesWhatItCannotSend(t *testing.T) {
 		_, err = c.ControlWorkers(t.Context(), CommandDrain)
 		wantError(t, err, ErrInvalid)
 		wantWorkers(t, c, "a", "b")
-		for _, cfg := range []WorkerConfig{{Name: strings.Repeat("n", MaxWorkerName+1)}, {Version: "1\n"}, {Name: "\xff"}} {
+		for _, cfg := range []WorkerConfig{
+			{Name: strings.Repeat("n", store.MaxWorkerName+1)}, {Version: "1\n"}, {Name: "\xff"},
+		} {
 			w := NewWorker(c, cfg)
 			w.Handle("q", ignore)
 			wantError(t, w.Run(t.Context()), ErrInvalid)
@@ -286,7 +288,7 @@ func mustSendCommand(t *testing.T, c *Client, name string) {
 	t.Helper()
 	for _, w := range mustWorkers(t, c) {
 		if w.Name == name {
-			if _, err := c.fleet.Send(t.Context(), CommandReport, w.ID); err != nil {
+			if _, err := c.fleet.Send(t.Context(), fleet.Report, w.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -297,7 +299,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		fill := func(expires time.Time) {
 			text := fmt.Sprintf(`{"name":"other","state":"running","expires":%q}`, expires.Format(time.RFC3339))
-			for i := range MaxWorkers / store.MaxBatch {
+			for i := range store.MaxProperties / store.MaxBatch {
 				set := map[string]string{}
 				for j := range store.MaxBatch {
 					set[fmt.Sprint("other", i*store.MaxBatch+j)] = text
@@ -309,8 +311,8 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 		}
 		fill(time.Now().Add(time.Hour))
 		startRunning(t, c, WorkerConfig{Name: "one too many"})
-		if all := mustWorkers(t, c); len(all) != MaxWorkers {
-			t.Errorf("%d workers are listed; want %d", len(all), MaxWorkers)
+		if all := mustWorkers(t, c); len(all) != store.MaxProperties {
+			t.Errorf("%d workers are listed; want %d", len(all), store.MaxProperties)
 		}
 		fill(time.Now().Add(-time.Hour)) // they are dead, and make room
 		time.Sleep(2 * fleet.BeatEvery)

@@ -52,7 +52,7 @@ func TestInlineHandlerInABubbleMaySleep(t *testing.T) {
 		send(t, lt.Client().Queue("q"), "one", later.In(time.Minute))
 		results := lt.Advance(time.Minute)
 		l.want(t, "1h0m0s limited", "2h0m0s one")
-		if len(results) != 2 || later.OutcomeOf(results[0].Err).Kind != later.OutcomeRetry {
+		if len(results) != 2 || later.OutcomeOf(results[0].Err).Kind != later.EventNacked {
 			t.Errorf("results: %+v", results)
 		}
 		latertest.RequireDead(t, lt.Client().Queue("q"), latertest.Payload("limited"))

@@ -105,7 +105,7 @@ func call(handler later.HandlerFunc, m *later.Message) error {
 		ctx = limited
 	}
 	err := handler(ctx, m)
-	if context.Cause(ctx) == later.ErrTimeout && later.OutcomeOf(err).Kind == later.OutcomeAck {
+	if context.Cause(ctx) == later.ErrTimeout && later.OutcomeOf(err).Kind == later.EventAcked {
 		return fmt.Errorf("%w (%v)", later.ErrTimeout, m.Timeout)
 	}
 	return err
@@ -114,21 +114,21 @@ func call(handler later.HandlerFunc, m *later.Message) error {
 // settle settles a message as a worker does after a handler that returned err.
 func settle(d *later.Delivery, err error) error {
 	switch o := later.OutcomeOf(err); o.Kind {
-	case later.OutcomeAck:
+	case later.EventAcked:
 		then, _ := errors.AsType[*later.FollowUps](err)
 		err := d.AckThen(background, then)
 		if errors.Is(err, later.ErrInvalid) || errors.Is(err, later.ErrTooLarge) { // a follow-up is not allowed
 			return d.Nack(background, retryAfter(d.Attempt, err), err)
 		}
 		return err
-	case later.OutcomeSnooze:
+	case later.EventSnoozed:
 		if o.ResetAttempts {
 			return d.Snooze(background, o.Delay, later.ResetAttempts)
 		}
 		return d.Snooze(background, o.Delay)
-	case later.OutcomeGiveBack:
+	case later.EventGivenBack:
 		return d.GiveBack(background, giveBackDelay, giveBackFor, err)
-	case later.OutcomeBury:
+	case later.EventBuried:
 		return d.Bury(background, err)
 	default:
 		if o.Backoff {

@@ -194,7 +194,7 @@ func TestAdvanceHandlesRetriesSnoozesAndDeadLetters(t *testing.T) {
 		for _, r := range results {
 			kinds = append(kinds, string(later.OutcomeOf(r.Err).Kind))
 		}
-		if got := strings.Join(kinds, " "); got != "snooze retry retry retry bury" {
+		if got := strings.Join(kinds, " "); got != "snoozed nacked nacked nacked buried" {
 			t.Errorf("outcomes: %s", got)
 		}
 		info := latertest.RequireDead(t, q)

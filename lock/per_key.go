@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/handle"
 	"github.com/laterq/later/store"
 )
 
@@ -136,7 +137,7 @@ func (m *middleware) lock(ctx context.Context, key string, msg *later.Message) (
 	if m.policy.kind == requeue {
 		return nil, errors.Join(heldError(key, err), later.Snooze(m.policy.delay))
 	}
-	if !m.turns.wait(key, later.ConcurrencyFromContext(ctx)/2) {
+	if !m.turns.wait(key, handle.ConcurrencyFromContext(ctx)/2) {
 		return nil, errors.Join(heldError(key, err), later.Snooze(min(m.turns.delay(key), left)))
 	}
 	defer m.turns.stopWaiting(key)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/inspect"
+	"github.com/laterq/later/internal/reserved"
 )
 
 // snapshot is the result of one reading of the store. It is not changed afterwards.
@@ -123,11 +124,14 @@ func queues(ctx context.Context, client *later.Client, cfg Config) (names []stri
 	if len(cfg.Queues) > 0 {
 		names = slices.Clone(cfg.Queues)
 	} else {
-		for name, err := range client.AllQueues(ctx) {
+		for cursor := ""; ; {
+			page, next, err := client.Store().Queues(ctx, cursor)
 			if err != nil {
 				return nil, 0, err
 			}
-			if names = append(names, name); len(names) == maxListed {
+			page = slices.DeleteFunc(page, func(name string) bool { return !reserved.IsListed(name) })
+			names = append(names, page[:min(len(page), maxListed-len(names))]...)
+			if cursor = next; cursor == "" || len(names) == maxListed {
 				break
 			}
 		}

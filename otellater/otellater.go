@@ -39,7 +39,7 @@ const (
 const (
 	attemptKey  = attribute.Key("messaging.later.message.attempt")
 	latenessKey = attribute.Key("messaging.later.message.lateness") // in seconds
-	outcomeKey  = attribute.Key("messaging.later.outcome")          // a later.OutcomeKind
+	outcomeKey  = attribute.Key("messaging.later.outcome")          // the later.EventKind of an Outcome
 )
 
 // Config configures a Telemetry. The zero value works.

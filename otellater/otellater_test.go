@@ -146,7 +146,7 @@ func TestHandlerIsLinkedToItsSender(t *testing.T) {
 	wantSpan(t, process, oteltrace.SpanKindConsumer, map[attribute.Key]any{
 		"messaging.system": "later", "messaging.operation.name": "process", "messaging.operation.type": "process",
 		"messaging.destination.name": "mail", "messaging.message.id": "a", "messaging.message.body.size": int64(5),
-		attemptKey: int64(1), outcomeKey: "ack",
+		attemptKey: int64(1), outcomeKey: "acked",
 	})
 	if send.Parent.SpanID() != request.SpanContext().SpanID() {
 		t.Error("the send is not a child of the request")
@@ -193,11 +193,11 @@ func TestOutcomesOfHandlers(t *testing.T) {
 		outcome string
 		status  codes.Code
 	}{
-		{nil, "ack", codes.Unset},
-		{failed, "retry", codes.Error},
-		{later.Bury(failed), "bury", codes.Error},
-		{later.Snooze(1), "snooze", codes.Unset},
-		{later.Then("next", nil), "ack", codes.Unset},
+		{nil, "acked", codes.Unset},
+		{failed, "nacked", codes.Error},
+		{later.Bury(failed), "buried", codes.Error},
+		{later.Snooze(1), "snoozed", codes.Unset},
+		{later.Then("next", nil), "acked", codes.Unset},
 	} {
 		t.Run(fmt.Sprint(test.err), func(t *testing.T) {
 			p := start(t, Config{})

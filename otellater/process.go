@@ -34,7 +34,7 @@ func (t *Telemetry) Process(next later.HandlerFunc) later.HandlerFunc {
 		}
 		outcome := later.OutcomeOf(err)
 		span.SetAttributes(outcomeKey.String(string(outcome.Kind)))
-		if outcome.Kind == later.OutcomeRetry || outcome.Kind == later.OutcomeBury {
+		if outcome.Kind == later.EventNacked || outcome.Kind == later.EventBuried {
 			fail(span, reasonOf(err))
 		}
 		return err

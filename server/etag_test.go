@@ -177,7 +177,7 @@ func TestSchedulePreconditionIsCheckedInTheStepOfTheChange(t *testing.T) {
 	mine, theirs := schedule, schedule
 	mine.Set, theirs.Set = "mine", "theirs"
 	var versions []string
-	_, err := schedules.PutIf(t.Context(), mine, func(version string) bool {
+	_, err := schedules.Put(t.Context(), mine, func(version string) bool {
 		if versions = append(versions, version); len(versions) == 1 {
 			if _, err := schedules.Put(t.Context(), theirs); err != nil {
 				t.Error(err)

@@ -34,7 +34,7 @@ type setFlowInput struct {
 func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Flow], error) {
 	flow := in.Body.Flow()
 	allow, undo := s.flowUndo(ctx, s.client.Queue(in.Queue), flow, in.condition())
-	if err := s.client.Queue(in.Queue).SetFlowIf(ctx, flow, allow); err != nil {
+	if err := s.client.Queue(in.Queue).SetFlow(ctx, flow, allow); err != nil {
 		return nil, in.refused(err)
 	}
 	s.changed(ctx, undo(), "limits of queue set", slog.String("queue", in.Queue),

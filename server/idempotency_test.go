@@ -17,6 +17,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
 )
 
 // takesKey are the operations that honour Idempotency-Key. All others that may change something refuse it.
@@ -351,7 +352,7 @@ func TestDedupWindowOfASenderDoesNotShortenItsIdempotencyKey(t *testing.T) {
 	}
 	at.Advance(2 * time.Millisecond) // the window is over
 	got = append(got, send())
-	at.Advance(later.OnceWindow - 3*time.Millisecond)
+	at.Advance(store.OnceWindow - 3*time.Millisecond)
 	got = append(got, send())
 	at.Advance(time.Millisecond)
 	got = append(got, send())

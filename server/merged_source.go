@@ -35,7 +35,7 @@ func (p place) compare(o place) int { return cmp.Or(p.at.Compare(o.at), cmp.Comp
 
 // placeOf returns the place of a message of the source.
 func (s *mergeSource) placeOf(info *later.Info) place {
-	if s.state == later.StateNone {
+	if s.state == "" {
 		return place{id: info.ID}
 	}
 	return place{listTime(info), info.ID}

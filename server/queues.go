@@ -218,7 +218,7 @@ func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*tag
 	}
 	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
 	allow, undo := s.retentionUndo(ctx, s.client.Queue(in.Queue), retention, in.condition())
-	if err := s.client.Queue(in.Queue).SetDeadRetentionIf(ctx, retention, allow); err != nil {
+	if err := s.client.Queue(in.Queue).SetDeadRetention(ctx, retention, allow); err != nil {
 		return nil, in.refused(err)
 	}
 	s.changed(ctx, undo(), "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),

@@ -166,7 +166,7 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged
 		return nil, field("header.If-Match", errGuess)
 	}
 	allow, undo := s.scheduleUndo(ctx, schedule, in.condition())
-	result, err := s.client.Schedules().PutIf(ctx, schedule, allow)
+	result, err := s.client.Schedules().Put(ctx, schedule, allow)
 	if err != nil {
 		return nil, in.refused(err)
 	}

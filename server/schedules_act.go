@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -276,7 +277,7 @@ func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[w
 	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
-	runs, err := s.upcoming(ctx, in.Limit, later.MaxRuns, visible(ctx))
+	runs, err := s.upcoming(ctx, in.Limit, schedule.MaxRuns, visible(ctx))
 	if err != nil {
 		return nil, err
 	}

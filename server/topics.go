@@ -13,6 +13,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -137,7 +138,7 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	}
 	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
 		HistoryCount: in.Body.HistoryCount}
-	if err := s.client.Topic(in.Topic).ConfigureIf(ctx, cfg, in.condition()); err != nil {
+	if err := s.client.Topic(in.Topic).Configure(ctx, cfg, in.condition()); err != nil {
 		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
@@ -281,7 +282,7 @@ type subscribeInput struct {
 }
 
 func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*tagged[wire.Subscribed], error) {
-	if err := field("where", later.CheckFilter(in.Body.Where)); err != nil {
+	if err := field("where", topic.CheckFilter(in.Body.Where)); err != nil {
 		return nil, err
 	}
 	if in.Body.Where != "" && hides(ctx) { // the number of received messages would tell headers
@@ -298,7 +299,8 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*tagged[wir
 	if given {
 		opts = append(opts, start)
 	}
-	if err := s.client.Topic(in.Topic).SubscribeIf(ctx, in.Queue, in.condition(), opts...); err != nil {
+	opts = append(opts, later.Condition(in.condition()))
+	if err := s.client.Topic(in.Topic).Subscribe(ctx, in.Queue, opts...); err != nil {
 		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),

@@ -332,7 +332,7 @@ func (b *backer) putSchedule() error {
 	if err := b.server.mayReplace(b.ctx, k.former.Name); err != nil {
 		return err
 	}
-	_, err := b.server.client.Schedules().PutIf(b.ctx, k.former, func(version string) bool { return version == k.left })
+	_, err := b.server.client.Schedules().Put(b.ctx, k.former, func(version string) bool { return version == k.left })
 	switch {
 	case err == nil:
 		b.count(1, 0)

@@ -86,11 +86,11 @@ func (s *Server) undoRecorded(ctx context.Context, c *changelog.Change) error {
 		what, err = "the queue", b.Pause.do(ctx, s, q)
 	case b.Flow != nil:
 		what = "the flow of the queue"
-		err = q.SetFlowIf(ctx, b.Flow.Former.Flow(), func(version string) bool { return version == b.Flow.Left })
+		err = q.SetFlow(ctx, b.Flow.Former.Flow(), func(version string) bool { return version == b.Flow.Left })
 	case b.Retention != nil:
 		what = "the retention of the queue"
 		former := b.Retention
-		err = q.SetDeadRetentionIf(ctx, later.Retention{MaxAge: time.Duration(former.MaxAge) * time.Millisecond,
+		err = q.SetDeadRetention(ctx, later.Retention{MaxAge: time.Duration(former.MaxAge) * time.Millisecond,
 			MaxCount: former.MaxCount}, func(version string) bool { return version == b.Retention.Left })
 	case b.Schedule != nil:
 		name, _ := c.Attributes["schedule"].(string)

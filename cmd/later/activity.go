@@ -9,6 +9,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 func (m *Main) activityCommand() *cobra.Command {
@@ -74,7 +75,7 @@ func (m *Main) printActivity(ctx context.Context, c *later.Client, names []strin
 func addActivity(t *table, name string, a later.Activity) {
 	kinds := slices.Clone(view.EventKinds)
 	var others []later.EventKind
-	for _, w := range []later.ActivityWindow{a.Minute, a.Hour, a.Day} {
+	for _, w := range []store.ActivityWindow{a.Minute, a.Hour, a.Day} {
 		for kind := range w.Counts {
 			if !slices.Contains(kinds, kind) && !slices.Contains(others, kind) {
 				others = append(others, kind)

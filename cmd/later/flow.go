@@ -175,7 +175,7 @@ func (f *flowFlags) change(ctx context.Context, q *later.Queue) (created bool, e
 		if err != nil {
 			return false, err
 		}
-		err = q.SetFlowIf(ctx, flow, func(now string) bool { return now == version })
+		err = q.SetFlow(ctx, flow, func(now string) bool { return now == version })
 		if !errors.Is(err, later.ErrConflict) {
 			return !stats.Exists, err
 		}

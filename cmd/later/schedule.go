@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -115,7 +116,7 @@ func (m *Main) scheduleBackfillCommand() *cobra.Command {
 	cmd := m.command("backfill NAME --from TIME --to TIME", "Send the runs of a past range",
 		fmt.Sprintf(`Backfill sends a run at once for each time of the rule from --from until before --to, up to
 %d, and prints how many. It may be repeated: a run is not sent again if its message is there, or was acked within its
-dedup window. --dry-run only counts the times.`, later.MaxRuns),
+dedup window. --dry-run only counts the times.`, schedule.MaxRuns),
 		`  later schedule backfill nightly --from "2030-01-01 00:00" --to "2030-01-08 00:00" --dry-run`,
 		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			b, err := s.Backfill(ctx, args[0], from, to, dry)

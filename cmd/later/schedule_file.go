@@ -17,6 +17,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
@@ -212,7 +213,7 @@ func (m *Main) printChanges(changes []later.ScheduleChange, dry bool) error {
 // maxShownField is how many characters of a field's value are shown.
 const maxShownField = 200
 
-func describeField(f later.FieldChange) string {
+func describeField(f schedule.FieldChange) string {
 	before, after := preview(f.Old, maxShownField), preview(f.New, maxShownField)
 	switch {
 	case f.Old == "":

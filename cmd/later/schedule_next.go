@@ -7,13 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
 
 // maxShownRuns is the maximum number of runs that later schedule next shows.
-const maxShownRuns = later.MaxRuns
+const maxShownRuns = schedule.MaxRuns
 
 // nextFlags are the flags of later schedule next.
 type nextFlags struct {

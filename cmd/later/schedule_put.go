@@ -13,6 +13,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -47,7 +48,7 @@ is scheduled, ready or leased; with buffer, one run waits for that one's end; wi
 are left out are counted.
 
 A time is 15:04 (the next), "2030-12-31 15:04:05" (both in the zone of the rule) or 2030-12-31T15:04:05Z. A name has up
-to %d bytes.`, later.MaxScheduleName),
+to %d bytes.`, schedule.MaxName),
 		`  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule put heartbeat --queue pings --every 30s --missed none
   later schedule put wages --queue wages --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 09:00" --tz Asia/Tokyo

@@ -12,6 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/series"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -111,7 +112,7 @@ that would be due in the past is skipped, or with --past send, due at once. ID h
 It is safe to send a series again after an error: this sends the missing messages. If none is missing, the exit code is
 %d. A series that was moved stays where it is then. A message that was acked is not sent again for --dedup-window, which
 is 24 hours by default.`,
-			later.MaxSeriesID, exitCode(store.ErrDuplicate)),
+			series.MaxID, exitCode(store.ErrDuplicate)),
 		`  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
   later series send mail order-17 - --until 2030-12-31T15:00:00Z --offsets 1d,3d,7d --kind review.ask < order.json`,
 		run(func(ctx context.Context, args []string) error {
@@ -127,7 +128,7 @@ is 24 hours by default.`,
 				return err
 			}
 			if message.ID = args[1]; message.ID == "" {
-				return store.Invalid("ID is empty: must have 1 to %d bytes", later.MaxSeriesID)
+				return store.Invalid("ID is empty: must have 1 to %d bytes", series.MaxID)
 			}
 			if message.Payload, err = m.payload(args[2]); err != nil {
 				return err

@@ -56,7 +56,7 @@ message starts until the messages that are due within a minute have moved.`,
 			}
 			n, err := strconv.Atoi(args[1])
 			if err != nil {
-				return store.Invalid("number of shards is %q: must be 1 to %d", args[1], later.MaxShards)
+				return store.Invalid("number of shards is %q: must be 1 to %d", args[1], store.MaxShards)
 			}
 			return m.setShards(ctx, c, args[0], n)
 		}))

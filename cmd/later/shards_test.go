@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 // shardRows returns what later shards printed: its first line, and the rows of its table.
@@ -113,7 +114,7 @@ func TestShardsSaysHowFarMessagesHaveMoved(t *testing.T) {
 	of := func(from, to int, counts ...int64) later.Shards {
 		s := later.Shards{From: from, Number: to, Moving: true}
 		for _, n := range counts {
-			s.Each = append(s.Each, later.Shard{Stats: later.Stats{Scheduled: n - 1, Leased: 1}})
+			s.Each = append(s.Each, store.Shard{Stats: later.Stats{Scheduled: n - 1, Leased: 1}})
 		}
 		return s
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/reserved"
+	"github.com/laterq/later/internal/topic"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -45,7 +46,7 @@ does; see its help.
 Messages that are due while no queue is subscribed wait for the first subscription, unless later topic configure
 --drop-unsubscribed says otherwise; a note on standard error says that there is none. The first message creates the
 topic. A topic's name has up to %d bytes.`,
-			later.MaxTopicName),
+			topic.MaxName),
 		`  later topic publish orders 'order 17' --in 30m --id order-17
   later topic publish orders - --header region=eu < order.json
   later cancel topic:orders order-17`,
@@ -194,7 +195,7 @@ Names and values are quoted like "a b" if they are empty or have anything but le
 
 With --from or --from-id the queue first receives the topic's history from a due time or a message on; see later topic
 configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
-			later.MaxSubscriptions),
+			topic.MaxSubscriptions),
 		`  later topic subscribe orders mail
   later topic subscribe orders audit --where 'region=eu, kind in (order, refund), !test'
   later topic subscribe orders search --from "2030-12-31 00:00"`,

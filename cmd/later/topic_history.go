@@ -67,7 +67,7 @@ trim it about every second, and while no messages are due every minute.`,
 		if changes {
 			// It writes all settings as they were read, so it is refused if another program has changed one since.
 			unchanged := func(version string) bool { return version == "" || version == read }
-			if err := t.ConfigureIf(ctx, cfg, unchanged); err != nil {
+			if err := t.Configure(ctx, cfg, unchanged); err != nil {
 				return err
 			}
 		}

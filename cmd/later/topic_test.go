@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/topic"
 )
 
 // inStores runs a test on Redis and on an embedded store.
@@ -166,7 +166,7 @@ func TestTopicErrorsNameTheFix(t *testing.T) {
 	inStores(t, func(t *testing.T, c *cli) {
 		c.ok("topic", "subscribe", "orders", "mail")
 		c.ok("topic", "subscribe", "all", "topic:orders")
-		long := strings.Repeat("x", later.MaxTopicName+1)
+		long := strings.Repeat("x", topic.MaxName+1)
 		for _, test := range []struct {
 			exit int
 			args []string

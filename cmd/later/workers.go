@@ -13,6 +13,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/store"
 )
 
 // shownQueues is how many characters of a worker's queues a table shows.
@@ -109,7 +110,7 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 			if len(w.Held) > 0 {
 				longest = ago(w, w.Held[0].Since)
 			}
-			err = m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
+			err = m.row(t, view.Worker(w), preview(w.Name, store.MaxWorkerName), w.State,
 				dash(preview(w.Version, shownQueues)), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
 				longest, ago(w, w.Started))
 		}
@@ -152,7 +153,7 @@ func queuesOfWorker(w later.WorkerInfo, limit int) string {
 // describeWorker formats a worker as one line per field, followed by the messages that its handlers hold.
 func describeWorker(w later.WorkerInfo) string {
 	f := &fields{width: 11}
-	f.add("name", preview(w.Name, later.MaxWorkerName))
+	f.add("name", preview(w.Name, store.MaxWorkerName))
 	f.add("id", preview(w.ID, 64))
 	f.add("state", string(w.State))
 	if w.PID == 0 {
@@ -160,7 +161,7 @@ func describeWorker(w later.WorkerInfo) string {
 	} else {
 		f.addf("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
 	}
-	f.add("version", dash(preview(w.Version, later.MaxWorkerName)))
+	f.add("version", dash(preview(w.Version, store.MaxWorkerName)))
 	f.add("queues", queuesOfWorker(w, 2000))
 	if w.Concurrency > 0 {
 		f.addf("handlers", "%d of %d run", w.HeldCount, w.Concurrency)

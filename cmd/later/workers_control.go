@@ -181,7 +181,7 @@ func (k *controller) print(w later.WorkerInfo, done bool) error {
 		text = controlTexts[k.do].done
 	}
 	return k.main.printResult(wire.Commanded{Name: w.Name, ID: w.ID, Command: string(k.do), Done: done}, "%s %s",
-		text, preview(w.Name, later.MaxWorkerName))
+		text, preview(w.Name, store.MaxWorkerName))
 }
 
 // await prints workers when they have obeyed. It returns an ErrUnavailable that names the workers that have not in

@@ -310,10 +310,10 @@ func (f partnerFunc) Ship(ctx context.Context, o Order) error { return f(ctx, o)
 
 func TestHTTPPartnerSaysWhatToDo(t *testing.T) {
 	for status, want := range map[int]later.Outcome{
-		http.StatusCreated:             {Kind: later.OutcomeAck},
-		http.StatusBadRequest:          {Kind: later.OutcomeBury},
-		http.StatusTooManyRequests:     {Kind: later.OutcomeRetry, Delay: 7 * time.Second},
-		http.StatusInternalServerError: {Kind: later.OutcomeRetry, Backoff: true},
+		http.StatusCreated:             {Kind: later.EventAcked},
+		http.StatusBadRequest:          {Kind: later.EventBuried},
+		http.StatusTooManyRequests:     {Kind: later.EventNacked, Delay: 7 * time.Second},
+		http.StatusInternalServerError: {Kind: later.EventNacked, Backoff: true},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "7")

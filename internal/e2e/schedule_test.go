@@ -12,6 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/internal/schedule"
 	"github.com/laterq/later/recurrence"
 )
 
@@ -55,7 +56,7 @@ func killSchedulers(t *testing.T, url string, runs, kills int) {
 		_, err = c.Schedules().Put(bounded(t), later.Schedule{
 			Name: name, Queue: queue, Payload: []byte(doNothing),
 			When:   recurrence.Spec{Every: every, Start: start, End: start.Add(time.Duration(runs) * every)},
-			Missed: later.MissedAll, MissedMax: later.MaxRuns, MissedWithin: 24 * time.Hour,
+			Missed: later.MissedAll, MissedMax: schedule.MaxRuns, MissedWithin: 24 * time.Hour,
 			Unfinished: later.UnfinishedAllow,
 		})
 		if err != nil {

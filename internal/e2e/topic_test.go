@@ -82,7 +82,7 @@ func TestWorkersKilledAtAnyPointDistributeEachMessageOnce(t *testing.T) {
 				}
 				history := 0
 				for cursor := ""; ; {
-					page, err := c.Topic(name).History(bounded(t), later.HistoryOptions{Limit: 100, Cursor: cursor})
+					page, err := c.Topic(name).History(bounded(t), later.ListOptions{Limit: 100, Cursor: cursor})
 					if err != nil {
 						t.Fatal(err)
 					}

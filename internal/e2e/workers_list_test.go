@@ -11,6 +11,7 @@ import (
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
 )
 
 func TestWorkersOfOneProcessObey(t *testing.T) {
@@ -71,7 +72,7 @@ func TestThousandWorkersAreListedByTwoCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const others = later.MaxWorkers - 1
+	const others = store.MaxProperties - 1
 	for i := 0; i < others; {
 		set := map[string]string{}
 		for ; i < others && len(set) < 500; i++ {
@@ -83,8 +84,8 @@ func TestThousandWorkersAreListedByTwoCommands(t *testing.T) {
 	}
 	m := startMonitor(t, srv)
 	all, err := c.Workers(bounded(t))
-	if err != nil || len(all) != later.MaxWorkers {
-		t.Fatalf("%d workers are listed, %v; want %d", len(all), err, later.MaxWorkers)
+	if err != nil || len(all) != store.MaxProperties {
+		t.Fatalf("%d workers are listed, %v; want %d", len(all), err, store.MaxProperties)
 	}
 	const mark = "they are listed"
 	if err := srv.Client(t).Echo(bounded(t), mark).Err(); err != nil {

@@ -43,6 +43,9 @@ const (
 	changedProperty    = "changed"       // of a property of reserved.TopicIndex that changes with every subscription
 )
 
+// MaxName is the maximum length of a topic's name, in bytes.
+const MaxName = store.MaxQueueName - len(reserved.History)
+
 // MaxSubscriptions is the maximum number of queues that are subscribed to a topic.
 const MaxSubscriptions = 400
 
