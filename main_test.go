@@ -14,7 +14,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -30,25 +29,6 @@ func inBubble(t *testing.T, f func(t *testing.T, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		f(t, newClientOn(t, memstore.New()))
 	})
-}
-
-// onEachStore runs a test with a client of each kind of store.
-func onEachStore(t *testing.T, f func(t *testing.T, c *Client)) {
-	t.Helper()
-	for name, url := range map[string]func(*testing.T) string{
-		"memory":   func(*testing.T) string { return "mem://" },
-		"embedded": func(t *testing.T) string { return "file://" + t.TempDir() },
-		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, err := Open(t.Context(), url(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			f(t, c)
-		})
-	}
 }
 
 // newClientOn returns a client that is closed when the test ends.

@@ -3,7 +3,7 @@
 // conditions of a store need a person. It only reads, and a bounded number of messages at a time.
 //
 //	e, err := inspect.Explain(ctx, client, "orders", "order-42")
-//	fmt.Println(e.Text(time.Local)) // due since 09:00; waits for one of 2 workers
+//	fmt.Println(e.Text(time.Local)) // worker mail-1 has held it for 12 s
 //
 // It is built on packages later, store, internal/fleet, internal/jsontext, internal/pauses, internal/reserved,
 // internal/series, internal/shard, internal/topic and internal/wire. Start reading at Search, ParseFilter, Find,
