@@ -254,24 +254,11 @@ func (c *copier) left() []error {
 // outlive returns a context that ends grace after ctx does. The caller calls release when done.
 func outlive(ctx context.Context, grace time.Duration) (long context.Context, release func()) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-ctx.Done():
-		case <-long.Done():
-			return
-		}
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel(context.Cause(ctx))
-		case <-long.Done():
-		}
-	}()
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() { cancel(context.Cause(ctx)) })
+	})
 	return long, func() {
+		stop()
 		cancel(nil)
-		<-ended
 	}
 }
