@@ -18,6 +18,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/redistest"
 )
@@ -76,7 +77,7 @@ func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			return s, conn.Close()
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := calls.Sleep(ctx, 5*time.Millisecond); err != nil {
 			break
 		}
 	}
@@ -260,15 +261,4 @@ func (r *reporter) do(ctx context.Context, op string, config, result any, onFill
 		}
 	}
 	return errors.Join(fmt.Errorf("%s has ended", r.cmd), context.Cause(ctx))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

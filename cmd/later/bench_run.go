@@ -250,14 +250,3 @@ func (b *bench) idle(ctx context.Context, t *benchmark.Target, q benchmark.Queue
 	}
 	return t.MeasureIdle(ctx, worker, idleSettle, b.o.idleFor, requests)
 }
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/metrics"
@@ -100,7 +101,7 @@ func (s *shop) run(ctx context.Context) error {
 	go func() { worked <- worker.Run(working) }()
 	err := s.sell(ctx)
 	for left := 1; err == nil && left > 0; {
-		paused := pause(ctx, auditEvery)
+		paused := calls.Sleep(ctx, auditEvery)
 		ids, listed := s.messages(ctx)
 		left, err = len(ids), cmp.Or(paused, listed)
 	}
@@ -237,7 +238,7 @@ func (s *shop) do(ctx context.Context, m *later.Message) (string, error) {
 	case queue == "orders":
 		return "not paid: the order cancels itself", nil
 	case queue == "packing":
-		return "packed", pause(ctx, rand.N(5*time.Second))
+		return "packed", calls.Sleep(ctx, rand.N(5*time.Second))
 	case queue == "reminders" && m.Attempt <= 2:
 		return "", errors.New("the mail server is busy")
 	case queue != "webhooks":
