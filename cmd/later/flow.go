@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -81,9 +82,8 @@ are done.`,
 	flags.set.IntVar(&flags.Key.Concurrency, "key-concurrency", 0, "at most `N` messages of each key in flight")
 	flags.set.Var(rateValue{&flags.Key.Rate}, "key-rate", "at most this many starts of each key in a time: 1/1m")
 	flags.set.IntVar(&flags.Key.Rate.Burst, "key-burst", 0, "`N` of a key may start at once (default 1)")
-	flags.set.StringVar(&flags.order, "order", "", "`ORDER` of the messages of each key: continue, halt or none")
-	cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"continue", "halt", "none"},
-		cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, &flags.order, "order", "", "`ORDER` of the messages of each key: continue, halt or none",
+		"continue", "halt", "none")
 	flags.set.BoolVar(&flags.none, "none", false, "remove all limits")
 	flags.set.BoolVar(&flags.drain, "drain", false, "wait until the messages in flight at the change are done")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
@@ -127,14 +127,10 @@ func (m *Main) awaitLeased(ctx context.Context, q *later.Queue) error {
 		return err
 	}
 	m.note("waiting for %s in flight", messages(len(before)))
-	tick := time.NewTicker(flowLook)
-	defer tick.Stop()
 	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if err := calls.Sleep(ctx, flowLook); err != nil {
 			m.note("the limits are set, and not all messages that were in flight are done")
-			return context.Cause(ctx)
+			return err
 		}
 		now, err := leasedIDs(ctx, q)
 		if err != nil {

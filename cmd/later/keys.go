@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,14 +92,10 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 	return cmd
 }
 
-func (f *keysFlags) changes() bool {
-	for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit", "resume"} {
-		if f.set.Changed(name) {
-			return true
-		}
-	}
-	return false
-}
+// keyChanges are the flags that change a key. Those before --inherit set a limit of its own.
+var keyChanges = []string{"concurrency", "rate", "burst", "weight", "inherit", "resume"}
+
+func (f *keysFlags) changes() bool { return slices.ContainsFunc(keyChanges, f.set.Changed) }
 
 func (f *keysFlags) check(key bool) error {
 	switch {
@@ -113,18 +110,18 @@ func (f *keysFlags) check(key bool) error {
 		return store.Invalid("--halted and a key are both given: use one of them")
 	case f.overridden && f.halted:
 		return store.Invalid("--overridden and --halted are both given: use one of them")
-	case f.resume && f.set.NFlag() > 1:
-		for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit"} {
-			if f.set.Changed(name) {
-				return store.Invalid("--resume and --%s are both given: use one of them", name)
-			}
-		}
-	case f.inherit && f.set.NFlag() > 1:
-		for _, name := range []string{"concurrency", "rate", "burst", "weight"} {
-			if f.set.Changed(name) {
-				return store.Invalid("--inherit and --%s are both given: use one of them", name)
-			}
-		}
+	case f.resume:
+		return f.alone("resume", keyChanges[:5])
+	case f.inherit:
+		return f.alone("inherit", keyChanges[:4])
+	}
+	return nil
+}
+
+// alone returns an ErrInvalid if one of some other flags is given beside a flag.
+func (f *keysFlags) alone(flag string, others []string) error {
+	if i := slices.IndexFunc(others, f.set.Changed); i >= 0 {
+		return store.Invalid("--%s and --%s are both given: use one of them", flag, others[i])
 	}
 	return nil
 }

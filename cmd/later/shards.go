@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -103,10 +104,8 @@ func (m *Main) awaitShards(ctx context.Context, q *later.Queue) (later.Shards, e
 		progress.show(func(elapsed time.Duration) string {
 			return fmt.Sprintf("%s  %s  %s", preview(q.Name(), 40), movingText(s), elapsed.Round(time.Second))
 		})
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return s, context.Cause(ctx)
+		if err := calls.Sleep(ctx, pause); err != nil {
+			return s, err
 		}
 	}
 }

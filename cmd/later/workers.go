@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -110,7 +111,7 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 				longest = ago(w, w.Held[0].Since)
 			}
 			err = m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
-				dash(preview(w.Version, shownQueues)), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
+				cmp.Or(preview(w.Version, shownQueues), "-"), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
 				longest, ago(w, w.Started))
 		}
 		if err != nil {
@@ -123,13 +124,6 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 // ago returns how long ago a time was when the worker was listed.
 func ago(w later.WorkerInfo, t time.Time) string {
 	return durations.Format(max(0, w.Now.Sub(t)).Truncate(time.Millisecond))
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // handlersOf returns the number of a worker's handlers, or - for clients over HTTP that do not tell it.
@@ -158,9 +152,9 @@ func describeWorker(w later.WorkerInfo) string {
 	if w.PID == 0 {
 		f.addf("process", "over HTTP")
 	} else {
-		f.addf("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
+		f.addf("process", "%d on %s", w.PID, cmp.Or(preview(w.Host, 255), "-"))
 	}
-	f.add("version", dash(preview(w.Version, later.MaxWorkerName)))
+	f.add("version", cmp.Or(preview(w.Version, later.MaxWorkerName), "-"))
 	f.add("queues", queuesOfWorker(w, 2000))
 	if w.Concurrency > 0 {
 		f.addf("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
