@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,10 +173,7 @@ func (r *fromRun) checkUnused(ctx context.Context, sources []fromSource) error {
 			return err
 		}
 	}
-	watch := r.cfg.Watch
-	if watch == 0 {
-		watch = defaultWatch
-	}
+	watch := cmp.Or(r.cfg.Watch, defaultWatch)
 	if watch < 0 || r.cfg.DryRun {
 		return nil
 	}

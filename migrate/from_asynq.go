@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,9 +127,7 @@ func archived(t *asynqTask, m *store.Info, at time.Time) {
 		m.Attempts = min(m.Attempts+1, store.MaxAttempts)
 		m.Delivered = true
 	}
-	if m.LastError == "" {
-		m.LastError = "archived in asynq"
-	}
+	m.LastError = cmp.Or(m.LastError, "archived in asynq")
 }
 
 // aggregating counts the tasks that wait in groups.
@@ -259,9 +258,7 @@ func (q *asynqQueue) load(
 			items[i].err = store.Invalid("%v", err)
 			continue
 		}
-		if t.queue == "" {
-			t.queue = q.name
-		}
+		t.queue = cmp.Or(t.queue, q.name)
 		at := time.Unix(int64(entry.Score), 0)
 		if entry.Score == 0 {
 			at = now

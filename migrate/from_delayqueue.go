@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,7 @@ func FromDelayQueue(
 	if name == "" {
 		return FromResult{}, store.Invalid("name of the source's queue is empty: give the one that NewQueue was given")
 	}
-	if cfg.Queue == "" {
-		cfg.Queue = name
-	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = delayqueuePrefix
-	}
+	cfg.Queue, cfg.Prefix = cmp.Or(cfg.Queue, name), cmp.Or(cfg.Prefix, delayqueuePrefix)
 	var sources []fromSource
 	for _, tagged := range []bool{false, true} {
 		d := newDelayqueue(rdb, cfg, name, tagged)

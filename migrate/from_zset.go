@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,9 +50,7 @@ const (
 func FromZSet(
 	ctx context.Context, to *later.Client, rdb redis.UniversalClient, key string, cfg ZSetConfig,
 ) (FromResult, error) {
-	if cfg.Queue == "" {
-		cfg.Queue = key
-	}
+	cfg.Queue = cmp.Or(cfg.Queue, key)
 	if err := cfg.check(); err != nil {
 		return FromResult{}, err
 	}

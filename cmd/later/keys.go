@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -82,11 +83,10 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 		if err != nil {
 			return err
 		}
-		if m.json {
-			return m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&state)})
-		}
 		t := newKeyTable()
-		addKey(t, &state)
+		if err := m.keyRow(t, q, &state); err != nil {
+			return err
+		}
 		return m.flush(t)
 	})
 	return cmd
@@ -206,12 +206,7 @@ func (m *Main) listKeys(ctx context.Context, q *later.Queue, f *keysFlags, ready
 			return m.flush(t)
 		}
 		for i := range keys {
-			if m.json {
-				err = m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&keys[i])})
-			} else {
-				addKey(t, &keys[i])
-			}
-			if err != nil {
+			if err := m.keyRow(t, q, &keys[i]); err != nil {
 				return err
 			}
 		}
@@ -225,16 +220,13 @@ func newKeyTable() *table {
 	return newTable("key", ">waiting", "first due", ">in flight", "waits for", "limits")
 }
 
-func addKey(t *table, s *later.KeyState) {
+func (m *Main) keyRow(t *table, q *later.Queue, s *later.KeyState) error {
 	shown := wire.NewKey(s)
 	concurrency := s.Concurrency
 	if s.Order != later.OrderNone {
 		concurrency = 0 // 1, as the order implies
 	}
-	key, first, limits := s.Key, "-", limitsText(concurrency, s.Leased, s.Rate, s.Next, s.Now)
-	if key == "" {
-		key = "(none)"
-	}
+	key, first, limits := cmp.Or(s.Key, "(none)"), "-", limitsText(concurrency, s.Leased, s.Rate, s.Next, s.Now)
 	if !s.Since.IsZero() {
 		first = formatTime(s.Since, s.Now)
 	}
@@ -255,5 +247,5 @@ func addKey(t *table, s *later.KeyState) {
 	if s.Override != nil {
 		text += " (its own)"
 	}
-	t.add(key, s.Waiting, first, s.Leased, reason, text)
+	return m.row(t, wire.LimitedKey{Queue: q.Name(), Key: shown}, key, s.Waiting, first, s.Leased, reason, text)
 }

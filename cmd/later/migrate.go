@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,9 +177,7 @@ func (m *Main) migrateFrom(ctx context.Context, url string, cfg migrate.FromConf
 	}
 	progress := m.newProgress(false)
 	cfg.Progress = func(q migrate.FromQueue) { progress.report(q.Source, q.Seen(), q.Total()) }
-	if cfg.Watch == 0 {
-		cfg.Watch = -1
-	}
+	cfg.Watch = cmp.Or(cfg.Watch, -1)
 	result, err := from(ctx, client, rdb, cfg)
 	progress.clear()
 	printed := m.printMigrated(result, cfg.DryRun)

@@ -108,6 +108,14 @@ func (m *Main) printResult(value any, format string, args ...any) error {
 	return m.print(format+"\n", args...)
 }
 
+// printDone is printResult for a change, unless it has failed.
+func (m *Main) printDone(err error, value any, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return m.printResult(value, format, args...)
+}
+
 // messages counts messages in words.
 func messages[N int | int64](n N) string {
 	if n == 1 {

@@ -49,13 +49,11 @@ func (f *seriesFlags) policy() (later.PastPolicy, error) {
 	if f.until.IsZero() {
 		return 0, store.Invalid("no moment: give --until")
 	}
-	switch f.past {
-	case "skip":
-		return later.SkipPast, nil
-	case "send":
-		return later.SendPast, nil
+	policy, ok := map[string]later.PastPolicy{"skip": later.SkipPast, "send": later.SendPast}[f.past]
+	if !ok {
+		return 0, store.Invalid("--past is %q: must be skip or send", f.past)
 	}
-	return 0, store.Invalid("--past is %q: must be skip or send", f.past)
+	return policy, nil
 }
 
 // offsetsValue is a flag value: durations that begin with - are before the moment.

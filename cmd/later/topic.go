@@ -217,11 +217,8 @@ configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
 			}
 			opts = append(opts, start)
 		}
-		if err := t.Subscribe(ctx, args[1], opts...); err != nil {
-			return err
-		}
-		return m.printResult(wire.Subscribed{Topic: t.Name(), Queue: args[1], Subscribed: true, Where: where},
-			"subscribed %s to %s", args[1], t.Name())
+		subscribed := wire.Subscribed{Topic: t.Name(), Queue: args[1], Subscribed: true, Where: where}
+		return m.printDone(t.Subscribe(ctx, args[1], opts...), subscribed, "subscribed %s to %s", args[1], t.Name())
 	})
 	return cmd
 }
@@ -232,10 +229,8 @@ func (m *Main) topicUnsubscribeCommand() *cobra.Command {
 that are distributing messages follow with their next ones.`,
 		`  later topic unsubscribe orders mail`,
 		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			if err := c.Topic(args[0]).Unsubscribe(ctx, args[1]); err != nil {
-				return explainNoTopic(ctx, c, args[0], err)
-			}
-			return m.printResult(wire.Subscribed{Topic: args[0], Queue: args[1]},
+			err := explainNoTopic(ctx, c, args[0], c.Topic(args[0]).Unsubscribe(ctx, args[1]))
+			return m.printDone(err, wire.Subscribed{Topic: args[0], Queue: args[1]},
 				"unsubscribed %s from %s", args[1], args[0])
 		}))
 }
