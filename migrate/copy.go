@@ -142,10 +142,6 @@ func (s side) properties(ctx context.Context, queue string) (map[string]string, 
 	return all, s.wrap(err)
 }
 
-func (s side) setProperties(ctx context.Context, queue string, set map[string]string) error {
-	return s.wrap(s.store.SetProperties(ctx, queue, set, nil))
-}
-
 func (s side) get(ctx context.Context, queue string, infos []store.Info) ([]*store.Info, error) {
 	ids := make([]string, len(infos))
 	for i := range infos {

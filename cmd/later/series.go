@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
@@ -93,10 +92,6 @@ func formatOffset(d time.Duration) string {
 	return "+" + durations.Format(d)
 }
 
-func addOffsets(flags *pflag.FlagSet, v *offsetsValue) {
-	flags.Var(v, "offsets", "distances from the moment, such as -24h,-1h for before and 1h for after")
-}
-
 func (m *Main) seriesSendCommand() *cobra.Command {
 	var o sendOptions
 	var s seriesFlags
@@ -133,7 +128,7 @@ is 24 hours by default.`,
 			return m.sendSeries(ctx, args[0], message, later.Series{Until: s.until, Offsets: offsets, Past: past})
 		}))
 	s.add(cmd, "`policy` for messages due in the past: skip or send")
-	addOffsets(cmd.Flags(), &offsets)
+	cmd.Flags().Var(&offsets, "offsets", "distances from the moment, such as -24h,-1h for before and 1h for after")
 	o.addMessage(cmd.Flags(), &o.options, "group") // a series is a group
 	durableFlag(cmd.Flags(), &o.durable)
 	return cmd

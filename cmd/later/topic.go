@@ -152,8 +152,10 @@ func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given 
 	switch {
 	case byTime && byID:
 		return start, true, store.Invalid("--from and --from-id are both given: leave out one of them")
+	case byTime && f.at.Before(time.UnixMilli(1)):
+		return start, true, store.Invalid("--from is %s: must be a time after 1970", f.at.Format(time.RFC3339))
 	case byTime:
-		return later.From(f.at), true, checkFrom(f.at)
+		return later.From(f.at), true, nil
 	case byID:
 		err := store.CheckID(f.id)
 		if err != nil {
@@ -162,14 +164,6 @@ func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given 
 		return later.FromID(f.id), true, err
 	}
 	return start, false, nil
-}
-
-// checkFrom returns an ErrInvalid if --from was given without a time that can be in a history.
-func checkFrom(from time.Time) error {
-	if from.Before(time.UnixMilli(1)) {
-		return store.Invalid("--from is %s: must be a time after 1970", from.Format(time.RFC3339))
-	}
-	return nil
 }
 
 func (m *Main) topicSubscribeCommand() *cobra.Command {
