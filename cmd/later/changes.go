@@ -47,10 +47,8 @@ func (m *Main) printServerChanges(all []*changelog.Change) error {
 	}
 	t := newTable("TIME", "WHO", "WHAT", "QUEUE", "DETAILS")
 	for _, c := range all {
-		if err := m.row(t, view.Change(c), c.Time.Local().Format(time.DateTime), preview(c.Who, 100),
-			preview(c.What, 100), preview(c.Queue, 128), preview(detailsOf(c), 300)); err != nil {
-			return err
-		}
+		m.row(t, view.Change(c), c.Time.Local().Format(time.DateTime), preview(c.Who, 100),
+			preview(c.What, 100), preview(c.Queue, 128), preview(detailsOf(c), 300))
 	}
 	return m.flush(t)
 }

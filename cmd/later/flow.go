@@ -190,22 +190,16 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 			flow.Key, flow.Urgency = later.KeyFlow{}, false
 		}
 	}
-	if f.set.Changed("urgency") {
-		flow.Urgency = f.Urgency
-	}
-	if f.set.Changed("concurrency") {
-		flow.Concurrency = f.Concurrency
-	}
+	take(f.set, "urgency", &flow.Urgency, f.Urgency)
+	take(f.set, "concurrency", &flow.Concurrency, f.Concurrency)
 	if err := f.changeOrder(&flow.Key); err != nil {
 		return flow, err
 	}
-	if f.set.Changed("key-concurrency") {
-		flow.Key.Concurrency = f.Key.Concurrency
-	}
-	if err := f.changeRate(&flow.Rate, f.Rate, ""); err != nil {
+	take(f.set, "key-concurrency", &flow.Key.Concurrency, f.Key.Concurrency)
+	if err := changeRate(f.set, &flow.Rate, f.Rate, ""); err != nil {
 		return flow, err
 	}
-	return flow, f.changeRate(&flow.Key.Rate, f.Key.Rate, "key-")
+	return flow, changeRate(f.set, &flow.Key.Rate, f.Key.Rate, "key-")
 }
 
 // changeOrder changes the order of keys. The concurrency of 1 that an order implies goes with it.
@@ -227,15 +221,12 @@ func (f *flowFlags) changeOrder(key *later.KeyFlow) error {
 }
 
 // changeRate changes the parts of a rate that are given by flags with a prefix.
-func (f *flowFlags) changeRate(rate *later.Rate, given later.Rate, prefix string) error {
-	if f.set.Changed(prefix + "rate") {
-		rate.N, rate.Per = given.N, given.Per
-	}
-	if f.set.Changed(prefix + "burst") {
-		rate.Burst = given.Burst
-	}
+func changeRate(flags *pflag.FlagSet, rate *later.Rate, given later.Rate, prefix string) error {
+	take(flags, prefix+"rate", &rate.N, given.N)
+	take(flags, prefix+"rate", &rate.Per, given.Per)
+	take(flags, prefix+"burst", &rate.Burst, given.Burst)
 	if rate.N == 0 {
-		if f.set.Changed(prefix+"burst") && given.Burst != 0 {
+		if given.Burst != 0 {
 			return store.Invalid("--%sburst is for a rate: give --%srate, too", prefix, prefix)
 		}
 		*rate = later.Rate{}

@@ -84,9 +84,7 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 			return err
 		}
 		t := newKeyTable()
-		if err := m.keyRow(t, q, &state); err != nil {
-			return err
-		}
+		m.keyRow(t, q, &state)
 		return m.flush(t)
 	})
 	return cmd
@@ -146,29 +144,14 @@ func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride, err error) {
 	if s.Override != nil {
 		o = *s.Override
 	}
-	if f.set.Changed("concurrency") {
-		o.Concurrency = &f.concurrency
-	}
+	take(f.set, "concurrency", &o.Concurrency, &f.concurrency)
+	take(f.set, "weight", &o.Weight, &f.weight)
 	if f.set.Changed("rate") || f.set.Changed("burst") {
 		rate := s.Rate
-		if f.set.Changed("rate") {
-			rate.N, rate.Per = f.rate.N, f.rate.Per
-		}
-		if f.set.Changed("burst") {
-			rate.Burst = f.rate.Burst
-		}
-		if rate.N == 0 {
-			if f.rate.Burst != 0 {
-				return o, store.Invalid("--burst is for a rate: give --rate, too")
-			}
-			rate = later.Rate{}
-		}
+		err = changeRate(f.set, &rate, f.rate, "")
 		o.Rate = &rate
 	}
-	if f.set.Changed("weight") {
-		o.Weight = &f.weight
-	}
-	return o, nil
+	return o, err
 }
 
 func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, error) {

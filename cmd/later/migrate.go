@@ -277,22 +277,17 @@ func (m *Main) printMigrated(result migrate.FromResult, dryRun bool) error {
 				found = append(found, text)
 			}
 		}
-		if err := m.row(t, line, printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts,
-			q.Refused, q.Lost, q.Deleted, strings.Join(found, ", ")); err != nil {
-			return err
-		}
+		m.row(t, line, printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts,
+			q.Refused, q.Lost, q.Deleted, strings.Join(found, ", "))
 	}
 	first := newTable("DUE", "STATE", "QUEUE", "ID", ">ATTEMPTS", "PAYLOAD")
 	for _, e := range result.First {
-		if err := m.row(first, firstJSON{e.Source, e.State, wire.NewInfo(e.Queue, &e.Info)},
+		m.row(first, firstJSON{e.Source, e.State, wire.NewInfo(e.Queue, &e.Info)},
 			formatTime(e.Info.Due, time.Now()), e.State, printable(e.Queue), printable(e.Info.ID), e.Info.Attempts,
-			preview(string(e.Info.Payload), 40)); err != nil {
-			return err
-		}
+			preview(string(e.Info.Payload), 40))
 	}
-	err := m.flush(t)
-	if len(first.rows) > 0 {
-		err = errors.Join(err, m.print("\n"), m.flush(first))
+	if err := m.flush(t); err != nil || len(first.rows) == 0 {
+		return cmp.Or(err, first.err)
 	}
-	return err
+	return errors.Join(m.print("\n"), m.flush(first))
 }

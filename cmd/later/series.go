@@ -187,11 +187,9 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 	}
 	t := newTable(">#", ">OFFSET", "STATE", "DUE", "UNTIL", "ID")
 	for _, one := range all {
-		if err := m.row(t, view.SeriesMessage(one), fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count),
+		m.row(t, view.SeriesMessage(one), fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count),
 			formatOffset(one.Part.Offset), one.State, formatWhen(one.Due, now), formatTime(one.Part.Until, now),
-			printable(one.ID)); err != nil {
-			return err
-		}
+			printable(one.ID))
 	}
 	return m.flush(t)
 }

@@ -55,15 +55,9 @@ trim it about every second, and while no messages are due every minute.`,
 			return err
 		}
 		read := cfg.Version()
-		if flags.Changed("drop-unsubscribed") {
-			cfg.DropUnsubscribed = given.DropUnsubscribed
-		}
-		if flags.Changed("history-age") {
-			cfg.HistoryAge = given.HistoryAge
-		}
-		if flags.Changed("history-count") {
-			cfg.HistoryCount = given.HistoryCount
-		}
+		take(flags, "drop-unsubscribed", &cfg.DropUnsubscribed, given.DropUnsubscribed)
+		take(flags, "history-age", &cfg.HistoryAge, given.HistoryAge)
+		take(flags, "history-count", &cfg.HistoryCount, given.HistoryCount)
 		if changes {
 			// It writes all settings as they were read, so it is refused if another program has changed one since.
 			unchanged := func(version string) bool { return version == "" || version == read }

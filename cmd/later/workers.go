@@ -100,25 +100,23 @@ func workerNamesOf(all []later.WorkerInfo) (names []string) {
 func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 	t := newTable("NAME", "STATE", "VERSION", "QUEUES", ">HANDLERS", ">HELD", ">LONGEST", ">UP")
 	for i, w := range all {
-		var err error
 		if detailed && !m.json {
 			separator := ""
 			if i > 0 {
 				separator = "\n"
 			}
-			err = m.print("%s%s", separator, describeWorker(w))
-		} else {
-			longest := "-"
-			if len(w.Held) > 0 {
-				longest = ago(w, w.Held[0].Since)
+			if err := m.print("%s%s", separator, describeWorker(w)); err != nil {
+				return err
 			}
-			err = m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
-				cmp.Or(preview(w.Version, shownQueues), "-"), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
-				longest, ago(w, w.Started))
+			continue
 		}
-		if err != nil {
-			return err
+		longest := "-"
+		if len(w.Held) > 0 {
+			longest = ago(w, w.Held[0].Since)
 		}
+		m.row(t, view.Worker(w), preview(w.Name, later.MaxWorkerName), w.State,
+			cmp.Or(preview(w.Version, shownQueues), "-"), queuesOfWorker(w, shownQueues), handlersOf(w), w.HeldCount,
+			longest, ago(w, w.Started))
 	}
 	return m.flush(t)
 }
