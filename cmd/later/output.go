@@ -117,11 +117,13 @@ func (m *Main) printDone(err error, value any, format string, args ...any) error
 }
 
 // messages counts messages in words.
-func messages[N int | int64](n N) string {
+func messages[N int | int64](n N) string { return plural(int(n), "message", "messages") }
+
+func plural(n int, one, many string) string {
 	if n == 1 {
-		return "1 message"
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d messages", n)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // printable makes text safe for a terminal by escaping control characters.

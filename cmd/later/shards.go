@@ -138,10 +138,7 @@ func (m *Main) printShards(q *later.Queue, s later.Shards) error {
 	if m.json {
 		return m.printJSON(wire.NewShards(q.Name(), s))
 	}
-	text := "1 shard"
-	if s.Number > 1 {
-		text = fmt.Sprintf("%d shards", s.Number)
-	}
+	text := plural(s.Number, "shard", "shards")
 	switch {
 	case s.Moving:
 		text = fmt.Sprintf("is changing from %d to %s since %s: %s", s.From, text, formatTime(s.Since, time.Now()),

@@ -382,8 +382,8 @@ func (k *controller) await(ctx context.Context, told []later.WorkerInfo) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-limit.C:
-			return &textError{later.ErrUnavailable, fmt.Sprintf("not %s within %s: %s", controlTexts[k.do].done,
-				durations.Format(k.wait), listNames(workerNamesOf(told), "later workers"))}
+			return store.Errorf(store.ErrUnavailable, "not %s within %s: %s", controlTexts[k.do].done,
+				durations.Format(k.wait), listNames(workerNamesOf(told), "later workers"))
 		}
 	}
 }
