@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -153,7 +154,7 @@ func (c *cell) crowd(ctx context.Context, q *benchmark.LaterQueue, flow later.Fl
 	}
 	var waits []time.Duration
 	for number := 1; err == nil && number <= others; number++ {
-		if err = pause(ctx, 2*slowFor); err != nil { // the message before may have the only slot of the key
+		if err = calls.Sleep(ctx, 2*slowFor); err != nil { // the message before may have the only slot of the key
 			break
 		}
 		begin := time.Now()
@@ -186,7 +187,7 @@ func sorted(ctx context.Context, q *later.Queue, n int, started *atomic.Int64) e
 		if len(keys) == 1 && keys[0].Waiting+started.Load() >= int64(n) {
 			return nil
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := calls.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -167,17 +168,12 @@ func latenessPlot(r *results, n int) string {
 
 // curve returns the distribution of the round with the median p99.
 func (r *results) curve(n int, subject string) [][2]float64 {
-	var rounds []*measurement
-	for _, m := range r.Measurements {
-		if m.Workload == "lateness" && m.Case == n && m.Subject == subject && len(m.Curve) > 0 {
-			rounds = append(rounds, m)
-		}
-	}
+	rounds := slices.DeleteFunc(r.rounds("lateness", n, subject), func(m *measurement) bool { return m.Curve == nil })
 	if len(rounds) == 0 {
 		return nil
 	}
 	slices.SortFunc(rounds, func(a, b *measurement) int {
-		return int(math.Copysign(1, a.Values[benchmark.P99]-b.Values[benchmark.P99]))
+		return cmp.Compare(a.Values[benchmark.P99], b.Values[benchmark.P99])
 	})
 	return rounds[len(rounds)/2].Curve
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/quota"
 	"github.com/laterq/later/internal/redistest"
 )
@@ -64,7 +65,8 @@ func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
 	if binlog {
 		cmd.Args = append(cmd.Args, "-b", dir)
 	}
-	if err := start(cmd); err != nil {
+	ownGroup(cmd)
+	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	s := &server{addr: addr, pid: cmd.Process.Pid, stop: func() error {
@@ -76,18 +78,15 @@ func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			return s, conn.Close()
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := calls.Sleep(ctx, 5*time.Millisecond); err != nil {
 			break
 		}
 	}
 	return nil, errors.Join(errors.New("beanstalkd does not listen"), s.stop())
 }
 
-// start starts a program that Ctrl-C does not reach.
-func start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd.Start()
-}
+// ownGroup makes Ctrl-C not reach a program.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // usage returns the CPU time and memory used by the server: as reported by a Redis, or else by the system.
 func (s *server) usage(ctx context.Context) (benchmark.Usage, error) {
@@ -162,7 +161,7 @@ func self(job ...string) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(path, job...)
 	cmd.Env = append(os.Environ(), asChild+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(cmd)
 	return cmd, nil
 }
 
@@ -205,21 +204,14 @@ type reporter struct {
 
 // startReporter starts a child and returns when it has printed its first line.
 func startReporter(cmd *exec.Cmd) (*reporter, error) {
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
 	cmd.Stderr = os.Stderr
-	if err := start(cmd); err != nil {
+	ownGroup(cmd)
+	in, lines, err := benchmark.StartChild(cmd)
+	if err != nil {
 		return nil, err
 	}
-	r := &reporter{cmd, in, bufio.NewScanner(out)}
-	r.lines.Buffer(nil, 32<<20) // enough for a million latenesses
-	if !r.lines.Scan() {
+	r := &reporter{cmd, in, lines}
+	if !lines.Scan() {
 		r.stop()
 		return nil, fmt.Errorf("%s has ended", cmd)
 	}
@@ -260,15 +252,4 @@ func (r *reporter) do(ctx context.Context, op string, config, result any, onFill
 		}
 	}
 	return errors.Join(fmt.Errorf("%s has ended", r.cmd), context.Cause(ctx))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -61,11 +61,21 @@ type spread struct {
 	Rounds            int
 }
 
+// rounds returns the measurements of a case.
+func (r *results) rounds(workload string, n int, subject string) (all []*measurement) {
+	for _, m := range r.Measurements {
+		if m.Workload == workload && m.Case == n && m.Subject == subject {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 // of collects the rounds of a value. ok is false if there are none.
 func (r *results) of(workload string, n int, subject, value string) (s spread, ok bool) {
 	var all []float64
-	for _, m := range r.Measurements {
-		if v, has := m.Values[value]; has && m.Workload == workload && m.Case == n && m.Subject == subject {
+	for _, m := range r.rounds(workload, n, subject) {
+		if v, has := m.Values[value]; has {
 			all = append(all, v)
 		}
 	}
@@ -82,8 +92,8 @@ func (r *results) of(workload string, n int, subject, value string) (s spread, o
 
 // errorOf returns the first error of a workload with a subject.
 func (r *results) errorOf(workload string, n int, subject string) string {
-	for _, m := range r.Measurements {
-		if m.Error != "" && m.Workload == workload && m.Case == n && m.Subject == subject {
+	for _, m := range r.rounds(workload, n, subject) {
+		if m.Error != "" {
 			return m.Error
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/calls"
 )
 
 // runSend measures the rate of n concurrent senders, or of 4 senders of batches if n is 0.
@@ -131,10 +131,8 @@ func runIdle(ctx context.Context, c *cell) error {
 		}
 		workers = append(workers, w)
 	}
-	if err := pause(ctx, c.plan.Settle); err != nil {
-		return err
-	}
-	used := func() (client, server time.Duration, err error) {
+	t := *c.Target
+	t.CPU = func(ctx context.Context) (client, server time.Duration, err error) {
 		for _, w := range workers {
 			var used time.Duration
 			if err := w.do(ctx, "cpu", nil, &used, nil); err != nil {
@@ -145,16 +143,9 @@ func runIdle(ctx context.Context, c *cell) error {
 		u, err := c.server.usage(ctx)
 		return client, u.CPU, err
 	}
-	client, server, err := used()
-	begin := time.Now()
-	if err = errors.Join(err, pause(ctx, c.plan.IdleFor)); err != nil {
-		return err
-	}
-	clientNow, serverNow, err := used()
-	seconds := time.Since(begin).Seconds()
-	v := benchmark.Values{
-		benchmark.ServerLoad: benchmark.Millis(serverNow-server) / seconds,
-		benchmark.ClientLoad: benchmark.Millis(clientNow-client) / seconds,
+	v, err := t.MeasureQuiet(ctx, c.plan.Settle, c.plan.IdleFor, nil)
+	if err == nil {
+		v[benchmark.ServerLoad] += 0 // known, even if the server has not used 10 ms yet
 	}
 	// MONITOR comes last, because it costs a Redis more than the workers do.
 	if err == nil && c.Redis != nil {
@@ -207,6 +198,6 @@ func commandsPerSecond(ctx context.Context, addr string, d time.Duration) (float
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		return 0, err
 	}
-	err = pause(ctx, d)
+	err = calls.Sleep(ctx, d)
 	return float64(count.Load()) / d.Seconds(), err
 }

@@ -142,10 +142,6 @@ func (s side) properties(ctx context.Context, queue string) (map[string]string, 
 	return all, s.wrap(err)
 }
 
-func (s side) setProperties(ctx context.Context, queue string, set map[string]string) error {
-	return s.wrap(s.store.SetProperties(ctx, queue, set, nil))
-}
-
 func (s side) get(ctx context.Context, queue string, infos []store.Info) ([]*store.Info, error) {
 	ids := make([]string, len(infos))
 	for i := range infos {
@@ -254,24 +250,11 @@ func (c *copier) left() []error {
 // outlive returns a context that ends grace after ctx does. The caller calls release when done.
 func outlive(ctx context.Context, grace time.Duration) (long context.Context, release func()) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-ctx.Done():
-		case <-long.Done():
-			return
-		}
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel(context.Cause(ctx))
-		case <-long.Done():
-		}
-	}()
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() { cancel(context.Cause(ctx)) })
+	})
 	return long, func() {
+		stop()
 		cancel(nil)
-		<-ended
 	}
 }

@@ -67,21 +67,12 @@ func (q *queueCopy) endLeases(ctx context.Context) error {
 // synced first: the removal may be durable at once, and a power cut between the two would lose the messages from both
 // stores.
 func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []store.SendResult) error {
-	var added, present, doubtful []store.Info
-	for i, r := range results {
-		if r.Duplicate {
-			doubtful = append(doubtful, infos[i])
-		} else {
-			added = append(added, infos[i])
-		}
+	added, doubtful := divide(infos, results)
+	more, present, err := q.compare(ctx, doubtful)
+	if err != nil {
+		return err
 	}
-	if len(doubtful) > 0 {
-		more, same, err := q.compare(ctx, doubtful)
-		if err != nil {
-			return err
-		}
-		added, present = append(added, more...), same
-	}
+	added = append(added, more...)
 	q.Copied += int64(len(added))
 	if len(added)+len(present) > 0 {
 		if err := q.to.sync(ctx); err != nil {
@@ -103,6 +94,9 @@ func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []st
 // compare looks at the messages that the target has under ids of the source. It returns the messages that are the same,
 // and the messages that were gone when it looked and have been added now. It counts the others as conflicts.
 func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, same []store.Info, err error) {
+	if len(infos) == 0 {
+		return nil, nil, nil
+	}
 	there, err := q.to.get(ctx, q.Queue, infos)
 	if err != nil {
 		return nil, nil, err
@@ -126,13 +120,8 @@ func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, sam
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, r := range results {
-		if r.Duplicate {
-			q.Conflicts++
-		} else {
-			added = append(added, gone[i])
-		}
-	}
+	added, remembered := divide(gone, results)
+	q.Conflicts += int64(len(remembered))
 	return added, same, nil
 }
 

@@ -69,8 +69,8 @@ func (q *queueCopy) copyProperties(ctx context.Context) error {
 		for _, name := range names {
 			set[name] = missing[name]
 		}
-		if err := q.to.setProperties(ctx, q.Queue, set); err != nil {
-			return err
+		if err := q.to.store.SetProperties(ctx, q.Queue, set, nil); err != nil {
+			return q.to.wrap(err)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -171,10 +173,7 @@ func (r *fromRun) checkUnused(ctx context.Context, sources []fromSource) error {
 			return err
 		}
 	}
-	watch := r.cfg.Watch
-	if watch == 0 {
-		watch = defaultWatch
-	}
+	watch := cmp.Or(r.cfg.Watch, defaultWatch)
 	if watch < 0 || r.cfg.DryRun {
 		return nil
 	}
@@ -182,12 +181,8 @@ func (r *fromRun) checkUnused(ctx context.Context, sources []fromSource) error {
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(watch)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := calls.Sleep(ctx, watch); err != nil {
+		return err
 	}
 	after, err := fingerprints(ctx, sources)
 	if err != nil {
@@ -378,28 +373,17 @@ func (q *fromQueue) write(ctx context.Context, items []fromItem) (added []fromIt
 	if err != nil || len(items) == 0 {
 		return added, err
 	}
-	infos := make([]store.Info, len(items))
-	for i := range items {
-		infos[i] = *items[i].info
-	}
-	results, err := q.to.restore(ctx, q.Queue, infos)
+	results, err := q.to.restore(ctx, q.Queue, infosOf(items))
 	if err != nil {
 		return nil, err
 	}
-	var doubtful []fromItem
-	var there []store.Info
-	for i, r := range results {
-		if r.Duplicate {
-			doubtful, there = append(doubtful, items[i]), append(there, infos[i])
-			continue
-		}
-		q.Copied++
-		added = append(added, items[i])
-	}
+	restored, doubtful := divide(items, results)
+	q.Copied += int64(len(restored))
+	added = append(added, restored...)
 	if len(doubtful) == 0 {
 		return added, nil
 	}
-	found, err := q.to.get(ctx, q.Queue, there)
+	found, err := q.to.get(ctx, q.Queue, infosOf(doubtful))
 	if err != nil {
 		return nil, err
 	}
@@ -412,6 +396,14 @@ func (q *fromQueue) write(ctx context.Context, items []fromItem) (added []fromIt
 		}
 	}
 	return added, nil
+}
+
+func infosOf(items []fromItem) []store.Info {
+	infos := make([]store.Info, len(items))
+	for i := range items {
+		infos[i] = *items[i].info
+	}
+	return infos
 }
 
 // knownAlready returns the items that the target does not have under one of their aliases, and the items that it has.

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func FromAsynq(
 		if !slices.Contains(all, name) {
 			return FromResult{}, fmt.Errorf("asynq has no queue %q; it has %q: %w", name, all, store.ErrNotFound)
 		}
-		q := &asynqQueue{rdb: rdb, name: name, keys: asynqKeys(name), all: names}
+		q := &asynqQueue{rdb: rdb, name: name, keys: asynqKeys(name)}
 		sources[i] = q.source()
 		if cfg.Queue != "" {
 			sources[i].queue = cfg.Queue
@@ -88,8 +89,7 @@ func asynqKeys(queue string) string { return "asynq:{" + queue + "}:" }
 type asynqQueue struct {
 	rdb  redis.UniversalClient
 	name string
-	keys string   // prefix
-	all  []string // the queues that are migrated
+	keys string // prefix
 }
 
 func (q *asynqQueue) source() fromSource {
@@ -100,20 +100,19 @@ func (q *asynqQueue) source() fromSource {
 			}}
 	}
 	due := func(_ *asynqTask, m *store.Info, at time.Time) { m.Due = at }
-	count := func(index fromIndex) func(context.Context) (int64, error) { return index.count }
 	return fromSource{
 		name:  q.name,
 		queue: q.name,
 		parts: []fromPart{
-			part("pending", listIndex{q.rdb, q.keys + "pending"}, due),
-			part("scheduled", zsetIndex{q.rdb, q.keys + "scheduled"}, due),
-			part("retry", zsetIndex{q.rdb, q.keys + "retry"}, due),
-			part("archived", zsetIndex{q.rdb, q.keys + "archived"}, archived),
+			part("pending", fromIndex{q.rdb, q.keys + "pending", asList}, due),
+			part("scheduled", fromIndex{q.rdb, q.keys + "scheduled", asZSet}, due),
+			part("retry", fromIndex{q.rdb, q.keys + "retry", asZSet}, due),
+			part("archived", fromIndex{q.rdb, q.keys + "archived", asZSet}, archived),
 		},
 		left: []fromLeft{
-			{"active", count(listIndex{q.rdb, q.keys + "active"})},
+			{"active", fromIndex{q.rdb, q.keys + "active", asList}.count},
 			{"aggregating", q.aggregating},
-			{"completed", count(zsetIndex{q.rdb, q.keys + "completed"})},
+			{"completed", fromIndex{q.rdb, q.keys + "completed", asZSet}.count},
 		},
 		inUse:  q.inUse,
 		remove: q.remove,
@@ -128,9 +127,7 @@ func archived(t *asynqTask, m *store.Info, at time.Time) {
 		m.Attempts = min(m.Attempts+1, store.MaxAttempts)
 		m.Delivered = true
 	}
-	if m.LastError == "" {
-		m.LastError = "archived in asynq"
-	}
+	m.LastError = cmp.Or(m.LastError, "archived in asynq")
 }
 
 // aggregating counts the tasks that wait in groups.
@@ -148,7 +145,7 @@ func (q *asynqQueue) aggregating(ctx context.Context) (n int64, err error) {
 		return 0, sourceError(q.keys+"aggregation_sets", err)
 	}
 	for _, key := range append(keys, sets...) {
-		more, err := zsetIndex{q.rdb, key}.count(ctx)
+		more, err := fromIndex{q.rdb, key, asZSet}.count(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -187,7 +184,7 @@ func (q *asynqQueue) inUse(ctx context.Context) error {
 	if len(schedulers) > 0 {
 		return inUse("the asynq scheduler %s enqueues tasks: stop it and migrate again", asynqProcess(schedulers[0]))
 	}
-	active, err := listIndex{q.rdb, q.keys + "active"}.count(ctx)
+	active, err := fromIndex{q.rdb, q.keys + "active", asList}.count(ctx)
 	if err != nil {
 		return err
 	}
@@ -261,9 +258,7 @@ func (q *asynqQueue) load(
 			items[i].err = store.Invalid("%v", err)
 			continue
 		}
-		if t.queue == "" {
-			t.queue = q.name
-		}
+		t.queue = cmp.Or(t.queue, q.name)
 		at := time.Unix(int64(entry.Score), 0)
 		if entry.Score == 0 {
 			at = now
@@ -311,13 +306,10 @@ return 0`)
 
 // remove removes tasks and the locks that they hold.
 func (q *asynqQueue) remove(ctx context.Context, part *fromPart, items []fromItem) (int64, error) {
-	var unique []fromItem
 	for _, item := range items {
-		if item.info != nil && len(item.aliases) > 0 {
-			unique = append(unique, item)
+		if item.info == nil || len(item.aliases) == 0 { // it is not unique
+			continue
 		}
-	}
-	for _, item := range unique {
 		key, err := q.rdb.HGet(ctx, q.keys+"t:"+item.member, "unique_key").Result()
 		if err == nil && strings.HasPrefix(key, q.keys) {
 			err = unlock.Run(ctx, q.rdb, []string{key}, item.member).Err()

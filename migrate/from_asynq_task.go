@@ -28,7 +28,6 @@ type asynqTask struct {
 	deadline     int64 // seconds since 1970
 	uniqueKey    string
 	lastFailedAt int64 // seconds since 1970
-	group        string
 	headers      map[string]string
 }
 
@@ -37,8 +36,7 @@ var errMalformedTask = errors.New("task is not encoded as asynq encodes one")
 // decodeAsynqTask decodes a TaskMessage. Unknown fields are ignored.
 func decodeAsynqTask(data []byte) (*asynqTask, error) {
 	t := &asynqTask{}
-	texts := map[protowire.Number]*string{1: &t.kind, 3: &t.id, 4: &t.queue, 7: &t.errorMsg, 10: &t.uniqueKey,
-		14: &t.group}
+	texts := map[protowire.Number]*string{1: &t.kind, 3: &t.id, 4: &t.queue, 7: &t.errorMsg, 10: &t.uniqueKey}
 	numbers := map[protowire.Number]*int64{5: &t.retry, 6: &t.retried, 8: &t.timeout, 9: &t.deadline,
 		11: &t.lastFailedAt}
 	err := eachField(data, func(number protowire.Number, varint uint64, text []byte) error {

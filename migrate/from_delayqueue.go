@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,7 @@ func FromDelayQueue(
 	if name == "" {
 		return FromResult{}, store.Invalid("name of the source's queue is empty: give the one that NewQueue was given")
 	}
-	if cfg.Queue == "" {
-		cfg.Queue = name
-	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = delayqueuePrefix
-	}
+	cfg.Queue, cfg.Prefix = cmp.Or(cfg.Queue, name), cmp.Or(cfg.Prefix, delayqueuePrefix)
 	var sources []fromSource
 	for _, tagged := range []bool{false, true} {
 		d := newDelayqueue(rdb, cfg, name, tagged)
@@ -120,19 +116,19 @@ func (d *delayqueue) source(queue string) fromSource {
 		m.Attempts, m.Delivered, m.LastError = 1, true, delayqueueFailed
 		m.MaxAttempts = attemptsOf(left + 2) // the failed one, and the one that is to come
 	}
-	unack := zsetIndex{d.rdb, d.keys + delayqueueUnack}
+	unack := fromIndex{d.rdb, d.keys + delayqueueUnack, asZSet}
 	return fromSource{
 		name:  d.keys,
 		queue: queue,
 		parts: []fromPart{
-			part("pending", zsetIndex{d.rdb, d.keys + delayqueuePending}, func(m *store.Info, entry redis.Z, left int) {
+			part("pending", fromIndex{d.rdb, d.keys + delayqueuePending, asZSet}, func(m *store.Info, entry redis.Z, left int) {
 				m.Due, _ = dueOf(entry.Score, time.Second)
 				m.MaxAttempts = attemptsOf(left + 1)
 			}),
-			part("ready", listIndex{d.rdb, d.keys + delayqueueReady}, func(m *store.Info, _ redis.Z, left int) {
+			part("ready", fromIndex{d.rdb, d.keys + delayqueueReady, asList}, func(m *store.Info, _ redis.Z, left int) {
 				m.MaxAttempts = attemptsOf(left + 1)
 			}),
-			part("retry", listIndex{d.rdb, d.keys + delayqueueRetry}, failed),
+			part("retry", fromIndex{d.rdb, d.keys + delayqueueRetry, asList}, failed),
 			part("unack", unack, func(m *store.Info, entry redis.Z, left int) {
 				// The attempt in progress counts as failed. Its retry is counted when the source ends it.
 				failed(m, entry, left-1)
@@ -140,7 +136,7 @@ func (d *delayqueue) source(queue string) fromSource {
 					m.MaxAttempts = 2 // it was not seen to fail, so it is delivered once more
 				}
 			}),
-			part("garbage", setIndex{d.rdb, d.keys + delayqueueGarbage}, func(m *store.Info, _ redis.Z, _ int) {
+			part("garbage", fromIndex{d.rdb, d.keys + delayqueueGarbage, asSet}, func(m *store.Info, _ redis.Z, _ int) {
 				m.Attempts, m.MaxAttempts, m.Delivered, m.LastError = 1, 1, true, delayqueueFailed
 				m.State, m.DeadReason, m.DiedAt = store.StateDead, store.DeadFailed, m.Due
 			}),

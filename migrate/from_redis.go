@@ -12,75 +12,54 @@ import (
 )
 
 // fromIndex is a key of a source that lists messages.
-type fromIndex interface {
-	count(ctx context.Context) (int64, error)
-	// page returns up to n entries after the first skip, in order of due time.
-	page(ctx context.Context, skip, n int64) ([]redis.Z, error)
-	// remove removes a member in a pipeline.
-	remove(ctx context.Context, p redis.Pipeliner, member string) *redis.IntCmd
-}
-
-// zsetIndex is a sorted set. Scores are times.
-type zsetIndex struct {
+type fromIndex struct {
 	rdb redis.UniversalClient
 	key string
+	*indexKind
 }
 
-func (x zsetIndex) count(ctx context.Context) (int64, error) {
-	n, err := x.rdb.ZCard(ctx, x.key).Result()
+// indexKind is a type of a key, with its commands. The lists are in order of due time.
+type indexKind struct {
+	size   func(rdb redis.Cmdable, ctx context.Context, key string) *redis.IntCmd
+	list   func(ctx context.Context, rdb redis.Cmdable, key string, skip, n int64) ([]redis.Z, error)
+	remove func(p redis.Pipeliner, ctx context.Context, key string, members ...any) *redis.IntCmd
+}
+
+var (
+	// asZSet is a sorted set. Scores are times.
+	asZSet = &indexKind{redis.Cmdable.ZCard,
+		func(ctx context.Context, rdb redis.Cmdable, key string, skip, n int64) ([]redis.Z, error) {
+			return rdb.ZRangeWithScores(ctx, key, skip, skip+n-1).Result()
+		}, redis.Pipeliner.ZRem}
+	// asList is a list that producers push to the left of and consumers pop from the right of.
+	asList = &indexKind{redis.Cmdable.LLen,
+		func(ctx context.Context, rdb redis.Cmdable, key string, skip, n int64) ([]redis.Z, error) {
+			members, err := rdb.LRange(ctx, key, -skip-n, -skip-1).Result()
+			slices.Reverse(members)
+			return entriesOf(members), err
+		},
+		func(p redis.Pipeliner, ctx context.Context, key string, members ...any) *redis.IntCmd {
+			return p.LRem(ctx, key, -1, members[0]) // from the right, where the page was
+		}}
+	// asSet is a set. It is read at once: the sets of sources are small.
+	asSet = &indexKind{redis.Cmdable.SCard,
+		func(ctx context.Context, rdb redis.Cmdable, key string, skip, n int64) ([]redis.Z, error) {
+			members, err := rdb.SMembers(ctx, key).Result()
+			slices.Sort(members)
+			members = members[min(skip, int64(len(members))):]
+			return entriesOf(members[:min(n, int64(len(members)))]), err
+		}, redis.Pipeliner.SRem}
+)
+
+func (x fromIndex) count(ctx context.Context) (int64, error) {
+	n, err := x.size(x.rdb, ctx, x.key).Result()
 	return n, sourceError(x.key, err)
 }
 
-func (x zsetIndex) page(ctx context.Context, skip, n int64) ([]redis.Z, error) {
-	entries, err := x.rdb.ZRangeWithScores(ctx, x.key, skip, skip+n-1).Result()
+// page returns up to n entries after the first skip.
+func (x fromIndex) page(ctx context.Context, skip, n int64) ([]redis.Z, error) {
+	entries, err := x.list(ctx, x.rdb, x.key, skip, n)
 	return entries, sourceError(x.key, err)
-}
-
-func (x zsetIndex) remove(ctx context.Context, p redis.Pipeliner, member string) *redis.IntCmd {
-	return p.ZRem(ctx, x.key, member)
-}
-
-// listIndex is a list that producers push to the left of and consumers pop from the right of.
-type listIndex struct {
-	rdb redis.UniversalClient
-	key string
-}
-
-func (x listIndex) count(ctx context.Context) (int64, error) {
-	n, err := x.rdb.LLen(ctx, x.key).Result()
-	return n, sourceError(x.key, err)
-}
-
-func (x listIndex) page(ctx context.Context, skip, n int64) ([]redis.Z, error) {
-	members, err := x.rdb.LRange(ctx, x.key, -skip-n, -skip-1).Result()
-	slices.Reverse(members)
-	return entriesOf(members), sourceError(x.key, err)
-}
-
-func (x listIndex) remove(ctx context.Context, p redis.Pipeliner, member string) *redis.IntCmd {
-	return p.LRem(ctx, x.key, -1, member) // from the right, where the page was
-}
-
-// setIndex is a set. It is read at once: the sets of sources are small.
-type setIndex struct {
-	rdb redis.UniversalClient
-	key string
-}
-
-func (x setIndex) count(ctx context.Context) (int64, error) {
-	n, err := x.rdb.SCard(ctx, x.key).Result()
-	return n, sourceError(x.key, err)
-}
-
-func (x setIndex) page(ctx context.Context, skip, n int64) ([]redis.Z, error) {
-	members, err := x.rdb.SMembers(ctx, x.key).Result()
-	slices.Sort(members)
-	members = members[min(skip, int64(len(members))):]
-	return entriesOf(members[:min(n, int64(len(members)))]), sourceError(x.key, err)
-}
-
-func (x setIndex) remove(ctx context.Context, p redis.Pipeliner, member string) *redis.IntCmd {
-	return p.SRem(ctx, x.key, member)
 }
 
 // entriesOf returns members without scores as entries.
@@ -112,23 +91,15 @@ func sourceError(key string, err error) error {
 	return fmt.Errorf("source: key %q: %w: %w", key, store.ErrUnavailable, err)
 }
 
-// removed counts the items that removals in a pipeline removed.
-func removed(commands []*redis.IntCmd) (n int64) {
-	for _, c := range commands {
-		n += c.Val()
-	}
-	return n
-}
-
 // removeEntries removes items from their index, and calls also to remove the other keys of each.
 func removeEntries(
 	ctx context.Context, rdb redis.UniversalClient, part *fromPart, items []fromItem,
 	also func(p redis.Pipeliner, item fromItem),
-) (int64, error) {
-	var commands []*redis.IntCmd
-	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+) (removed int64, err error) {
+	var removals []*redis.IntCmd
+	_, err = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, item := range items {
-			commands = append(commands, part.index.remove(ctx, p, item.member))
+			removals = append(removals, part.index.remove(p, ctx, part.index.key, item.member))
 			if also != nil {
 				also(p, item)
 			}
@@ -138,5 +109,8 @@ func removeEntries(
 	if err != nil && !errors.Is(err, redis.Nil) {
 		err = fmt.Errorf("source: remove the copied messages: %w: %w", store.ErrUnavailable, err)
 	}
-	return removed(commands), err
+	for _, r := range removals {
+		removed += r.Val()
+	}
+	return removed, err
 }

@@ -1,9 +1,8 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -51,9 +50,7 @@ const (
 func FromZSet(
 	ctx context.Context, to *later.Client, rdb redis.UniversalClient, key string, cfg ZSetConfig,
 ) (FromResult, error) {
-	if cfg.Queue == "" {
-		cfg.Queue = key
-	}
+	cfg.Queue = cmp.Or(cfg.Queue, key)
 	if err := cfg.check(); err != nil {
 		return FromResult{}, err
 	}
@@ -66,7 +63,7 @@ func FromZSet(
 	case kind != "zset":
 		return FromResult{}, store.Invalid("key %q of the source is a %s: give the key of a sorted set", key, kind)
 	}
-	index := zsetIndex{rdb, key}
+	index := fromIndex{rdb, key, asZSet}
 	if cfg.Unit == 0 {
 		if cfg.Unit, err = detectUnit(ctx, index); err != nil {
 			return FromResult{}, err
@@ -95,7 +92,7 @@ func (cfg ZSetConfig) check() error {
 }
 
 // detectUnit recognises the unit of scores by the first and the last one that is a time.
-func detectUnit(ctx context.Context, x zsetIndex) (time.Duration, error) {
+func detectUnit(ctx context.Context, x fromIndex) (time.Duration, error) {
 	var units []time.Duration
 	by := &redis.ZRangeBy{Min: "(0", Max: "(+inf", Count: 1}
 	for _, one := range []func(context.Context, string, *redis.ZRangeBy) *redis.ZSliceCmd{
@@ -176,8 +173,7 @@ func (cfg ZSetConfig) idOf(member string) (string, error) {
 	case cfg.IDFrom == "member":
 		return member, nil
 	}
-	sum := sha256.Sum256([]byte(member))
-	return hex.EncodeToString(sum[:16]), nil
+	return hashOf(member), nil
 }
 
 // jsonField returns a field of a JSON object.

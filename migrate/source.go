@@ -104,6 +104,19 @@ func fitting[T any](all []T, size func(*T) int) int {
 	return len(all)
 }
 
+// divide divides messages by the results of a restore: messages that were added, and messages whose ids the store has
+// or remembers.
+func divide[T any](all []T, results []store.SendResult) (added, duplicates []T) {
+	for i, r := range results {
+		if r.Duplicate {
+			duplicates = append(duplicates, all[i])
+		} else {
+			added = append(added, all[i])
+		}
+	}
+	return added, duplicates
+}
+
 // refusals are messages that no store accepts, so they are left out.
 type refusals struct {
 	n     int64

@@ -2,6 +2,7 @@ package otellater
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -25,20 +26,14 @@ type instruments struct {
 }
 
 func newInstruments(m metric.Meter) *instruments {
-	i, err := &instruments{}, error(nil)
-	check := func() {
-		if err != nil {
-			otel.Handle(err)
-		}
+	i, errs := &instruments{}, [4]error{}
+	i.sent, errs[0] = messagingconv.NewClientSentMessages(m)
+	i.consumed, errs[1] = messagingconv.NewClientConsumedMessages(m)
+	i.process, errs[2] = messagingconv.NewProcessDuration(m, durations)
+	i.operation, errs[3] = messagingconv.NewClientOperationDuration(m, durations)
+	if err := errors.Join(errs[:]...); err != nil {
+		otel.Handle(err)
 	}
-	i.sent, err = messagingconv.NewClientSentMessages(m)
-	check()
-	i.consumed, err = messagingconv.NewClientConsumedMessages(m)
-	check()
-	i.process, err = messagingconv.NewProcessDuration(m, durations)
-	check()
-	i.operation, err = messagingconv.NewClientOperationDuration(m, durations)
-	check()
 	return i
 }
 

@@ -67,20 +67,13 @@ type Telemetry struct {
 
 // New returns a Telemetry. It starts nothing. Errors of metrics go to OpenTelemetry's error handler.
 func New(cfg Config) *Telemetry {
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = otel.GetTracerProvider()
-	}
-	if cfg.MeterProvider == nil {
-		cfg.MeterProvider = otel.GetMeterProvider()
-	}
-	if cfg.Propagator == nil {
-		cfg.Propagator = propagation.TraceContext{}
-	}
+	tracers := cmp.Or(cfg.TracerProvider, otel.GetTracerProvider())
+	meters := cmp.Or(cfg.MeterProvider, otel.GetMeterProvider())
 	return &Telemetry{
-		tracer:     cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(SchemaURL)),
-		propagator: cfg.Propagator,
+		tracer:     tracers.Tracer(scope, trace.WithSchemaURL(SchemaURL)),
+		propagator: cmp.Or[propagation.TextMapPropagator](cfg.Propagator, propagation.TraceContext{}),
 		parent:     cfg.Parent,
-		metrics:    newInstruments(cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(SchemaURL))),
+		metrics:    newInstruments(meters.Meter(scope, metric.WithSchemaURL(SchemaURL))),
 	}
 }
 

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,18 +47,8 @@ type RelayConfig struct {
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
-	if c.Batch == 0 {
-		c.Batch = DefaultBatch
-	}
-	if c.Poll == 0 {
-		c.Poll = DefaultPoll
-	}
-	if c.DedupWindow == 0 {
-		c.DedupWindow = DefaultDedupWindow
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Batch, c.Poll = cmp.Or(c.Batch, DefaultBatch), cmp.Or(c.Poll, DefaultPoll)
+	c.DedupWindow, c.Logger = cmp.Or(c.DedupWindow, DefaultDedupWindow), cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -1,6 +1,9 @@
 package recurrence
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 const (
 	daySeconds = 24 * 60 * 60
@@ -14,52 +17,22 @@ const (
 // the same.
 type wall = int64
 
-// daysOfCivil returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar, by the algorithm that
-// Howard Hinnant describes in "chrono-Compatible Low-Level Date Algorithms".
+// daysOfCivil returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 func daysOfCivil(year, month, day int) int64 {
-	y := int64(year)
-	if month <= 2 {
-		y--
-	}
-	era := floorDiv(y, 400)
-	yearOfEra := y - era*400
-	monthFromMarch := int64(month+9) % 12
-	dayOfYear := (153*monthFromMarch+2)/5 + int64(day) - 1
-	return era*146097 + yearOfEra*365 + yearOfEra/4 - yearOfEra/100 + dayOfYear - 719468
+	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Unix() / daySeconds
 }
 
 // civilOfDays is the inverse of daysOfCivil.
 func civilOfDays(days int64) (year, month, day int) {
-	z := days + 719468
-	era := floorDiv(z, 146097)
-	dayOfEra := z - era*146097
-	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36524 - dayOfEra/146096) / 365
-	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
-	fromMarch := (5*dayOfYear + 2) / 153
-	day = int(dayOfYear - (153*fromMarch+2)/5 + 1)
-	month = int(fromMarch+2)%12 + 1
-	year = int(yearOfEra + era*400)
-	if month <= 2 {
-		year++
-	}
-	return year, month, day
+	year, m, day := time.Unix(days*daySeconds, 0).UTC().Date()
+	return year, int(m), day
 }
 
 // weekdayOf returns the weekday of a day counted from 1970-01-01, a Thursday. Sunday is 0.
 func weekdayOf(days int64) int { return int(floorMod(days+4, 7)) }
 
-func isLeap(year int) bool { return year%4 == 0 && (year%100 != 0 || year%400 == 0) }
-
 func daysInMonth(year, month int) int {
-	switch {
-	case month == 2 && isLeap(year):
-		return 29
-	case month == 2:
-		return 28
-	case month == 4 || month == 6 || month == 9 || month == 11:
-		return 30
-	}
-	return 31
+	return int(daysOfCivil(year, month+1, 1) - daysOfCivil(year, month, 1))
 }
 
 func floorDiv(a, b int64) int64 {

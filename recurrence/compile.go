@@ -107,30 +107,30 @@ type compiler struct {
 
 func (c *compiler) source() (source, error) {
 	var kinds []string
-	for kind, set := range map[string]bool{"cron": c.spec.Cron != "", "every": c.spec.Every != 0,
-		"rrule": c.spec.RRule != "", "times": len(c.spec.Times) > 0, "series": c.spec.Series != nil} {
-		if set {
-			kinds = append(kinds, kind)
+	var compile func() (source, error)
+	for _, kind := range []struct {
+		name string
+		set  bool
+		of   func() (source, error)
+	}{
+		{"cron", c.spec.Cron != "", c.cron},
+		{"every", c.spec.Every != 0, func() (source, error) { return c.every("every", c.spec.Every) }},
+		{"rrule", c.spec.RRule != "", c.rrule},
+		{"series", c.spec.Series != nil, c.series},
+		{"times", len(c.spec.Times) > 0, c.times},
+	} {
+		if kind.set {
+			kinds, compile = append(kinds, kind.name), kind.of
 		}
 	}
-	if len(kinds) != 1 {
-		found := "none is set"
-		if len(kinds) > 1 {
-			found = strings.Join(sorted(kinds), " and ") + " are set"
-		}
-		return nil, store.Invalid("schedule: give exactly one of cron, every, rrule, times and series; %s", found)
+	if len(kinds) == 1 {
+		return compile()
 	}
-	switch kinds[0] {
-	case "cron":
-		return c.cron()
-	case "every":
-		return c.every("every", c.spec.Every)
-	case "rrule":
-		return c.rrule()
-	case "times":
-		return c.times()
+	found := "none is set"
+	if len(kinds) > 1 {
+		found = strings.Join(kinds, " and ") + " are set"
 	}
-	return c.series()
+	return nil, store.Invalid("schedule: give exactly one of cron, every, rrule, times and series; %s", found)
 }
 
 func (c *compiler) cron() (source, error) {

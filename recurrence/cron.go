@@ -1,6 +1,7 @@
 package recurrence
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -105,19 +106,11 @@ type word struct {
 	at   int
 }
 
-func splitWords(text string) []word {
-	var words []word
-	for at := 0; at < len(text); {
-		if text[at] == ' ' || text[at] == '\t' {
-			at++
-			continue
-		}
-		end := at
-		for end < len(text) && text[end] != ' ' && text[end] != '\t' {
-			end++
-		}
-		words = append(words, word{text[at:end], at})
-		at = end
+var nonSpaces = regexp.MustCompile(`[^ \t]+`)
+
+func splitWords(text string) (words []word) {
+	for _, at := range nonSpaces.FindAllStringIndex(text, -1) {
+		words = append(words, word{text[at[0]:at[1]], at[0]})
 	}
 	return words
 }

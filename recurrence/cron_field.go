@@ -147,14 +147,8 @@ func (p *cronParser) value(f *cronField, v word) int {
 
 // number returns the value of up to nine digits.
 func number(text string) (int, bool) {
-	n := 0
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' || i == 9 {
-			return 0, false
-		}
-		n = n*10 + int(text[i]-'0')
-	}
-	return n, text != ""
+	n, err := strconv.ParseUint(text, 10, 32)
+	return int(n), err == nil && len(text) <= 9
 }
 
 // outOfRange says which bound a number violates, and the nearest value.

@@ -48,10 +48,7 @@ func (c *compiler) every(field string, d time.Duration) (source, error) {
 type list []int64
 
 func (l list) next(after int64) (int64, bool) {
-	i, found := slices.BinarySearch(l, after)
-	if found {
-		i++
-	}
+	i, _ := slices.BinarySearch(l, after+1)
 	if i == len(l) {
 		return 0, false
 	}

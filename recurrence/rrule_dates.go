@@ -74,10 +74,7 @@ func (d *ruleDates) days(year, month int) uint32 {
 
 // ofYear returns the days of a month that BYYEARDAY lists, given the number of days before the month.
 func (d *ruleDates) ofYear(year, before int) uint32 {
-	length := 365
-	if isLeap(year) {
-		length = 366
-	}
+	length := int(daysOfCivil(year+1, 1, 1) - daysOfCivil(year, 1, 1))
 	var set uint32
 	for _, day := range d.yearDays {
 		if day < 0 {

@@ -114,6 +114,12 @@ func (p *rruleParser) fail(name string, value word, format string, args ...any) 
 		fmt.Sprintf(format, args...))
 }
 
+// refuse returns an error about a part that is not allowed beside others. Its text begins with the name.
+func (p *rruleParser) refuse(name, format string, args ...any) error {
+	return store.Invalid("rrule: %s at position %d of %q%s", name, p.seen[name].at-len(name)-1, p.text,
+		fmt.Sprintf(format, args...))
+}
+
 func (p *rruleParser) part(part word) error {
 	name, text, ok := strings.Cut(part.text, "=")
 	name = nearest.UpperASCII(name)
@@ -268,32 +274,26 @@ func (p *rruleParser) check() error {
 		"BYMONTHDAY": freq == rrule.WEEKLY,
 	}
 	for _, name := range []string{"BYWEEKNO", "BYYEARDAY", "BYMONTHDAY"} {
-		if value, ok := p.seen[name]; ok && forbidden[name] {
-			return store.Invalid("rrule: %s at position %d of %q is not allowed with FREQ=%s (RFC 5545, 3.3.10)", name,
-				value.at-len(name)-1, p.text, frequencies[freq])
+		if _, ok := p.seen[name]; ok && forbidden[name] {
+			return p.refuse(name, " is not allowed with FREQ=%s (RFC 5545, 3.3.10)", frequencies[freq])
 		}
 	}
-	if until, ok := p.seen["UNTIL"]; ok && p.rule.Count > 0 {
-		return store.Invalid("rrule: UNTIL at position %d of %q: give either UNTIL or COUNT", until.at-len("UNTIL="),
-			p.text)
+	if p.rule.hasUntil && p.rule.Count > 0 {
+		return p.refuse("UNTIL", ": give either UNTIL or COUNT")
 	}
-	pos, ok := p.seen["BYSETPOS"]
-	if ok && freq >= rrule.HOURLY {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with FREQ=%s: list the "+
-			"wanted values in BYHOUR, BYMINUTE or BYSECOND instead", pos.at-len("BYSETPOS="), p.text, frequencies[freq])
-	}
-	if ok && len(p.rule.Byweekno) > 0 {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with BYWEEKNO: list the "+
-			"wanted weekdays in BYDAY instead", pos.at-len("BYSETPOS="), p.text)
-	}
-	if times := max(1, len(p.rule.Byhour)) * max(1, len(p.rule.Byminute)) * max(1, len(p.rule.Bysecond)); ok &&
-		times > maxTimesOfDay {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q selects from %d times a day: the limit is %d",
-			pos.at-len("BYSETPOS="), p.text, times, maxTimesOfDay)
-	}
-	if ok && !p.hasBy() {
-		return store.Invalid("rrule: BYSETPOS at position %d of %q needs another part such as BYDAY",
-			pos.at-len("BYSETPOS="), p.text)
+	if len(p.rule.Bysetpos) > 0 {
+		times := max(1, len(p.rule.Byhour)) * max(1, len(p.rule.Byminute)) * max(1, len(p.rule.Bysecond))
+		switch {
+		case freq >= rrule.HOURLY:
+			return p.refuse("BYSETPOS", " is not supported with FREQ=%s: list the wanted values in BYHOUR, BYMINUTE or "+
+				"BYSECOND instead", frequencies[freq])
+		case len(p.rule.Byweekno) > 0:
+			return p.refuse("BYSETPOS", " is not supported with BYWEEKNO: list the wanted weekdays in BYDAY instead")
+		case times > maxTimesOfDay:
+			return p.refuse("BYSETPOS", " selects from %d times a day: the limit is %d", times, maxTimesOfDay)
+		case !p.hasBy():
+			return p.refuse("BYSETPOS", " needs another part such as BYDAY")
+		}
 	}
 	return p.checkOrdinals()
 }

@@ -1,6 +1,8 @@
 package recurrence
 
 import (
+	"hash/fnv"
+	"io"
 	"iter"
 	"time"
 )
@@ -92,11 +94,9 @@ func milliOf(t time.Time) int64 {
 
 // hashName is the 64-bit FNV-1a hash. It must never change, since jitter derives from it.
 func hashName(name string) uint64 {
-	hash := uint64(14695981039346656037)
-	for i := range len(name) {
-		hash = (hash ^ uint64(name[i])) * 1099511628211
-	}
-	return hash
+	hash := fnv.New64a()
+	io.WriteString(hash, name)
+	return hash.Sum64()
 }
 
 // mix is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).

@@ -47,10 +47,8 @@ func (m *Main) backup(ctx context.Context, target string) error {
 	}
 	defer client.Close()
 	began := time.Now()
-	if err := client.Backup(ctx, dir); err != nil {
-		return err
-	}
-	return m.printResult(struct {
+	err = client.Backup(ctx, dir)
+	return m.printDone(err, struct {
 		Dir   string        `json:"dir"`
 		Store string        `json:"store"`
 		Took  wire.Duration `json:"took"`

@@ -95,10 +95,8 @@ It leaves leased and dead ones, and counts them.`,
 				return m.rescheduleGroup(ctx, q, stats, &w, group.name)
 			}
 			due := w.due(stats.Now)
-			if err := q.Reschedule(ctx, args[1], later.At(due)); err != nil {
-				return err
-			}
-			return m.printResult(wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)},
+			err = q.Reschedule(ctx, args[1], later.At(due))
+			return m.printDone(err, wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)},
 				"%s is due %s (%s)", args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
 		}))
 	w.add(cmd.Flags())
@@ -201,10 +199,7 @@ func (m *Main) edit(ctx context.Context, queue, id string, change func(*later.Ou
 	if err != nil {
 		return err
 	}
-	if err := q.Edit(ctx, id, change); err != nil {
-		return err
-	}
-	return m.printResult(wire.Edited{ID: id, Queue: queue}, "edited %s", printable(id))
+	return m.printDone(q.Edit(ctx, id, change), wire.Edited{ID: id, Queue: queue}, "edited %s", printable(id))
 }
 
 // editedHeaders returns headers with some set and some removed.

@@ -42,24 +42,15 @@ Changes of commands and programs that use the store itself are not listed.`, cha
 }
 
 func (m *Main) printServerChanges(all []*changelog.Change) error {
-	if m.json {
-		for _, c := range all {
-			if err := m.printJSON(view.Change(c)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(all) == 0 {
+	if len(all) == 0 && !m.json {
 		m.note("nothing was changed through a server of %s", m.shownURL())
-		return nil
 	}
 	t := newTable("TIME", "WHO", "WHAT", "QUEUE", "DETAILS")
 	for _, c := range all {
-		t.add(c.Time.Local().Format(time.DateTime), preview(c.Who, 100), preview(c.What, 100), preview(c.Queue, 128),
-			preview(detailsOf(c), 300))
+		m.row(t, view.Change(c), c.Time.Local().Format(time.DateTime), preview(c.Who, 100),
+			preview(c.What, 100), preview(c.Queue, 128), preview(detailsOf(c), 300))
 	}
-	return m.print("%s", t)
+	return m.flush(t)
 }
 
 // detailsOf returns what a change was done to, and who undid it.

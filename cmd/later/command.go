@@ -113,10 +113,7 @@ func (m *Main) complete(cmd *cobra.Command, word string, args []string, typed st
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer client.Close()
-	names, err := list(client, ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	names, _ := list(client, ctx) // none after an error
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, typed) || slices.Contains(args, name)
 	}), cobra.ShellCompDirectiveNoFileComp

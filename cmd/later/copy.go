@@ -177,9 +177,7 @@ func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
 			line.Copied, line.Moved = nil, &q.Copied
 			cells = []any{q.Queue, q.Copied, q.Duplicates, q.Leased, q.Conflicts, q.Refused}
 		}
-		if err := m.row(t, line, cells...); err != nil {
-			return err
-		}
+		m.row(t, line, cells...)
 		if q.Paused && !m.json {
 			m.note("queue %q is paused in the source, but not in the target", q.Queue)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,27 +184,18 @@ messages. Later stats --json counts the removed messages.`,
 	cmd.Flags().Int64Var(&r.MaxCount, "max-count", 0, "keep `N` dead messages, the latest deaths")
 	cmd.Flags().BoolVar(&forever, "forever", false, "keep all dead messages")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-		limited := false
-		for _, name := range []string{"max-age", "max-count"} {
-			limited = limited || cmd.Flags().Changed(name)
-		}
+		q, limited := c.Queue(args[0]), slices.ContainsFunc([]string{"max-age", "max-count"}, cmd.Flags().Changed)
 		switch {
 		case forever && limited:
 			return store.Invalid("--forever and a limit are both given: use one of them")
 		case limited && r == (later.Retention{}):
 			return store.Invalid("the limit is 0: give more, or --forever to keep all dead messages")
-		case !forever && !limited:
-			q, stats, err := existingQueue(ctx, c, args[0])
-			if err != nil {
+		case forever || limited:
+			if err := q.SetDeadRetention(ctx, r); err != nil {
 				return err
 			}
-			return m.printRetention(q, stats)
 		}
-		q := c.Queue(args[0])
-		if err := q.SetDeadRetention(ctx, r); err != nil {
-			return err
-		}
-		stats, err := q.Stats(ctx)
+		_, stats, err := existingQueue(ctx, c, args[0])
 		if err != nil {
 			return err
 		}

@@ -17,10 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const (
-	cleanTimeout = 5 * time.Second
-	demoPrefix   = "demo-" // of the names of the demo's queues
-)
+// cleanTimeout limits how long demo removes its queues at the end.
+const cleanTimeout = 5 * time.Second
 
 // demoOptions are the flags of later demo.
 type demoOptions struct {
@@ -67,19 +65,18 @@ store that you name.`,
 }
 
 func (o *demoOptions) check() error {
-	if o.orders < 1 || o.orders > 100_000 {
+	switch {
+	case o.orders < 1 || o.orders > 100_000:
 		return store.Invalid("--orders is %d: must be 1 to 100000", o.orders)
-	}
-	if !(o.speed >= 0.01 && o.speed <= 100) {
+	case !(o.speed >= 0.01 && o.speed <= 100):
 		return store.Invalid("--speed is %v: must be 0.01 to 100", o.speed)
+	case o.noOpen && !o.ui:
+		return store.Invalid("--no-open is given without --ui")
 	}
 	for _, name := range []string{"orders", "speed", "fresh"} {
 		if o.ui && o.set.Changed(name) {
 			return store.Invalid("--ui and --%s are both given: omit one", name)
 		}
-	}
-	if o.noOpen && !o.ui {
-		return store.Invalid("--no-open is given without --ui")
 	}
 	return nil
 }
@@ -109,47 +106,37 @@ func (m *Main) demo(ctx context.Context, o *demoOptions) error {
 	if err != nil {
 		return err
 	}
+	show := s.show
 	if o.ui {
-		err = s.showOnPage(ctx)
-	} else {
-		err = s.show(ctx)
+		show = s.showOnPage
 	}
-	return errors.Join(err, s.client.Close())
+	return errors.Join(show(ctx), s.client.Close())
 }
 
 // open opens the shop in a store, with the messages of a stopped demo that are there.
 func (s *shop) open(ctx context.Context, selected selected) (err error) {
-	if selected.err != nil {
-		return selected.err
-	}
-	m, shared, embedded := s.report.main, !isMemory(selected.url), selected.dir != ""
-	s.url = selected.url
-	s.prefix, s.keeps = demoPrefix, embedded && !s.ui
+	shared := !isMemory(selected.url)
+	s.url, s.prefix, s.keeps = selected.url, "demo-", selected.dir != "" && !s.ui
 	if s.keeps {
 		selected.url, shared = unshared(s.url), false // there is one demo in a store
 	}
 	if shared { // others may run a demo in this store, too
 		s.prefix += strings.ToLower(rand.Text()[:6]) + "-"
 	}
-	s.names = nil
-	for _, name := range shopQueues {
-		s.names = append(s.names, s.prefix+name)
-	}
-	if s.client, err = m.openQuietly(ctx, selected, later.WithObserver(s.counts.Observe)); err != nil {
+	if s.client, err = s.report.main.openQuietly(ctx, selected, later.WithObserver(s.counts.Observe)); err != nil {
 		return err
 	}
 	if s.keeps {
 		err = s.find(ctx)
 	} else if shared {
-		var stats later.Stats
 		asked := time.Now()
-		stats, err = s.queue("mail").Stats(ctx)
-		s.report.ahead = stats.Now.Sub(asked) + time.Millisecond // Now is cut to whole ones
+		stats, failed := s.queue("mail").Stats(ctx)
+		s.report.ahead, err = stats.Now.Sub(asked)+time.Millisecond, failed // Now is cut to whole ones
 	}
 	if err != nil {
-		return errors.Join(err, s.client.Close())
+		err = errors.Join(err, s.client.Close())
 	}
-	return nil
+	return err
 }
 
 // show runs the shop, prints each delivery and a summary, and removes the queues unless the next run can continue.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/metrics"
@@ -45,9 +46,8 @@ type shop struct {
 	client *later.Client
 	counts *metrics.Metrics
 	url    string
-	prefix string   // of the names of queues, topic and schedules
-	names  []string // of the queues
-	keeps  bool     // the next run can continue a stopped demo
+	prefix string // of the names of queues, topic and schedules
+	keeps  bool   // the next run can continue a stopped demo
 }
 
 func (s *shop) queue(name string) *later.Queue { return s.client.Queue(s.prefix + name) }
@@ -58,15 +58,15 @@ func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
 	waiting := map[string]bool{}
 	// The states are read in the order of a message's life, so that a message that changes its state is not missed.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
-		for _, name := range s.names {
-			for info, err := range s.client.Queue(name).All(ctx,
-				later.ListOptions{State: state, Limit: store.MaxBatch}) {
+		listed := later.ListOptions{State: state, Limit: store.MaxBatch}
+		for _, name := range shopQueues {
+			for info, err := range s.queue(name).All(ctx, listed) {
 				if err != nil {
 					return nil, err
 				}
 				if info.Headers["source"] != "demo" {
 					return nil, store.Invalid("queue %q has messages that are not a demo's: use another --store, or "+
-						"remove it with later delete %s", name, name)
+						"remove it with later delete %[1]s", s.prefix+name)
 				}
 				if state != later.StateDead {
 					waiting[info.ID] = true
@@ -95,12 +95,11 @@ func (s *shop) find(ctx context.Context) error {
 func (s *shop) run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	worker := s.worker()
 	worked := make(chan error, 1)
-	go func() { worked <- worker.Run(working) }()
+	go func() { worked <- s.worker().Run(working) }()
 	err := s.sell(ctx)
 	for left := 1; err == nil && left > 0; {
-		paused := pause(ctx, auditEvery)
+		paused := calls.Sleep(ctx, auditEvery)
 		ids, listed := s.messages(ctx)
 		left, err = len(ids), cmp.Or(paused, listed)
 	}
@@ -140,7 +139,11 @@ func (s *shop) sell(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	all, _, err := readStats(ctx, s.client, s.names)
+	var names []string
+	for _, name := range shopQueues {
+		names = append(names, s.prefix+name)
+	}
+	all, _, err := readStats(ctx, s.client, names)
 	return errors.Join(err, s.report.main.printStats(all))
 }
 
@@ -220,8 +223,8 @@ func (s *shop) worker() *later.Worker {
 		c.ShutdownTimeout = -1
 	}
 	w := later.NewWorker(s.client, c)
-	for _, name := range s.names {
-		w.Handle(name, func(ctx context.Context, m *later.Message) error {
+	for _, name := range shopQueues {
+		w.Handle(s.prefix+name, func(ctx context.Context, m *later.Message) error {
 			text, err := s.do(ctx, m)
 			s.report.delivery(m, text, err)
 			return err
@@ -237,7 +240,7 @@ func (s *shop) do(ctx context.Context, m *later.Message) (string, error) {
 	case queue == "orders":
 		return "not paid: the order cancels itself", nil
 	case queue == "packing":
-		return "packed", pause(ctx, rand.N(5*time.Second))
+		return "packed", calls.Sleep(ctx, rand.N(5*time.Second))
 	case queue == "reminders" && m.Attempt <= 2:
 		return "", errors.New("the mail server is busy")
 	case queue != "webhooks":
@@ -253,8 +256,7 @@ func (s *shop) do(ctx context.Context, m *later.Message) (string, error) {
 
 // sometime returns a delay that is as likely to be of some minutes as of some days.
 func sometime() time.Duration {
-	const latest = 40 * 24 * time.Hour
-	return time.Duration(float64(time.Second) * math.Pow(latest.Seconds(), rand.Float64()))
+	return time.Duration(float64(time.Second) * math.Pow((40*24*time.Hour).Seconds(), rand.Float64()))
 }
 
 // stock sends the messages that the shop on the page starts with, and stores its topic, schedules and settings.
@@ -287,20 +289,18 @@ var schedulesOnPage = map[string]recurrence.Spec{
 
 // remove removes everything of the shop from the store, however much of it is there.
 func (s *shop) remove(ctx context.Context) error {
-	var failed []error
-	note := func(err error) {
-		if err != nil && !errors.Is(err, later.ErrNotFound) {
-			failed = append(failed, fmt.Errorf("remove the demo's queues: %w", err))
-		}
-	}
-	note(s.topic().Delete(ctx))
+	failed := []error{s.topic().Delete(ctx)}
 	for name := range schedulesOnPage {
-		note(s.client.Schedules().Delete(ctx, s.prefix+name))
+		failed = append(failed, s.client.Schedules().Delete(ctx, s.prefix+name))
 	}
-	for _, name := range s.names {
-		note(s.client.Queue(name).Delete(ctx))
+	for _, name := range shopQueues {
+		failed = append(failed, s.queue(name).Delete(ctx))
 	}
-	return errors.Join(failed...)
+	failed = slices.DeleteFunc(failed, func(err error) bool { return errors.Is(err, later.ErrNotFound) })
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("remove the demo's queues: %w", err)
+	}
+	return nil
 }
 
 // demoReport prints the events of the shop, unless it is quiet, and counts messages and deliveries.

@@ -155,10 +155,3 @@ func (d *doctorRun) done(err error) error {
 	}
 	return err
 }
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}

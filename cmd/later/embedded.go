@@ -16,6 +16,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -185,12 +186,8 @@ func openWithRetry(ctx context.Context, url string, opts ...later.Option) (*late
 		if now.After(until) || now.After(limit) {
 			return nil, err
 		}
-		again := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return nil, context.Cause(ctx)
+		if err := calls.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -84,7 +85,7 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 	}
 	defer watch.Close()
 	if isTerminal(m.Stdout) {
-		m.note("watching %s, Ctrl-C to stop", watchedText(args))
+		m.note("watching %s, Ctrl-C to stop", cmp.Or(strings.Join(args, ", "), "all queues"))
 	}
 	var lines eventLines
 	for {
@@ -101,13 +102,6 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 			return err
 		}
 	}
-}
-
-func watchedText(queues []string) string {
-	if len(queues) == 0 {
-		return "all queues"
-	}
-	return strings.Join(queues, ", ")
 }
 
 func (f *eventFilter) matches(e *later.WatchEvent) bool {

@@ -180,9 +180,7 @@ func (m *Main) printImported(queues []migrate.QueueImport) error {
 	for _, q := range queues {
 		line := wire.ImportedQueue{Queue: q.Queue, Imported: q.Imported, Duplicates: q.Duplicates, Renamed: q.Renamed,
 			Limits: string(q.Limits)}
-		if err := m.row(t, line, printable(q.Queue), q.Imported, q.Duplicates); err != nil {
-			return err
-		}
+		m.row(t, line, printable(q.Queue), q.Imported, q.Duplicates)
 		m.noteKeptLimits(q.Queue, q.Limits)
 	}
 	return m.flush(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -81,9 +82,8 @@ are done.`,
 	flags.set.IntVar(&flags.Key.Concurrency, "key-concurrency", 0, "at most `N` messages of each key in flight")
 	flags.set.Var(rateValue{&flags.Key.Rate}, "key-rate", "at most this many starts of each key in a time: 1/1m")
 	flags.set.IntVar(&flags.Key.Rate.Burst, "key-burst", 0, "`N` of a key may start at once (default 1)")
-	flags.set.StringVar(&flags.order, "order", "", "`ORDER` of the messages of each key: continue, halt or none")
-	cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions([]string{"continue", "halt", "none"},
-		cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, &flags.order, "order", "", "`ORDER` of the messages of each key: continue, halt or none",
+		"continue", "halt", "none")
 	flags.set.BoolVar(&flags.none, "none", false, "remove all limits")
 	flags.set.BoolVar(&flags.drain, "drain", false, "wait until the messages in flight at the change are done")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
@@ -127,14 +127,10 @@ func (m *Main) awaitLeased(ctx context.Context, q *later.Queue) error {
 		return err
 	}
 	m.note("waiting for %s in flight", messages(len(before)))
-	tick := time.NewTicker(flowLook)
-	defer tick.Stop()
 	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if err := calls.Sleep(ctx, flowLook); err != nil {
 			m.note("the limits are set, and not all messages that were in flight are done")
-			return context.Cause(ctx)
+			return err
 		}
 		now, err := leasedIDs(ctx, q)
 		if err != nil {
@@ -194,22 +190,16 @@ func (f *flowFlags) of(flow later.Flow) (later.Flow, error) {
 			flow.Key, flow.Urgency = later.KeyFlow{}, false
 		}
 	}
-	if f.set.Changed("urgency") {
-		flow.Urgency = f.Urgency
-	}
-	if f.set.Changed("concurrency") {
-		flow.Concurrency = f.Concurrency
-	}
+	take(f.set, "urgency", &flow.Urgency, f.Urgency)
+	take(f.set, "concurrency", &flow.Concurrency, f.Concurrency)
 	if err := f.changeOrder(&flow.Key); err != nil {
 		return flow, err
 	}
-	if f.set.Changed("key-concurrency") {
-		flow.Key.Concurrency = f.Key.Concurrency
-	}
-	if err := f.changeRate(&flow.Rate, f.Rate, ""); err != nil {
+	take(f.set, "key-concurrency", &flow.Key.Concurrency, f.Key.Concurrency)
+	if err := changeRate(f.set, &flow.Rate, f.Rate, ""); err != nil {
 		return flow, err
 	}
-	return flow, f.changeRate(&flow.Key.Rate, f.Key.Rate, "key-")
+	return flow, changeRate(f.set, &flow.Key.Rate, f.Key.Rate, "key-")
 }
 
 // changeOrder changes the order of keys. The concurrency of 1 that an order implies goes with it.
@@ -231,15 +221,12 @@ func (f *flowFlags) changeOrder(key *later.KeyFlow) error {
 }
 
 // changeRate changes the parts of a rate that are given by flags with a prefix.
-func (f *flowFlags) changeRate(rate *later.Rate, given later.Rate, prefix string) error {
-	if f.set.Changed(prefix + "rate") {
-		rate.N, rate.Per = given.N, given.Per
-	}
-	if f.set.Changed(prefix + "burst") {
-		rate.Burst = given.Burst
-	}
+func changeRate(flags *pflag.FlagSet, rate *later.Rate, given later.Rate, prefix string) error {
+	take(flags, prefix+"rate", &rate.N, given.N)
+	take(flags, prefix+"rate", &rate.Per, given.Per)
+	take(flags, prefix+"burst", &rate.Burst, given.Burst)
 	if rate.N == 0 {
-		if f.set.Changed(prefix+"burst") && given.Burst != 0 {
+		if given.Burst != 0 {
 			return store.Invalid("--%sburst is for a rate: give --%srate, too", prefix, prefix)
 		}
 		*rate = later.Rate{}

@@ -183,7 +183,7 @@ func onlyQueues(url string) bool {
 }
 
 func noLists(format string, target store.Target, url string) error {
-	return &textError{later.ErrUnsupported, fmt.Sprintf(format, target, store.RedactURL(url))}
+	return store.Errorf(store.ErrUnsupported, format, target, store.RedactURL(url))
 }
 
 // forwardOnce runs until it is stopped. It reports whether that was for a restart.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,24 +83,17 @@ weight 3 starts three messages for one of a key with weight 1. --inherit removes
 		if err != nil {
 			return err
 		}
-		if m.json {
-			return m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&state)})
-		}
 		t := newKeyTable()
-		addKey(t, &state)
+		m.keyRow(t, q, &state)
 		return m.flush(t)
 	})
 	return cmd
 }
 
-func (f *keysFlags) changes() bool {
-	for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit", "resume"} {
-		if f.set.Changed(name) {
-			return true
-		}
-	}
-	return false
-}
+// keyChanges are the flags that change a key. Those before --inherit set a limit of its own.
+var keyChanges = []string{"concurrency", "rate", "burst", "weight", "inherit", "resume"}
+
+func (f *keysFlags) changes() bool { return slices.ContainsFunc(keyChanges, f.set.Changed) }
 
 func (f *keysFlags) check(key bool) error {
 	switch {
@@ -113,18 +108,18 @@ func (f *keysFlags) check(key bool) error {
 		return store.Invalid("--halted and a key are both given: use one of them")
 	case f.overridden && f.halted:
 		return store.Invalid("--overridden and --halted are both given: use one of them")
-	case f.resume && f.set.NFlag() > 1:
-		for _, name := range []string{"concurrency", "rate", "burst", "weight", "inherit"} {
-			if f.set.Changed(name) {
-				return store.Invalid("--resume and --%s are both given: use one of them", name)
-			}
-		}
-	case f.inherit && f.set.NFlag() > 1:
-		for _, name := range []string{"concurrency", "rate", "burst", "weight"} {
-			if f.set.Changed(name) {
-				return store.Invalid("--inherit and --%s are both given: use one of them", name)
-			}
-		}
+	case f.resume:
+		return f.alone("resume", keyChanges[:5])
+	case f.inherit:
+		return f.alone("inherit", keyChanges[:4])
+	}
+	return nil
+}
+
+// alone returns an ErrInvalid if one of some other flags is given beside a flag.
+func (f *keysFlags) alone(flag string, others []string) error {
+	if i := slices.IndexFunc(others, f.set.Changed); i >= 0 {
+		return store.Invalid("--%s and --%s are both given: use one of them", flag, others[i])
 	}
 	return nil
 }
@@ -149,29 +144,14 @@ func (f *keysFlags) of(s later.KeyState) (o later.KeyOverride, err error) {
 	if s.Override != nil {
 		o = *s.Override
 	}
-	if f.set.Changed("concurrency") {
-		o.Concurrency = &f.concurrency
-	}
+	take(f.set, "concurrency", &o.Concurrency, &f.concurrency)
+	take(f.set, "weight", &o.Weight, &f.weight)
 	if f.set.Changed("rate") || f.set.Changed("burst") {
 		rate := s.Rate
-		if f.set.Changed("rate") {
-			rate.N, rate.Per = f.rate.N, f.rate.Per
-		}
-		if f.set.Changed("burst") {
-			rate.Burst = f.rate.Burst
-		}
-		if rate.N == 0 {
-			if f.rate.Burst != 0 {
-				return o, store.Invalid("--burst is for a rate: give --rate, too")
-			}
-			rate = later.Rate{}
-		}
+		err = changeRate(f.set, &rate, f.rate, "")
 		o.Rate = &rate
 	}
-	if f.set.Changed("weight") {
-		o.Weight = &f.weight
-	}
-	return o, nil
+	return o, err
 }
 
 func keyOf(ctx context.Context, q *later.Queue, key string) (later.KeyState, error) {
@@ -209,12 +189,7 @@ func (m *Main) listKeys(ctx context.Context, q *later.Queue, f *keysFlags, ready
 			return m.flush(t)
 		}
 		for i := range keys {
-			if m.json {
-				err = m.printJSON(wire.LimitedKey{Queue: q.Name(), Key: wire.NewKey(&keys[i])})
-			} else {
-				addKey(t, &keys[i])
-			}
-			if err != nil {
+			if err := m.keyRow(t, q, &keys[i]); err != nil {
 				return err
 			}
 		}
@@ -228,16 +203,13 @@ func newKeyTable() *table {
 	return newTable("key", ">waiting", "first due", ">in flight", "waits for", "limits")
 }
 
-func addKey(t *table, s *later.KeyState) {
+func (m *Main) keyRow(t *table, q *later.Queue, s *later.KeyState) error {
 	shown := wire.NewKey(s)
 	concurrency := s.Concurrency
 	if s.Order != later.OrderNone {
 		concurrency = 0 // 1, as the order implies
 	}
-	key, first, limits := s.Key, "-", limitsText(concurrency, s.Leased, s.Rate, s.Next, s.Now)
-	if key == "" {
-		key = "(none)"
-	}
+	key, first, limits := cmp.Or(s.Key, "(none)"), "-", limitsText(concurrency, s.Leased, s.Rate, s.Next, s.Now)
 	if !s.Since.IsZero() {
 		first = formatTime(s.Since, s.Now)
 	}
@@ -258,5 +230,5 @@ func addKey(t *table, s *later.KeyState) {
 	if s.Override != nil {
 		text += " (its own)"
 	}
-	t.add(key, s.Waiting, first, s.Leased, reason, text)
+	return m.row(t, wire.LimitedKey{Queue: q.Name(), Key: shown}, key, s.Waiting, first, s.Leased, reason, text)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,8 @@ Between two stores of Later use later copy.`,
 }
 
 func (m *Main) migrateFromDelayQueueCommand() *cobra.Command {
-	var f fromFlags
-	var queue, as, prefix string
+	var cfg migrate.DelayQueueConfig
+	var queue string
 	cmd := m.command("from-delayqueue REDIS --queue NAME", "Take over a queue of github.com/hdt3213/delayqueue",
 		`From-delayqueue copies a queue of github.com/hdt3213/delayqueue, with or without a hash tag in its keys. See
 later migrate --help for how to migrate.
@@ -62,24 +63,22 @@ The package github.com/laterq/later/compat/delayqueue has delayqueue's API for t
 			if queue == "" {
 				return store.Invalid("--queue is missing: give the name of the queue in delayqueue")
 			}
-			return m.migrateFrom(ctx, args[0], f, func(
-				ctx context.Context, to *later.Client, rdb redis.UniversalClient, cfg migrate.FromConfig,
+			return m.migrateFrom(ctx, args[0], cfg.FromConfig, func(
+				ctx context.Context, to *later.Client, rdb redis.UniversalClient, common migrate.FromConfig,
 			) (migrate.FromResult, error) {
-				return migrate.FromDelayQueue(ctx, to, rdb, queue,
-					migrate.DelayQueueConfig{FromConfig: cfg, Queue: as, Prefix: prefix})
+				cfg.FromConfig = common
+				return migrate.FromDelayQueue(ctx, to, rdb, queue, cfg)
 			})
 		}))
 	cmd.Flags().StringVar(&queue, "queue", "", "`NAME` of the queue in delayqueue")
-	cmd.Flags().StringVar(&as, "as", "", "send to this `QUEUE` (default: the same name)")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "`PREFIX` that UseCustomPrefix was given (default: dp)")
-	f.add(cmd.Flags())
+	cmd.Flags().StringVar(&cfg.Queue, "as", "", "send to this `QUEUE` (default: the same name)")
+	cmd.Flags().StringVar(&cfg.Prefix, "prefix", "", "`PREFIX` that UseCustomPrefix was given (default: dp)")
+	addFrom(cmd.Flags(), &cfg.FromConfig)
 	return cmd
 }
 
 func (m *Main) migrateFromAsynqCommand() *cobra.Command {
-	var f fromFlags
-	var queues []string
-	var as string
+	var cfg migrate.AsynqConfig
 	cmd := m.command("from-asynq REDIS", "Take over queues of github.com/hibiken/asynq",
 		`From-asynq copies the pending, scheduled, retry and archived tasks of asynq's queues. See later migrate --help
 for how to migrate.
@@ -94,20 +93,20 @@ groups are refused; --force leaves them alone and copies the rest.`,
 		`  later migrate from-asynq redis://localhost:6379/0 --dry-run
   later migrate from-asynq redis://localhost:6379/0 --queue default --as mail --delete-source`,
 		run(func(ctx context.Context, args []string) error {
-			return m.migrateFrom(ctx, args[0], f, func(
-				ctx context.Context, to *later.Client, rdb redis.UniversalClient, cfg migrate.FromConfig,
+			return m.migrateFrom(ctx, args[0], cfg.FromConfig, func(
+				ctx context.Context, to *later.Client, rdb redis.UniversalClient, common migrate.FromConfig,
 			) (migrate.FromResult, error) {
-				return migrate.FromAsynq(ctx, to, rdb, migrate.AsynqConfig{FromConfig: cfg, Queues: queues, Queue: as})
+				cfg.FromConfig = common
+				return migrate.FromAsynq(ctx, to, rdb, cfg)
 			})
 		}))
-	cmd.Flags().StringArrayVar(&queues, "queue", nil, "`NAME` of a queue in asynq; can be repeated (default: all)")
-	cmd.Flags().StringVar(&as, "as", "", "send to this `QUEUE`, with one --queue (default: the same name)")
-	f.add(cmd.Flags())
+	cmd.Flags().StringArrayVar(&cfg.Queues, "queue", nil, "`NAME` of a queue in asynq; can be repeated (default: all)")
+	cmd.Flags().StringVar(&cfg.Queue, "as", "", "send to this `QUEUE`, with one --queue (default: the same name)")
+	addFrom(cmd.Flags(), &cfg.FromConfig)
 	return cmd
 }
 
 func (m *Main) migrateFromZSetCommand() *cobra.Command {
-	var f fromFlags
 	var cfg migrate.ZSetConfig
 	var unit string
 	cmd := m.command("from-zset REDIS KEY", "Take over a sorted set that is used as a delay queue",
@@ -129,7 +128,7 @@ members that are JSON objects.`,
 			default:
 				return store.Invalid("--unit is %q: must be s or ms, or omitted", unit)
 			}
-			return m.migrateFrom(ctx, args[0], f, func(
+			return m.migrateFrom(ctx, args[0], cfg.FromConfig, func(
 				ctx context.Context, to *later.Client, rdb redis.UniversalClient, common migrate.FromConfig,
 			) (migrate.FromResult, error) {
 				cfg.FromConfig = common
@@ -139,22 +138,17 @@ members that are JSON objects.`,
 	cmd.Flags().StringVar(&cfg.Queue, "as", "", "send to this `QUEUE` (default: the name of the key)")
 	cmd.Flags().StringVar(&unit, "unit", "", "`UNIT` of the scores, s or ms (default: recognised)")
 	cmd.Flags().StringVar(&cfg.IDFrom, "id-from", "", "`SOURCE` of ids: hash, member or json:FIELD (default: hash)")
-	f.add(cmd.Flags())
+	addFrom(cmd.Flags(), &cfg.FromConfig)
 	return cmd
 }
 
-// fromFlags are the flags of all commands that migrate from another queue.
-type fromFlags struct {
-	dryRun, deleteSource, force bool
-	watch                       time.Duration
-}
-
-func (f *fromFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.dryRun, "dry-run", false, "count the messages, show the first ten, and change nothing")
-	flags.BoolVar(&f.deleteSource, "delete-source", false, "remove messages from the source once the store has them")
-	flags.BoolVar(&f.force, "force", false, "migrate from a source that is in use")
-	f.watch = time.Second
-	durationFlag(flags, &f.watch, "watch", "watch the source for changes for so long before writing; 0s: do not")
+// addFrom adds the flags of all commands that migrate from another queue.
+func addFrom(flags *pflag.FlagSet, cfg *migrate.FromConfig) {
+	flags.BoolVar(&cfg.DryRun, "dry-run", false, "count the messages, show the first ten, and change nothing")
+	flags.BoolVar(&cfg.DeleteSource, "delete-source", false, "remove messages from the source once the store has them")
+	flags.BoolVar(&cfg.Force, "force", false, "migrate from a source that is in use")
+	cfg.Watch = time.Second
+	durationFlag(flags, &cfg.Watch, "watch", "watch the source for changes for so long before writing; 0s: do not")
 }
 
 // fromFunc migrates from rdb.
@@ -163,8 +157,8 @@ type fromFunc func(
 ) (migrate.FromResult, error)
 
 // migrateFrom migrates from the Redis at url, and prints the result.
-func (m *Main) migrateFrom(ctx context.Context, url string, f fromFlags, from fromFunc) error {
-	if f.dryRun && f.deleteSource {
+func (m *Main) migrateFrom(ctx context.Context, url string, cfg migrate.FromConfig, from fromFunc) error {
+	if cfg.DryRun && cfg.DeleteSource {
 		return store.Invalid("--dry-run and --delete-source are both given: use one of them")
 	}
 	rdb, err := openSource(ctx, url)
@@ -174,24 +168,19 @@ func (m *Main) migrateFrom(ctx context.Context, url string, f fromFlags, from fr
 	defer rdb.Close()
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if err := m.checkSource(ctx, rdb, f, from); err != nil {
+	if err := m.checkSource(ctx, rdb, cfg, from); err != nil {
 		return err
 	}
-	client, err := m.openTarget(ctx, f.dryRun)
+	client, err := m.openTarget(ctx, cfg.DryRun)
 	if err != nil {
 		return err
 	}
 	progress := m.newProgress(false)
-	cfg := migrate.FromConfig{
-		DryRun: f.dryRun, DeleteSource: f.deleteSource, Force: f.force, Watch: f.watch,
-		Progress: func(q migrate.FromQueue) { progress.report(q.Source, q.Seen(), q.Total()) },
-	}
-	if cfg.Watch == 0 {
-		cfg.Watch = -1
-	}
+	cfg.Progress = func(q migrate.FromQueue) { progress.report(q.Source, q.Seen(), q.Total()) }
+	cfg.Watch = cmp.Or(cfg.Watch, -1)
 	result, err := from(ctx, client, rdb, cfg)
 	progress.clear()
-	printed := m.printMigrated(result, f)
+	printed := m.printMigrated(result, cfg.DryRun)
 	switch stopped, unavailable := interruption(err); {
 	case stopped:
 		m.note("stopped; repeat the command to continue")
@@ -218,8 +207,10 @@ func openSource(ctx context.Context, url string) (redis.UniversalClient, error) 
 }
 
 // checkSource returns the error of a source that nothing can be migrated from, if the store would have to be created.
-func (m *Main) checkSource(ctx context.Context, rdb redis.UniversalClient, f fromFlags, from fromFunc) error {
-	if f.dryRun || !m.selected().isNew {
+func (m *Main) checkSource(
+	ctx context.Context, rdb redis.UniversalClient, cfg migrate.FromConfig, from fromFunc,
+) error {
+	if cfg.DryRun || !m.selected().isNew {
 		return nil
 	}
 	none, err := m.openTarget(ctx, true)
@@ -227,7 +218,7 @@ func (m *Main) checkSource(ctx context.Context, rdb redis.UniversalClient, f fro
 		return err
 	}
 	defer none.Close()
-	result, err := from(ctx, none, rdb, migrate.FromConfig{DryRun: true, Force: f.force})
+	result, err := from(ctx, none, rdb, migrate.FromConfig{DryRun: true, Force: cfg.Force})
 	if len(result.Queues) == 0 || errors.Is(err, store.ErrLeased) || errors.Is(err, store.ErrUnsupported) {
 		return err
 	}
@@ -264,60 +255,39 @@ type firstJSON struct {
 	wire.Info
 }
 
-func (m *Main) printMigrated(result migrate.FromResult, f fromFlags) error {
-	if m.json {
-		return m.printMigratedJSON(result, f)
-	}
+func (m *Main) printMigrated(result migrate.FromResult, dryRun bool) error {
 	copied := ">COPIED"
-	if f.dryRun {
+	if dryRun {
 		copied = ">TO COPY"
 	}
 	t := newTable("SOURCE", "QUEUE", copied, ">EXISTING", ">CONFLICTS", ">REFUSED", ">LOST", ">DELETED", "FOUND")
 	for _, q := range result.Queues {
-		var found []string
-		for _, s := range q.States {
-			if text := fmt.Sprintf("%d %s", s.Count, s.State); s.Left {
-				found = append(found, text+" (left there)")
-			} else if s.Count > 0 {
-				found = append(found, text)
-			}
-		}
-		t.add(printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts, q.Refused, q.Lost,
-			q.Deleted, strings.Join(found, ", "))
-	}
-	if err := m.flush(t); err != nil || len(result.First) == 0 {
-		return err
-	}
-	first := newTable("DUE", "STATE", "QUEUE", "ID", ">ATTEMPTS", "PAYLOAD")
-	for _, e := range result.First {
-		first.add(formatTime(e.Info.Due, time.Now()), e.State, printable(e.Queue), printable(e.Info.ID),
-			e.Info.Attempts, preview(string(e.Info.Payload), 40))
-	}
-	return errors.Join(m.print("\n"), m.flush(first))
-}
-
-func (m *Main) printMigratedJSON(result migrate.FromResult, f fromFlags) error {
-	for _, q := range result.Queues {
 		line := migratedJSON{
-			Source: q.Source, Queue: q.Queue, States: map[string]int64{}, Left: map[string]int64{}, DryRun: f.dryRun,
+			Source: q.Source, Queue: q.Queue, States: map[string]int64{}, Left: map[string]int64{}, DryRun: dryRun,
 			Copied: q.Copied, Duplicates: q.Duplicates, Conflicts: q.Conflicts, Refused: q.Refused, Lost: q.Lost,
 			Deleted: q.Deleted,
 		}
+		var found []string
 		for _, s := range q.States {
+			text, counts := fmt.Sprintf("%d %s", s.Count, s.State), line.States
 			if s.Left {
-				line.Left[s.State] = s.Count
-			} else {
-				line.States[s.State] = s.Count
+				text, counts = text+" (left there)", line.Left
+			}
+			if counts[s.State] = s.Count; s.Left || s.Count > 0 {
+				found = append(found, text)
 			}
 		}
-		if err := m.printJSON(line); err != nil {
-			return err
-		}
+		m.row(t, line, printable(q.Source), printable(q.Queue), q.Copied, q.Duplicates, q.Conflicts,
+			q.Refused, q.Lost, q.Deleted, strings.Join(found, ", "))
 	}
+	first := newTable("DUE", "STATE", "QUEUE", "ID", ">ATTEMPTS", "PAYLOAD")
 	for _, e := range result.First {
-		if err := m.printJSON(firstJSON{e.Source, e.State, wire.NewInfo(e.Queue, &e.Info)}); err != nil {
-			return err
-		}
+		m.row(first, firstJSON{e.Source, e.State, wire.NewInfo(e.Queue, &e.Info)},
+			formatTime(e.Info.Due, time.Now()), e.State, printable(e.Queue), printable(e.Info.ID), e.Info.Attempts,
+			preview(string(e.Info.Payload), 40))
 	}
-	return nil
+	if err := m.flush(t); err != nil || len(first.rows) == 0 {
+		return cmp.Or(err, first.err)
+	}
+	return errors.Join(m.print("\n"), m.flush(first))
 }

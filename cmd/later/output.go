@@ -108,12 +108,22 @@ func (m *Main) printResult(value any, format string, args ...any) error {
 	return m.print(format+"\n", args...)
 }
 
-// messages counts messages in words.
-func messages[N int | int64](n N) string {
-	if n == 1 {
-		return "1 message"
+// printDone is printResult for a change, unless it has failed.
+func (m *Main) printDone(err error, value any, format string, args ...any) error {
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("%d messages", n)
+	return m.printResult(value, format, args...)
+}
+
+// messages counts messages in words.
+func messages[N int | int64](n N) string { return plural(int(n), "message", "messages") }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // printable makes text safe for a terminal by escaping control characters.

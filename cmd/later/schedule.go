@@ -70,10 +70,7 @@ func (m *Main) schedulePauseCommand() *cobra.Command {
 note is shown by later schedule get and list.`,
 		`  later schedule pause nightly --note 'until the new warehouse is there'`,
 		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
-			if err := s.Pause(ctx, args[0], note); err != nil {
-				return err
-			}
-			return m.printScheduleResult(args[0], "paused")
+			return m.printScheduleResult(s.Pause(ctx, args[0], note), args[0], "paused")
 		}))
 	cmd.Flags().StringVar(&note, "note", "", "`text` that says why")
 	return cmd
@@ -85,15 +82,13 @@ func (m *Main) scheduleResumeCommand() *cobra.Command {
 do not count as missed.`,
 		`  later schedule resume nightly`,
 		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
-			if err := s.Resume(ctx, args[0]); err != nil {
-				return err
-			}
-			return m.printScheduleResult(args[0], "resumed")
+			return m.printScheduleResult(s.Resume(ctx, args[0]), args[0], "resumed")
 		}))
 }
 
-func (m *Main) printScheduleResult(name, result string) error {
-	return m.printResult(wire.ScheduleResult{Schedule: name, Result: result}, "%s %s", result, printable(name))
+// printScheduleResult prints the result of a change, unless it has failed.
+func (m *Main) printScheduleResult(err error, name, result string) error {
+	return m.printDone(err, wire.ScheduleResult{Schedule: name, Result: result}, "%s %s", result, printable(name))
 }
 
 func (m *Main) scheduleTriggerCommand() *cobra.Command {
@@ -103,10 +98,7 @@ so even if the schedule is paused or has finished, or a run is unfinished.`,
 		`  later schedule trigger nightly`,
 		m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
 			triggered, err := s.Trigger(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return m.printResult(view.Triggered(triggered), "%s", printable(triggered.ID))
+			return m.printDone(err, view.Triggered(triggered), "%s", printable(triggered.ID))
 		}))
 }
 
@@ -154,10 +146,7 @@ them.`,
 				if errors.Is(err, later.ErrNotFound) {
 					err = notFound("no schedule %q; see later schedule list", name)
 				}
-				if err == nil {
-					err = m.printScheduleResult(name, string(later.PutDeleted))
-				}
-				errs = append(errs, err)
+				errs = append(errs, m.printScheduleResult(err, name, string(later.PutDeleted)))
 			}
 			return m.reportAllButLast(errs)
 		}))

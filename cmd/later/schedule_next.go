@@ -167,9 +167,7 @@ func (m *Main) printRuns(runs []later.Run, jitter bool) error {
 		if named {
 			row = append(row, printable(run.Schedule))
 		}
-		if err := m.row(t, view.Run(run), row...); err != nil {
-			return err
-		}
+		m.row(t, view.Run(run), row...)
 	}
 	return m.flush(t)
 }

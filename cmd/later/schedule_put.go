@@ -295,12 +295,8 @@ func (f *ruleFlags) spec(cmd *cobra.Command, now time.Time) (recurrence.Spec, er
 	if !f.given() {
 		return spec, store.Invalid("no rule: give --cron, --every, --rrule, --times or --series-first")
 	}
-	if cmd.Flags().Changed("gap") {
-		spec.Gap = recurrence.Gap(f.gap)
-	}
-	if cmd.Flags().Changed("overlap") {
-		spec.Overlap = recurrence.Overlap(f.overlap)
-	}
+	take(cmd.Flags(), "gap", &spec.Gap, recurrence.Gap(f.gap))
+	take(cmd.Flags(), "overlap", &spec.Overlap, recurrence.Overlap(f.overlap))
 	if f.series.First != 0 {
 		series := f.series
 		spec.Series = &series

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
@@ -50,13 +49,11 @@ func (f *seriesFlags) policy() (later.PastPolicy, error) {
 	if f.until.IsZero() {
 		return 0, store.Invalid("no moment: give --until")
 	}
-	switch f.past {
-	case "skip":
-		return later.SkipPast, nil
-	case "send":
-		return later.SendPast, nil
+	policy, ok := map[string]later.PastPolicy{"skip": later.SkipPast, "send": later.SendPast}[f.past]
+	if !ok {
+		return 0, store.Invalid("--past is %q: must be skip or send", f.past)
 	}
-	return 0, store.Invalid("--past is %q: must be skip or send", f.past)
+	return policy, nil
 }
 
 // offsetsValue is a flag value: durations that begin with - are before the moment.
@@ -96,10 +93,6 @@ func formatOffset(d time.Duration) string {
 	return "+" + durations.Format(d)
 }
 
-func addOffsets(flags *pflag.FlagSet, v *offsetsValue) {
-	flags.Var(v, "offsets", "distances from the moment, such as -24h,-1h for before and 1h for after")
-}
-
 func (m *Main) seriesSendCommand() *cobra.Command {
 	var o sendOptions
 	var s seriesFlags
@@ -136,7 +129,7 @@ is 24 hours by default.`,
 			return m.sendSeries(ctx, args[0], message, later.Series{Until: s.until, Offsets: offsets, Past: past})
 		}))
 	s.add(cmd, "`policy` for messages due in the past: skip or send")
-	addOffsets(cmd.Flags(), &offsets)
+	cmd.Flags().Var(&offsets, "offsets", "distances from the moment, such as -24h,-1h for before and 1h for after")
 	o.addMessage(cmd.Flags(), &o.options, "group") // a series is a group
 	durableFlag(cmd.Flags(), &o.durable)
 	return cmd
@@ -195,11 +188,9 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 	}
 	t := newTable(">#", ">OFFSET", "STATE", "DUE", "UNTIL", "ID")
 	for _, one := range all {
-		if err := m.row(t, view.SeriesMessage(one), fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count),
+		m.row(t, view.SeriesMessage(one), fmt.Sprintf("%d/%d", one.Part.Index, one.Part.Count),
 			formatOffset(one.Part.Offset), one.State, formatWhen(one.Due, now), formatTime(one.Part.Until, now),
-			printable(one.ID)); err != nil {
-			return err
-		}
+			printable(one.ID))
 	}
 	return m.flush(t)
 }

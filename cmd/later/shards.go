@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -103,10 +104,8 @@ func (m *Main) awaitShards(ctx context.Context, q *later.Queue) (later.Shards, e
 		progress.show(func(elapsed time.Duration) string {
 			return fmt.Sprintf("%s  %s  %s", preview(q.Name(), 40), movingText(s), elapsed.Round(time.Second))
 		})
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return s, context.Cause(ctx)
+		if err := calls.Sleep(ctx, pause); err != nil {
+			return s, err
 		}
 	}
 }
@@ -139,10 +138,7 @@ func (m *Main) printShards(q *later.Queue, s later.Shards) error {
 	if m.json {
 		return m.printJSON(wire.NewShards(q.Name(), s))
 	}
-	text := "1 shard"
-	if s.Number > 1 {
-		text = fmt.Sprintf("%d shards", s.Number)
-	}
+	text := plural(s.Number, "shard", "shards")
 	switch {
 	case s.Moving:
 		text = fmt.Sprintf("is changing from %d to %s since %s: %s", s.From, text, formatTime(s.Since, time.Now()),

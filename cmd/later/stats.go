@@ -115,40 +115,31 @@ func (m *Main) printStats(all []queueStats) error {
 
 // statsTable formats the counts. It adds a column for the change of each count if there are previous counts.
 func statsTable(all []queueStats) *table {
-	watched := false
-	for _, q := range all {
-		watched = watched || q.before != nil
-	}
-	t := newTable("QUEUE")
+	watched := slices.ContainsFunc(all, func(q queueStats) bool { return q.before != nil })
+	headings := []string{"QUEUE"}
 	for _, heading := range []string{">SCHEDULED", ">READY", ">LEASED", ">DEAD"} {
-		t.headings = append(t.headings, heading)
+		headings = append(headings, heading)
 		if watched {
-			t.headings = append(t.headings, ">/s")
+			headings = append(headings, ">/s")
 		}
 	}
-	t.headings = append(t.headings, "NEXT DUE", "")
+	t := newTable(append(headings, "NEXT DUE", "")...)
 	for _, q := range all {
-		before := q.Stats
+		before, paused, row := q.Stats, "", []any{q.name}
 		if q.before != nil {
 			before = *q.before
 		}
-		elapsed := q.Now.Sub(before.Now)
-		row := []any{q.name}
-		count := func(now, then int64) {
-			row = append(row, now)
+		for _, count := range [][2]int64{{q.Scheduled, before.Scheduled}, {q.Ready, before.Ready},
+			{q.Leased, before.Leased}, {q.Dead, before.Dead}} {
+			row = append(row, count[0])
 			if watched {
-				row = append(row, formatRate(now-then, elapsed))
+				row = append(row, formatRate(count[0]-count[1], q.Now.Sub(before.Now)))
 			}
 		}
-		count(q.Scheduled, before.Scheduled)
-		count(q.Ready, before.Ready)
-		count(q.Leased, before.Leased)
-		count(q.Dead, before.Dead)
-		row = append(row, q.nextDue(), "")
 		if q.Paused {
-			row[len(row)-1] = "paused"
+			paused = "paused"
 		}
-		t.add(row...)
+		t.add(append(row, q.nextDue(), paused)...)
 	}
 	return t
 }

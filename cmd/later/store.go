@@ -242,17 +242,8 @@ func listExisting(missing string, names []string, command string) string {
 	return list
 }
 
-// textError is an error of a kind with its own text.
-type textError struct {
-	kind error
-	text string
-}
-
-func (e *textError) Error() string { return e.text }
-func (e *textError) Unwrap() error { return e.kind }
-
 func notFound(format string, args ...any) error {
-	return &textError{later.ErrNotFound, fmt.Sprintf(format, args...)}
+	return store.Errorf(store.ErrNotFound, format, args...)
 }
 
 // explainNotFound returns err, or a better error if an id was not found because its queue does not exist.

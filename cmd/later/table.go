@@ -13,6 +13,7 @@ import (
 type table struct {
 	headings []string
 	rows     [][]string
+	err      error // the first one of printing a row
 }
 
 func newTable(headings ...string) *table { return &table{headings: headings} }
@@ -60,18 +61,22 @@ func (t *table) lines() []string {
 
 func (t *table) String() string { return strings.Join(t.lines(), "\n") + "\n" }
 
-// row prints an object with --json, or else adds a row to a table.
+// row prints an object with --json, or else adds a row to a table. An error ends the output, and flush returns it, too.
 func (m *Main) row(t *table, object any, cells ...any) error {
-	if m.json {
-		return m.printJSON(object)
+	switch {
+	case t.err != nil:
+	case m.json:
+		t.err = m.printJSON(object)
+	default:
+		t.add(cells...)
 	}
-	t.add(cells...)
-	return nil
+	return t.err
 }
 
+// flush prints the table, unless it is empty. It returns the first error of its rows.
 func (m *Main) flush(t *table) error {
-	if len(t.rows) == 0 {
-		return nil
+	if t.err != nil || len(t.rows) == 0 {
+		return t.err
 	}
 	return m.print("%s", t)
 }

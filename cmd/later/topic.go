@@ -153,8 +153,10 @@ func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given 
 	switch {
 	case byTime && byID:
 		return start, true, store.Invalid("--from and --from-id are both given: leave out one of them")
+	case byTime && f.at.Before(time.UnixMilli(1)):
+		return start, true, store.Invalid("--from is %s: must be a time after 1970", f.at.Format(time.RFC3339))
 	case byTime:
-		return later.From(f.at), true, checkFrom(f.at)
+		return later.From(f.at), true, nil
 	case byID:
 		err := store.CheckID(f.id)
 		if err != nil {
@@ -163,14 +165,6 @@ func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given 
 		return later.FromID(f.id), true, err
 	}
 	return start, false, nil
-}
-
-// checkFrom returns an ErrInvalid if --from was given without a time that can be in a history.
-func checkFrom(from time.Time) error {
-	if from.Before(time.UnixMilli(1)) {
-		return store.Invalid("--from is %s: must be a time after 1970", from.Format(time.RFC3339))
-	}
-	return nil
 }
 
 func (m *Main) topicSubscribeCommand() *cobra.Command {
@@ -218,11 +212,8 @@ configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
 			}
 			opts = append(opts, start)
 		}
-		if err := t.Subscribe(ctx, args[1], opts...); err != nil {
-			return err
-		}
-		return m.printResult(wire.Subscribed{Topic: t.Name(), Queue: args[1], Subscribed: true, Where: where},
-			"subscribed %s to %s", args[1], t.Name())
+		subscribed := wire.Subscribed{Topic: t.Name(), Queue: args[1], Subscribed: true, Where: where}
+		return m.printDone(t.Subscribe(ctx, args[1], opts...), subscribed, "subscribed %s to %s", args[1], t.Name())
 	})
 	return cmd
 }
@@ -233,10 +224,8 @@ func (m *Main) topicUnsubscribeCommand() *cobra.Command {
 that are distributing messages follow with their next ones.`,
 		`  later topic unsubscribe orders mail`,
 		m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			if err := c.Topic(args[0]).Unsubscribe(ctx, args[1]); err != nil {
-				return explainNoTopic(ctx, c, args[0], err)
-			}
-			return m.printResult(wire.Subscribed{Topic: args[0], Queue: args[1]},
+			err := explainNoTopic(ctx, c, args[0], c.Topic(args[0]).Unsubscribe(ctx, args[1]))
+			return m.printDone(err, wire.Subscribed{Topic: args[0], Queue: args[1]},
 				"unsubscribed %s from %s", args[1], args[0])
 		}))
 }

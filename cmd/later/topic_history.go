@@ -55,15 +55,9 @@ trim it about every second, and while no messages are due every minute.`,
 			return err
 		}
 		read := cfg.Version()
-		if flags.Changed("drop-unsubscribed") {
-			cfg.DropUnsubscribed = given.DropUnsubscribed
-		}
-		if flags.Changed("history-age") {
-			cfg.HistoryAge = given.HistoryAge
-		}
-		if flags.Changed("history-count") {
-			cfg.HistoryCount = given.HistoryCount
-		}
+		take(flags, "drop-unsubscribed", &cfg.DropUnsubscribed, given.DropUnsubscribed)
+		take(flags, "history-age", &cfg.HistoryAge, given.HistoryAge)
+		take(flags, "history-count", &cfg.HistoryCount, given.HistoryCount)
 		if changes {
 			// It writes all settings as they were read, so it is refused if another program has changed one since.
 			unchanged := func(version string) bool { return version == "" || version == read }
@@ -127,10 +121,7 @@ A message published afterwards creates the topic again.`,
 					return err
 				}
 			}
-			if err := t.Delete(ctx); err != nil {
-				return err
-			}
-			return m.printResult(wire.DeletedTopic{Topic: t.Name(), Deleted: true}, "deleted topic %s", t.Name())
+			return m.printDone(t.Delete(ctx), wire.DeletedTopic{Topic: t.Name(), Deleted: true}, "deleted topic %s", t.Name())
 		}))
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
@@ -221,10 +212,7 @@ To receive dead messages again, use later dead replay.`,
 			return err
 		}
 		r, err := t.Rewind(ctx, args[1], start)
-		if err != nil {
-			return err
-		}
-		return m.printResult(wire.Rewound{Topic: t.Name(), Queue: args[1], Sent: r.Sent, Kept: r.Kept},
+		return m.printDone(err, wire.Rewound{Topic: t.Name(), Queue: args[1], Sent: r.Sent, Kept: r.Kept},
 			"sent %d messages to %s; %d were left out, because %s has or remembers them, or its filter does not match",
 			r.Sent, args[1], r.Kept, args[1])
 	})

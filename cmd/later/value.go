@@ -122,6 +122,13 @@ func onlyOnce(cmd *cobra.Command) {
 	}
 }
 
+// take sets a setting to the value of a flag, if the flag is given.
+func take[T any](flags *pflag.FlagSet, name string, setting *T, given T) {
+	if flags.Changed(name) {
+		*setting = given
+	}
+}
+
 func durationFlag(flags *pflag.FlagSet, d *time.Duration, name, usage string) {
 	flags.Var(durationValue{d}, name, usage)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,16 +214,14 @@ func (o *workOptions) check(queues []string) error {
 			return store.Invalid("queue %q is given twice: name it once", queue)
 		}
 	}
-	if o.set.Changed("exec") && strings.TrimSpace(o.command) == "" {
+	switch {
+	case o.set.Changed("exec") && strings.TrimSpace(o.command) == "":
 		return store.Invalid("--exec is empty: give a command, or omit it to print")
-	}
-	if o.set.Changed("concurrency") && o.concurrency < 1 {
+	case o.set.Changed("concurrency") && o.concurrency < 1:
 		return store.Invalid("--concurrency is %d: must be 1 or more, or omitted", o.concurrency)
-	}
-	if o.max < 0 {
+	case o.max < 0:
 		return store.Invalid("--max is %d: must be 1 or more, or 0 for no limit", o.max)
-	}
-	if store.CheckLease(o.lease) != nil {
+	case store.CheckLease(o.lease) != nil:
 		return store.Invalid("--lease is %s: must be %s to %s", durations.Format(o.lease),
 			durations.Format(store.MinLease), durations.Format(store.MaxLease))
 	}
@@ -248,13 +247,10 @@ func (w *worker) config(o workOptions) later.WorkerConfig {
 		Concurrency:     o.concurrency,
 		Lease:           o.lease,
 		Timeout:         o.timeout,
-		ShutdownTimeout: o.drain,
+		ShutdownTimeout: cmp.Or(o.drain, -1),
 		Logger:          w.log,
 		Name:            o.name,
 		OnCommand:       w.onCommand,
-	}
-	if o.drain == 0 {
-		config.ShutdownTimeout = -1
 	}
 	if o.max > 0 {
 		config.MaxPrefetch = -1

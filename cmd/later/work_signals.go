@@ -97,9 +97,7 @@ func (s *workSignals) handle(received syscall.Signal) {
 		switch {
 		case s.requests.isCopy(received):
 			w.log.Info("ignoring a second SIGTERM, which may be a copy; repeat to kill")
-		case s.restart:
-			s.cancelRestart()
-		case s.draining:
+		case s.draining && !s.restart:
 			w.commands.killAll()
 			w.log.Warn("killed; messages are delivered again when their leases expire")
 			os.Exit(exitBy(received))
@@ -128,9 +126,7 @@ func (s *workSignals) command(do later.WorkerCommand) error {
 			return s.beginRestart()
 		}
 	case later.CommandDrain:
-		if s.restart {
-			s.cancelRestart()
-		} else if !s.draining {
+		if s.restart || !s.draining {
 			s.beginDrain()
 		}
 	}
@@ -148,16 +144,13 @@ func (s *workSignals) beginRestart() error {
 	return nil
 }
 
-// cancelRestart drains to end instead. The lock is held.
-func (s *workSignals) cancelRestart() {
-	s.restart = false
-	s.worker.log.Info("draining to end instead; repeat to kill")
-	s.worker.systemd.tell(daemon.SdNotifyStopping, status("draining"))
-}
-
-// beginDrain drains to end. The lock is held.
+// beginDrain drains to end, also in place of a restart. The lock is held.
 func (s *workSignals) beginDrain() {
-	s.draining = true
-	s.worker.log.Info("draining; repeat to kill")
+	instead := ""
+	if s.restart {
+		instead = " to end instead"
+	}
+	s.draining, s.restart = true, false
+	s.worker.log.Info("draining" + instead + "; repeat to kill")
 	s.worker.systemd.tell(daemon.SdNotifyStopping, status("draining"))
 }

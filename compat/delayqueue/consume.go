@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,10 +95,7 @@ func (s settings) worker() later.WorkerConfig {
 	if s.fetchLimit > 0 {
 		config.Concurrency = int(min(s.concurrent, s.fetchLimit, most))
 		const largest = 2000 // of WorkerConfig.MaxPrefetch
-		config.MaxPrefetch = int(min(s.fetchLimit-uint(config.Concurrency), largest))
-		if config.MaxPrefetch == 0 {
-			config.MaxPrefetch = -1
-		}
+		config.MaxPrefetch = cmp.Or(int(min(s.fetchLimit-uint(config.Concurrency), largest)), -1)
 	}
 	return config
 }
@@ -160,9 +158,6 @@ func (q *DelayQueue) ackLate(id string) {
 		_, err = queue.Cancel(context.Background(), id)
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		q.mu.Lock()
-		logger := q.logger
-		q.mu.Unlock()
-		logger.Printf("delayqueue: message %q of queue %q is done, but will be delivered again: %v", id, q.name, err)
+		q.log("delayqueue: message %q of queue %q is done, but will be delivered again: %v", id, q.name, err)
 	}
 }

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"fmt"
 	"log"
 	"sync"
@@ -172,12 +173,9 @@ func (q *DelayQueue) WithCallback(callback CallbackFunc) *DelayQueue {
 
 // WithLogger sets the logger. The default, also for nil, is the standard logger of package log.
 func (q *DelayQueue) WithLogger(logger Logger) *DelayQueue {
-	if logger == nil {
-		logger = log.Default()
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.logger = logger
+	q.logger = cmp.Or[Logger](logger, log.Default())
 	q.client = nil // the next one uses the logger
 	return q
 }

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"log"
 	"log/slog"
 	"strings"
@@ -16,10 +17,7 @@ func (q *DelayQueue) log(format string, args ...any) {
 
 // withStandardLogger sets a logger that may be a nil pointer.
 func (q *DelayQueue) withStandardLogger(logger *log.Logger) {
-	if logger == nil {
-		logger = log.Default()
-	}
-	q.WithLogger(logger)
+	q.WithLogger(cmp.Or(logger, log.Default()))
 }
 
 // slogTo returns a logger that writes records of level info and above to a Logger, each in one line.

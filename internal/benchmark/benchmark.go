@@ -1,7 +1,7 @@
 // Package benchmark measures delay queues. Its workloads are run by `later bench` on a user's store, and by the module
 // bench on Later and its peers, so both measure the same. A workload uses a queue only through the interface Queue. It
 // counts how often each message was delivered, and how long before or after its due time. later.go adapts Later's
-// queues; redis.go and process.go measure the costs of a workload.
+// queues; measure.go and redis.go measure the costs of a workload.
 //
 // The package imports Later's public API, the store contract, redisstore and go-redis, and no peer.
 package benchmark

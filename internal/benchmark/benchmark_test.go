@@ -83,7 +83,7 @@ func TestSendSendsAllMessages(t *testing.T) {
 	} {
 		q := onMemory(t)
 		cfg.Size = 100
-		sent, err := Send(t.Context(), q, cfg)
+		sent, err := Local{q}.Send(t.Context(), cfg)
 		if err != nil || sent.Messages != cfg.Messages || sent.PerSecond() <= 0 {
 			t.Errorf("%+v: sent %+v, %v", cfg, sent, err)
 		}
@@ -107,10 +107,10 @@ func (q *failing) Send(ctx context.Context, p []byte, due time.Time) (string, er
 func TestWorkloadStopsAtFailure(t *testing.T) {
 	q := &failing{BatchQueue: onMemory(t)}
 	sends := SendConfig{Messages: 1000, Goroutines: 4, Size: 100}
-	if _, err := Send(t.Context(), q, sends); !errors.Is(err, store.ErrFull) {
+	if _, err := (Local{q}).Send(t.Context(), sends); !errors.Is(err, store.ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	_, err := Lateness(t.Context(), q, LatenessConfig{
+	_, err := Local{q}.Lateness(t.Context(), LatenessConfig{
 		Rate: 1000, For: time.Second, Longest: time.Second, Size: 100, Handlers: 1, Limit: time.Minute,
 	})
 	if !errors.Is(err, store.ErrFull) {
@@ -119,7 +119,7 @@ func TestWorkloadStopsAtFailure(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	drain := DrainConfig{Messages: 10, Size: 100, Handlers: 1, Limit: time.Minute}
-	if _, err := Drain(stopped, onMemory(t), drain); !errors.Is(err, context.Canceled) {
+	if _, err := (Local{onMemory(t)}).Drain(stopped, drain); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestWorkloadStopsAtFailure(t *testing.T) {
 func TestDrainHandlesAllAndLeavesNone(t *testing.T) {
 	q := onMemory(t)
 	filled := false
-	d, err := Drain(t.Context(), q, DrainConfig{
+	d, err := Local{q}.Drain(t.Context(), DrainConfig{
 		Messages: 5000, Size: 100, Handlers: 8, Limit: time.Minute, OnFilled: func() { filled = true },
 	})
 	if err != nil || d.Handled != 5000 || d.Left != 0 || d.Doubles != 0 || d.Early != 0 || d.Settled < d.Took ||
@@ -149,7 +149,7 @@ func TestDrainStopsAtLimit(t *testing.T) {
 
 func TestHerdIsHandledWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Herd(t.Context(), onMemory(t), DrainConfig{Messages: 2000, Size: 100, Handlers: 8,
+		d, err := Local{onMemory(t)}.Drain(t.Context(), DrainConfig{Herd: true, Messages: 2000, Size: 100, Handlers: 8,
 			Limit: time.Minute})
 		if err != nil || d.Handled != 2000 || d.Left != 0 || d.Early != 0 || d.Took > time.Second {
 			t.Errorf("herd %+v, %v", d, err)
@@ -161,7 +161,7 @@ func TestLatenessCountsEveryMessage(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			q := onMemory(t)
-			d, err := Lateness(t.Context(), q, LatenessConfig{
+			d, err := Local{q}.Lateness(t.Context(), LatenessConfig{
 				Rate: 500, For: 2 * time.Second, Longest: 3 * time.Second, Size: 100, Handlers: 8, Limit: time.Minute,
 				WholeSeconds: whole,
 			})

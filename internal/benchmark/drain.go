@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/laterq/later/internal/calls"
 )
 
-// DrainConfig configures Drain and Herd.
+// DrainConfig configures Drain.
 type DrainConfig struct {
 	Messages int
-	Herd     bool          // for Local.Drain: run Herd
+	Herd     bool          // the messages are due in the same millisecond
 	Size     int           // payload bytes, MinSize or more
 	Handlers int           // concurrent handlers, which do nothing
 	Limit    time.Duration // when to give up
@@ -22,11 +24,11 @@ type DrainConfig struct {
 	// Lead, if not 0, makes messages due so long after they are sent. The worker starts before, and OnFilled is called
 	// shortly before they are due. Only for queues in this process.
 	Lead time.Duration
-	// OnFilled, if not nil, is called when the messages are in the queue. Herd calls it a second before they are due.
+	// OnFilled, if not nil, is called when the messages are in the queue, the ones of a Herd a second before they are due.
 	OnFilled func() `json:"-"`
 }
 
-// Drained is the result of Drain and Herd.
+// Drained is the result of Drain.
 type Drained struct {
 	Messages int
 	Handled  int // counts each message once
@@ -43,18 +45,22 @@ type Drained struct {
 // PerSecond returns the rate of messages until the last one was handled.
 func (d Drained) PerSecond() float64 { return float64(d.Handled) / d.Took.Seconds() }
 
-// Drain fills the queue with messages that are due at once and handles them.
-func Drain(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
-	if cfg.Lead > 0 {
-		return drainSettled(ctx, q, cfg)
+// Drain fills the queue with messages that are due at once and handles them. With Herd they are due in the same
+// millisecond, and a worker waits for them.
+func (l Local) Drain(ctx context.Context, cfg DrainConfig) (Drained, error) {
+	switch {
+	case cfg.Herd:
+		return herd(ctx, l.Queue, cfg)
+	case cfg.Lead > 0:
+		return drainSettled(ctx, l.Queue, cfg)
 	}
-	if err := Fill(ctx, q, cfg.Messages, cfg.Size, AtOnce); err != nil {
+	if err := Fill(ctx, l.Queue, cfg.Messages, cfg.Size, AtOnce); err != nil {
 		return Drained{}, err
 	}
 	if cfg.OnFilled != nil {
 		cfg.OnFilled()
 	}
-	return work(ctx, q, cfg, time.Time{})
+	return work(ctx, l.Queue, cfg, time.Time{})
 }
 
 // drainSettled drains messages that fall due when the worker has started.
@@ -121,8 +127,8 @@ func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained
 // herdLead is how long before the due time of a herd its worker starts.
 const herdLead = time.Second
 
-// Herd fills the queue with messages due in the same millisecond, and handles them with a worker that waits for them.
-func Herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
+// herd fills the queue with messages due in the same millisecond, and handles them with a worker that waits for them.
+func herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 	// The due time must be known before the first send, so measure the speed with some messages due far in the future.
 	trial := max(1, cfg.Messages/50)
 	begin := time.Now()
@@ -149,13 +155,4 @@ func Herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 	return d, err
 }
 
-func sleepUntil(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func sleepUntil(ctx context.Context, t time.Time) error { return calls.Sleep(ctx, time.Until(t)) }

@@ -184,7 +184,7 @@ func BenchmarkForward(b *testing.B) {
 		must(b, <-ended)
 	})
 	b.Run("lateness", func(b *testing.B) {
-		d, err := Lateness(b.Context(), newQueue(b), latenessOf(b, 500))
+		d, err := Local{newQueue(b)}.Lateness(b.Context(), latenessOf(b, 500))
 		reportLateness(b, d, err)
 	})
 }
@@ -308,11 +308,11 @@ func BenchmarkEvents(b *testing.B) {
 			if mode == "watched" {
 				stop = watch(b, c, q.queue.Name())
 			}
-			sent, err := Send(b.Context(), q, SendConfig{Messages: b.N, Goroutines: 32, Size: featureSize})
+			sent, err := Local{q}.Send(b.Context(), SendConfig{Messages: b.N, Goroutines: 32, Size: featureSize})
 			must(b, err)
 			_, err = q.queue.Purge(b.Context())
 			must(b, err)
-			d, err := Drain(b.Context(), q, DrainConfig{
+			d, err := Local{q}.Drain(b.Context(), DrainConfig{
 				Messages: b.N, Size: featureSize, Handlers: featureHandlers, Limit: featureLimit,
 			})
 			stop()
@@ -479,7 +479,7 @@ func BenchmarkQueues(b *testing.B) {
 	b.ReportMetric(float64(r.Requests()-requests)/idle.Seconds(), "idle-commands/s")
 	b.ReportMetric(100*(clientNow-client).Seconds()/idle.Seconds(), "idle-worker-CPU-%")
 	b.ReportMetric(100*(serverNow.CPU-server.CPU).Seconds()/idle.Seconds(), "idle-server-CPU-%")
-	d, err := Lateness(b.Context(), q, latenessOf(b, 1000))
+	d, err := Local{q}.Lateness(b.Context(), latenessOf(b, 1000))
 	stop()
 	must(b, <-ended)
 	reportLateness(b, d, err)

@@ -39,7 +39,7 @@ const lateSenders = 1000
 
 // Lateness sends messages at a steady rate, each due after a random delay, while a worker handles them. It measures how
 // late they are by this machine's clock. If the queue uses another clock, the results include the difference.
-func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, error) {
+func (l Local) Lateness(ctx context.Context, cfg LatenessConfig) (Delivered, error) {
 	n := int(math.Round(float64(cfg.Rate) * cfg.For.Seconds()))
 	t := newTally(n)
 	late := make([]time.Duration, n)
@@ -48,14 +48,14 @@ func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, erro
 	defer stop()
 	worked := make(chan error, 1)
 	go func() {
-		worked <- q.Work(working, cfg.Handlers, func(p []byte) {
+		worked <- l.Work(working, cfg.Handlers, func(p []byte) {
 			if d, first := t.record(p); first {
 				late[count.Add(1)-1] = d
 			}
 		})
 		stop() // stops sending too if the worker failed
 	}()
-	sent, took, err := pace(working, q, cfg, n)
+	sent, took, err := pace(working, l.Queue, cfg, n)
 	if err == nil {
 		select {
 		case <-t.all:

@@ -17,7 +17,7 @@ func (t *Target) MeasureLimit(ctx context.Context, cfg DrainConfig, claims func(
 	cfg.Size, cfg.Handlers = t.Size, t.Handlers
 	cfg.OnFilled = func() {
 		end, begun = t.cost(ctx)
-		n, err := t.scriptCalls(ctx)
+		n, err := t.Redis.ScriptCalls(ctx)
 		scripts, claimed, begun = n, claims(), errors.Join(begun, err)
 	}
 	d, err := t.Drain(ctx, cfg)
@@ -35,20 +35,13 @@ func (t *Target) MeasureLimit(ctx context.Context, cfg DrainConfig, claims func(
 	if n := claims() - claimed; n > 0 {
 		v[ClaimCalls] = float64(n) / handled
 	}
-	calls, err := t.scriptCalls(ctx)
+	calls, err := t.Redis.ScriptCalls(ctx)
 	v[ScriptCalls] = float64(calls-scripts) / handled
 	late, off := lateStarts(d.Starts, cfg.Rate, cfg.Burst)
 	v[P50], v[P99], v[MaxMS] = Millis(Quantile(late, 0.5)), Millis(Quantile(late, 0.99)), Millis(Quantile(late, 1))
 	v[MinMS] = Millis(Quantile(late, 0))
 	v[GridP50], v[GridP99] = Millis(Quantile(off, 0.5)), Millis(Quantile(off, 0.99))
 	return v, errors.Join(err, end(d.Handled, v))
-}
-
-func (t *Target) scriptCalls(ctx context.Context) (int64, error) {
-	if t.Redis == nil {
-		return 0, nil
-	}
-	return t.Redis.ScriptCalls(ctx)
 }
 
 // lateStarts returns how late messages, all of which are due at once, start under a limit: after the limit allowed the

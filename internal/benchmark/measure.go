@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"time"
+
+	"github.com/laterq/later/internal/calls"
 )
 
 // Load runs workloads: Local in this process, and others in a process of their own.
@@ -19,27 +21,9 @@ type Load interface {
 // Local is a Load that runs in this process.
 type Local struct{ Queue }
 
-// Send sends messages that are due within the hour.
-func (l Local) Send(ctx context.Context, cfg SendConfig) (Sent, error) {
-	return Send(ctx, l.Queue, cfg)
-}
-
 // FillLater sends messages that are due in more than an hour.
 func (l Local) FillLater(ctx context.Context, messages, size int) error {
 	return Fill(ctx, l.Queue, messages, size, InAnHour)
-}
-
-// Drain runs Drain, or Herd if the messages are due in the same millisecond.
-func (l Local) Drain(ctx context.Context, cfg DrainConfig) (Drained, error) {
-	if cfg.Herd {
-		return Herd(ctx, l.Queue, cfg)
-	}
-	return Drain(ctx, l.Queue, cfg)
-}
-
-// Lateness sends and handles messages at a steady rate.
-func (l Local) Lateness(ctx context.Context, cfg LatenessConfig) (Delivered, error) {
-	return Lateness(ctx, l.Queue, cfg)
 }
 
 // Target is a queue, or another Load, that is measured. Its methods run a workload and return its figures.
@@ -203,7 +187,14 @@ func (t *Target) MeasureIdle(
 		stop()
 		err = errors.Join(err, <-worked)
 	}()
-	if err := sleepUntil(ctx, time.Now().Add(settle)); err != nil {
+	return t.MeasureQuiet(ctx, settle, d, requests)
+}
+
+// MeasureQuiet measures the CPU time of workers that have nothing to do, after a while in which they settle.
+func (t *Target) MeasureQuiet(
+	ctx context.Context, settle, d time.Duration, requests func() int64,
+) (v Values, err error) {
+	if err := calls.Sleep(ctx, settle); err != nil {
 		return nil, err
 	}
 	v = Values{}
@@ -211,7 +202,7 @@ func (t *Target) MeasureIdle(
 		v[CommandRate] = -float64(requests()) / d.Seconds()
 	}
 	end, err := t.cost(ctx)
-	if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(d))); err != nil {
+	if err = errors.Join(err, calls.Sleep(ctx, d)); err != nil {
 		return nil, err
 	}
 	cost := Values{}

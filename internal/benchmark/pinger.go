@@ -23,23 +23,30 @@ func (r *Redis) Ping(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// StartPinger starts a process that calls Ping and no other function of this package. worst ends it and returns the
-// longest wait.
-func StartPinger(cmd *exec.Cmd) (worst func() (time.Duration, error), err error) {
-	in, err := cmd.StdinPipe()
+// StartChild starts a process with a pipe to its standard input, and the lines of its standard output.
+func StartChild(cmd *exec.Cmd) (in io.WriteCloser, lines *bufio.Scanner, err error) {
+	in, err = cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	lines = bufio.NewScanner(out)
+	lines.Buffer(nil, 32<<20) // enough for a million latenesses
+	return in, lines, cmd.Start()
+}
+
+// StartPinger starts a process that calls Ping and no other function of this package. worst ends it and returns the
+// longest wait.
+func StartPinger(cmd *exec.Cmd) (worst func() (time.Duration, error), err error) {
 	var problem strings.Builder
 	cmd.Stderr = &problem
-	if err := cmd.Start(); err != nil {
+	in, lines, err := StartChild(cmd)
+	if err != nil {
 		return nil, err
 	}
-	lines := bufio.NewScanner(out)
 	lines.Scan() // it has begun, or failed
 	return func() (time.Duration, error) {
 		in.Close()

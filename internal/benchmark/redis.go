@@ -2,6 +2,7 @@ package benchmark
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -87,8 +88,11 @@ func (r *Redis) Usage(ctx context.Context) (Usage, error) {
 	return sum, err
 }
 
-// ScriptCalls returns how many scripts clients have called.
+// ScriptCalls returns how many scripts clients have called, or 0 if there is no Redis.
 func (r *Redis) ScriptCalls(ctx context.Context) (int64, error) {
+	if r == nil {
+		return 0, nil
+	}
 	var sum atomic.Int64
 	err := r.each(ctx, func(ctx context.Context, node *redis.Client) error {
 		info, err := node.Info(ctx, "commandstats").Result()
@@ -185,13 +189,7 @@ func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 	}
 	rdb := redis.NewClient(&options)
 	counted := redisstore.New(rdb, redisstore.Prefix(prefix), redisstore.AllowEviction())
-	return counted, func() error {
-		err := counted.Close()
-		if e := rdb.Close(); err == nil {
-			err = e
-		}
-		return err
-	}, nil
+	return counted, func() error { return errors.Join(counted.Close(), rdb.Close()) }, nil
 }
 
 // Requests returns the number of commands or pipelines sent by the stores of Counted.

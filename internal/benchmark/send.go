@@ -33,8 +33,8 @@ type Sent struct {
 func (s Sent) PerSecond() float64 { return float64(s.Messages) / s.Took.Seconds() }
 
 // Send sends messages.
-func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
-	batches, ok := q.(BatchQueue)
+func (l Local) Send(ctx context.Context, cfg SendConfig) (Sent, error) {
+	batches, ok := l.Queue.(BatchQueue)
 	if cfg.Batch > 1 && !ok {
 		return Sent{}, errors.New("this queue does not support batches")
 	}
@@ -61,7 +61,7 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 			} else {
 				due := cfg.Due(first)
 				putPayload(payload, first, due)
-				_, err = q.Send(sending, payload, due)
+				_, err = l.Queue.Send(sending, payload, due)
 			}
 			if err != nil {
 				return err
@@ -101,7 +101,7 @@ func Fill(ctx context.Context, q Queue, n, size int, due func(number int) time.T
 	if _, ok := q.(BatchQueue); ok {
 		cfg.Goroutines, cfg.Batch = fillers, MaxFillBatch
 	}
-	if _, err := Send(ctx, q, cfg); err != nil {
+	if _, err := (Local{q}).Send(ctx, cfg); err != nil {
 		return fmt.Errorf("fill the queue: %w", err)
 	}
 	return nil

@@ -30,7 +30,7 @@ func PauseAfter(failures int) time.Duration {
 // Pause waits for PauseAfter, or until ctx ends.
 func Pause(ctx context.Context, failures int) { _ = Sleep(ctx, PauseAfter(failures)) }
 
-// Sleep returns after d, or with the context's error when that ends first.
+// Sleep returns after d, or with the cause of the context when that ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -38,7 +38,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

@@ -18,17 +18,7 @@ const (
 
 // Check returns an ErrInvalid unless text is JSON that is nested at most MaxDepth deep. Parsers that recurse may read
 // it then.
-func Check(text []byte) error {
-	if err := CheckDepth(text); err != nil {
-		return err
-	}
-	if !gjson.ValidBytes(text) {
-		return errNotJSON
-	}
-	return nil
-}
-
-var errNotJSON = store.Invalid("text is not JSON")
+func Check(text []byte) error { return check(text, MaxDepth) }
 
 // CheckDepth returns an ErrInvalid for JSON that is nested more than MaxDepth deep. It does not recurse and allocates
 // nothing. Text that is not JSON may pass.
@@ -38,8 +28,10 @@ func CheckDepth(text []byte) error {
 }
 
 // CheckValue is Check for a value that is shown inside of other JSON.
-func CheckValue(text []byte) error {
-	if _, err := scan(text, MaxValueDepth); err != nil {
+func CheckValue(text []byte) error { return check(text, MaxValueDepth) }
+
+func check(text []byte, limit int) error {
+	if _, err := scan(text, limit); err != nil {
 		return err
 	}
 	if !gjson.ValidBytes(text) {
@@ -47,6 +39,8 @@ func CheckValue(text []byte) error {
 	}
 	return nil
 }
+
+var errNotJSON = store.Invalid("text is not JSON")
 
 // Compact returns JSON without the spaces between its parts: text itself if it has none. It returns an ErrInvalid for
 // JSON that is nested more than MaxValueDepth deep. The text is valid.

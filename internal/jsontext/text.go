@@ -60,3 +60,12 @@ func hex(digits []byte) uint64 {
 	n, _ := strconv.ParseUint(string(digits[:4]), 16, 16)
 	return n
 }
+
+// Append appends the JSON of a value that always has one, in one line without its end.
+func Append(dst []byte, value any) []byte {
+	b := bytes.NewBuffer(dst)
+	encoder := json.NewEncoder(b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
