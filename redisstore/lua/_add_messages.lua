@@ -60,13 +60,9 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us
     local live = stored[i] and not freed[id]
     if not (live or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
       seen[id] = true
-      values[#values + 1] = id
-      values[#values + 1] = envelopes[i]
+      values[#values + 1], values[#values + 2] = id, envelopes[i]
       local group = group_of(envelopes[i])
-      if group then
-        grouped[#grouped + 1] = group
-        grouped[#grouped + 1] = id
-      end
+      if group then grouped[#grouped + 1], grouped[#grouped + 2] = group, id end
 --@flow
       local place = places[i]
       local arrives = place and arrivals.add(id, envelopes[i], place > 0 and place or nil)
@@ -80,8 +76,7 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us
 --@flow
       elseif not arrives then
 --@end
-        z[#z + 1] = dues[i]
-        z[#z + 1] = id
+        z[#z + 1], z[#z + 2] = dues[i], id
         if not first or dues[i] < first then first = dues[i] end
       end
       local record = changes.current(id, records and records[i])

@@ -16,13 +16,8 @@ local function promote(packed, now, want)
   local name, start = unpack(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES'))
   start = tonumber(start or '')
   if not start or start > now + PROMOTE_LEAD_MS then return start end
-  redis.call('HLEN', LEASES)
-  redis.call('HLEN', MESSAGES)
-  redis.call('HLEN', RECORDS)
-  redis.call('ZCARD', DEAD)
-  redis.call('ZCARD', DEDUP)
-  redis.call('ZCARD', WAKE)
-  redis.call('ZCARD', GROUPS)
+  for _, key in ipairs({ LEASES, MESSAGES, RECORDS }) do redis.call('HLEN', key) end
+  for _, key in ipairs({ DEAD, DEDUP, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   return promote_soon(open_buckets(packed), now, start, name, want)
 end
 
@@ -30,11 +25,8 @@ end
 -- messages that died, and the number of all.
 local function end_expired_leases(now)
   local past = redis.call('ZRANGE', LEASE_DEADLINES, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
-  redis.call('ZCARD', DEAD)
   redis.call('HLEN', MESSAGES)
-  redis.call('ZCARD', DEDUP)
-  redis.call('ZCARD', WAKE)
-  redis.call('ZCARD', GROUPS)
+  for _, key in ipairs({ DEAD, DEDUP, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
 --@flow
@@ -75,8 +67,7 @@ local function end_expired_leases(now)
         changes.drop_ref(id, record) -- cancelled in between
       elseif successor then
         changes.succeed(id, epoch, refcount)
-        again[#again + 1] = successor
-        again[#again + 1] = id
+        again[#again + 1], again[#again + 2] = successor, id
       elseif uncounted then
 --@plain
         again[#again + 1] = held[k].due
@@ -93,15 +84,13 @@ local function end_expired_leases(now)
         local failures = add_failure(failures_of(rest), tonumber(deadline), attempts, '0\31\31' .. LEASE_EXPIRED_TEXT)
         if attempts >= held[k].max then
           died[#died + 1] = id
-          dead[#dead + 1] = now
-          dead[#dead + 1] = id
+          dead[#dead + 1], dead[#dead + 2] = now, id
 --@flow
           hold_key(holds, heads, held[k].key, 'd', id, now)
 --@end
           rest = deadline .. '\tlease_expired\t'
         else
-          again[#again + 1] = deadline
-          again[#again + 1] = id
+          again[#again + 1], again[#again + 2] = deadline, id
 --@flow
           hold_key(holds, heads, held[k].key, 'w', id)
 --@end

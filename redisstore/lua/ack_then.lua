@@ -60,10 +60,7 @@ for i = 1, acks do
       grouped[#grouped + 1] = h.id
       window = tonumber(string.sub(ARGV[a + 2], 2))
     end
-    if window > 0 then
-      dedup[#dedup + 1] = now + window
-      dedup[#dedup + 1] = h.id
-    end
+    if window > 0 then dedup[#dedup + 1], dedup[#dedup + 2] = now + window, h.id end
   else
     if h then leases.drop_stale(l, token, record) end
     refused[#refused + 1] = i

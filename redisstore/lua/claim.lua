@@ -29,8 +29,7 @@ local function list_records(records, n)
   local list = {}
   for i = 1, records and n or 0 do
     if records[i] then
-      list[#list + 1] = i
-      list[#list + 1] = string.sub(records[i], 1, RECORD_HEAD)
+      list[#list + 1], list[#list + 2] = i, string.sub(records[i], 1, RECORD_HEAD)
     end
   end
   return list
@@ -76,8 +75,7 @@ local function lease_of_turns(limits, picked)
   for i, m in ipairs(picked) do
     ids[i], lines[i], dues[i], keys[i], values[i] = m.id, m.text, m.due, m.key.name, m.value
     if m.record then
-      records[#records + 1] = i
-      records[#records + 1] = string.sub(m.record, 1, RECORD_HEAD)
+      records[#records + 1], records[#records + 2] = i, string.sub(m.record, 1, RECORD_HEAD)
     end
   end
   if not ids[1] then return '', 0, {}, {} end

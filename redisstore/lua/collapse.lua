@@ -160,8 +160,7 @@ for i, id in ipairs(ids) do
       envelope = string.sub(envelope, 1, position - 1) .. struct.pack('>I6', sent) .. string.sub(envelope, position + 6)
     end
     if ARGV[a + 7] ~= '' then once.add(i, ARGV[a + 8], at, id) end
-    values[#values + 1] = id
-    values[#values + 1] = envelope
+    values[#values + 1], values[#values + 2] = id, envelope
 --@flow
     local key, class = key_of(envelope)
     local former, former_class = key_of(value)
@@ -191,14 +190,12 @@ for i, id in ipairs(ids) do
 --@flow
     elseif not arrives then
 --@end
-      z[#z + 1] = at
-      z[#z + 1] = id
+      z[#z + 1], z[#z + 2] = at, id
       if not first or at < first then first = at end
     end
     local group = group_of(envelope)
     if group then
-      grouped[#grouped + 1] = group
-      grouped[#grouped + 1] = id
+      grouped[#grouped + 1], grouped[#grouped + 2] = group, id
     elseif value and any_grouped then
       ungrouped[#ungrouped + 1] = id
     end

@@ -32,12 +32,7 @@
 local ONCE, OLD_ONCE, OUTBOX = unpack(KEYS, QUEUE_KEYS + 1)
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
---@plain
-local now = read_clock()
---@end
---@flow
 local now, now_us = read_clock()
---@end
 local last, from, to, data = unpack(redis.call('HMGET', OUTBOX, 'last', 'from', 'to', 'data'))
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous or data then
@@ -126,10 +121,7 @@ for i, id in ipairs(ids) do
   end
   if leaves and dedup[i] then
     dedup_removed[#dedup_removed + 1] = id
-    if tonumber(dedup[i]) > now then
-      windows[#windows + 1] = id
-      windows[#windows + 1] = dedup[i]
-    end
+    if tonumber(dedup[i]) > now then windows[#windows + 1], windows[#windows + 2] = id, dedup[i] end
   end
 end
 
@@ -153,8 +145,7 @@ for a = 6 + count, #ARGV - 1 do
       kept[#kept + 1] = key
     else
       once_removed[#once_removed + 1] = key
-      sends[#sends + 1] = key
-      sends[#sends + 1] = value
+      sends[#sends + 1], sends[#sends + 2] = key, value
     end
   end
 end

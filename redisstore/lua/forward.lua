@@ -155,10 +155,7 @@ for i = 1, #ids do
         if #value > longest then longest = #value end
         if flags % 8 > 0 then unusual = '1' end
       end
-      if window > 0 then
-        windows[#windows + 1] = now + window
-        windows[#windows + 1] = ids[i]
-      end
+      if window > 0 then windows[#windows + 1], windows[#windows + 2] = now + window, ids[i] end
     end
   end
   if records and records[i] and not dies[i] then

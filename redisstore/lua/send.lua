@@ -123,8 +123,7 @@ for i = 1, count do
     end
     if records and records[i] then
       local epoch, _, _, refcount = parse_record(records[i])
-      kept[#kept + 1] = ids[i]
-      kept[#kept + 1] = format_record(epoch, 0, '0', refcount, '')
+      kept[#kept + 1], kept[#kept + 2] = ids[i], format_record(epoch, 0, '0', refcount, '')
     end
   end
 end
@@ -132,8 +131,7 @@ local grouped = {}
 for a = first_pair + 2 * count, conditional and #ARGV - 2 or #ARGV do
   local i = tonumber(ARGV[a])
   if not stored[i] then
-    grouped[#grouped + 1] = group_of(ARGV[first_pair + 2 * i - 1])
-    grouped[#grouped + 1] = ids[i]
+    grouped[#grouped + 1], grouped[#grouped + 2] = group_of(ARGV[first_pair + 2 * i - 1]), ids[i]
   end
 end
 if grouped[1] then redis.call('ZCARD', GROUPS) end
@@ -164,8 +162,7 @@ if #pack_at > 0 then
   end
   if lowest and (not first or lowest < first) then first = lowest end
 end
-local earliest = is_earliest(head, first)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
 if anyone then notify(first, now) end
 if buckets then buckets.write() end
