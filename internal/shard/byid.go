@@ -68,31 +68,51 @@ func (s *Store) items(
 	sharded func(ctx context.Context, r *route, p place, items []int) (left []int, err error),
 ) error {
 	round := 0
-
-	left := make([]int, n)
-	for i := range left {
-		left[i] = i
-	}
+	left := upTo(n)
 	some := &partly{n: n, fail: fail}
-	return some.end(s.with(ctx, queue, func(r *route) error {
+	return some.end(s.with(ctx, queue, func(r *route) (err error) {
 		if r == nil {
 			return plain(left)
 		}
-		by := groups(r, left, id)
 		round++
-		places := slices.Collect(maps.Keys(by))
-		errs := make([]error, len(places))
-		some.left = nil
-		inParallel(len(places), func(k int) {
-			p := places[k]
-			if rest, err := sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, by[p]); err != nil {
-				errs[k] = some.failed(rest, err)
-			}
+		left, err = eachPart(groups(r, left, id), some, func(p place, items []int) ([]int, error) {
+			return sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, items)
 		})
-		left = some.left
-		slices.Sort(left)
-		return errors.Join(errs...)
+		return err
 	}))
+}
+
+// eachPart calls do at the same time for the items of each part of a call, such as a shard. do returns which of its
+// items are not done, with the error. eachPart returns the items that are to be sent to other shards.
+func eachPart[K comparable](
+	by map[K][]int, some *partly, do func(part K, items []int) (rest []int, err error),
+) (left []int, err error) {
+	parts := slices.Collect(maps.Keys(by))
+	errs := make([]error, len(parts))
+	some.left = nil
+	inParallel(len(parts), func(k int) {
+		if rest, err := do(parts[k], by[parts[k]]); err != nil {
+			errs[k] = some.failed(rest, err)
+		}
+	})
+	slices.Sort(some.left)
+	return some.left, errors.Join(errs...)
+}
+
+// upTo returns the positions of n items.
+func upTo(n int) []int {
+	items := make([]int, n)
+	for i := range items {
+		items[i] = i
+	}
+	return items
+}
+
+// scatter sets the results of items, given by their positions.
+func scatter[T any](results []T, items []int, got []T) {
+	for k := range got {
+		results[items[k]] = got[k]
+	}
 }
 
 // byID makes a call on ids. The call changes nothing for an id that the shard does not have.
@@ -119,9 +139,7 @@ func byMovedID[T any](
 	results := make([]T, n)
 	some := func(ctx context.Context, name string, items []int) error {
 		got, err := call(ctx, name, items)
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	var fail func(i int, err error)

@@ -64,9 +64,7 @@ func (s *Store) sendBy(
 	results := make([]store.SendResult, len(msgs))
 	to := func(ctx context.Context, send sender, name string, items []int) error {
 		got, err := send(ctx, name, pick(msgs, items))
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
@@ -229,9 +227,7 @@ func (s *Store) sendLeaving(
 		}
 		if len(move) > 0 {
 			got, err := send(in(ctx, try, digest(stay)), r.names[p.to], pick(msgs, move))
-			for k := range got {
-				results[move[k]] = got[k]
-			}
+			scatter(results, move, got)
 			if err != nil {
 				return items, err
 			}
@@ -304,9 +300,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	results := make([]store.SendResult, len(msgs))
 	to := func(ctx context.Context, name string, items []int) error {
 		got, err := s.engine.Restore(ctx, name, pick(msgs, items))
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
