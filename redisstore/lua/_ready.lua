@@ -37,14 +37,11 @@ local function end_expired_leases(now)
     local lease, deadline = past[i], past[i + 1]
     local ids, held = {}, {}
     local uncounted = string.find(lease, UNCOUNTED_LEASE, 1, true) == 1
---@plain
-    for id, due, epoch, max in each_entry(redis.call('HGET', LEASES, lease) or '') do
---@end
---@flow
     local text = redis.call('HGET', LEASES, lease) or ''
+--@flow
     local keyed = counts_keys(text, heads)
-    for id, due, epoch, max, key in each_entry(text) do
 --@end
+    for id, due, epoch, max, key in each_entry(text) do
       ids[#ids + 1] = id
       held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
 --@flow

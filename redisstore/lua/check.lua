@@ -159,7 +159,7 @@ local function leases_page(step)
 --@end
   for i = 1, #step, 2 do
     local lease, text = step[i], step[i + 1]
-    local lines, dues, dropped = {}, {}, 0
+    local lines, dues, keys, dropped = {}, {}, {}, 0
     local _, left = string.gsub(text, '\n[^\t\n]', '')
     local ids = {}
     for id in each_entry(text) do ids[#ids + 1] = id end
@@ -167,13 +167,7 @@ local function leases_page(step)
     local ready = ids[1] and redis.call('ZMSCORE', DUE, unpack(ids))
     local dead = ids[1] and redis.call('ZMSCORE', DEAD, unpack(ids))
     local i = 0
---@plain
-    for id, due, epoch, max in each_entry(text) do
---@end
---@flow
-    local keys = {}
     for id, due, epoch, max, key in each_entry(text) do
---@end
       if not tonumber(due) then break end
       i, left = i + 1, left - 1
       local recorded = records and records[i]
@@ -187,10 +181,7 @@ local function leases_page(step)
         dropped = dropped + 1
       else
         lines[#lines + 1] = entry_line(id, epoch, max)
-        dues[#dues + 1] = due
---@flow
-        keys[#dues] = key
---@end
+        dues[#lines], keys[#lines] = due, key
       end
     end
 --@flow
@@ -211,16 +202,13 @@ local function leases_page(step)
 --@end
     else
       if dropped > 0 then
-        kept[#kept + 1] = lease
---@plain
-        kept[#kept + 1] = lease_text(lines, dues)
---@end
---@flow
         local new = lease_text(lines, dues, keys)
+--@flow
         free_lines(text, new)
         local head = head_of(text, heads)
-        kept[#kept + 1] = head and head .. string.sub(new, 2) or new
+        new = head and head .. string.sub(new, 2) or new
 --@end
+        kept[#kept + 1], kept[#kept + 2] = lease, new
       end
       if not redis.call('ZSCORE', LEASE_DEADLINES, lease) then
         add_issue('lease without deadline', lease)
@@ -273,10 +261,11 @@ local function messages_page(step)
   if inspect and not inspect_envelopes then redis.call('HSET', META, 'inspect_envelopes', inspect) end
 end
 
+local long = long_values(max_envelope_bytes)
 local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
 local pages = {
   meta = meta_page,
-  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long_values(max_envelope_bytes))) end,
+  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long)) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
   buckets = function() bucket_checks.buckets_page(scan('HSCAN', BUCKETS, 20)) end,
@@ -286,7 +275,7 @@ local pages = {
   lease_deadlines = function() index_page(LEASE_DEADLINES, LEASES, 'deadline without lease') end,
   groups = function() index_page(GROUPS, MESSAGES, 'group entry without message') end,
   leases = function() leases_page(scan('HSCAN', LEASES, 1)) end,
-  messages = function() messages_page(scan('HSCAN', MESSAGES, long_values(max_envelope_bytes))) end,
+  messages = function() messages_page(scan('HSCAN', MESSAGES, long)) end,
 }
 pages[ARGV[1]]()
 return { page.next, page.found, stateless }
