@@ -121,15 +121,16 @@ func byID[T any](
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
 	failed func(err error) T,
 ) ([]T, error) {
-	return byMovedID(ctx, s, queue, n, id, call, missing, failed, nil)
+	var none T
+	return byMovedID(ctx, s, queue, n, id, call, missing, failed, func(*route) bool { return false }, none)
 }
 
-// byMovedID is byID. With leased, which is the result for a leased message, it moves the messages of a Fair queue first
-// that leave their shard.
+// byMovedID is byID, but if moves says so for the route, it moves messages that leave their shard first. leased is the
+// result for a message that is leased there.
 func byMovedID[T any](
 	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
-	failed func(err error) T, leased *T,
+	failed func(err error) T, moves func(r *route) bool, leased T,
 ) ([]T, error) {
 	if s.known(queue) == nil { // the common case
 		if results, err := call(ctx, queue, nil); !isMoved(err) {
@@ -149,8 +150,8 @@ func byMovedID[T any](
 	err := s.items(ctx, queue, n, id, fail,
 		func(items []int) error { return some(ctx, queue, items) },
 		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
-			if leased != nil && p.leaves() && r.limits().Fair {
-				moved, err := s.departFirst(ctx, r, p, items, id, func(i int) { results[i] = *leased })
+			if p.leaves() && moves(r) {
+				moved, err := s.departFirst(ctx, r, p, items, id, func(i int) { results[i] = leased })
 				if len(moved) == 0 || err != nil {
 					return moved, err
 				}
@@ -237,13 +238,12 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	var leased error = store.ErrLeased
 	return byMovedID(ctx, s, queue, len(ids), at(ids),
 		func(ctx context.Context, name string, items []int) ([]error, error) {
 			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
 		},
 		func(err error) bool { return errors.Is(err, store.ErrNotFound) },
-		func(err error) error { return err }, &leased)
+		func(err error) error { return err }, func(r *route) bool { return r.limits().Fair }, error(store.ErrLeased))
 }
 
 // Get implements store.Store.
