@@ -78,7 +78,7 @@ func (s *Store) reportCall(r *store.Report) *call {
 	c := s.newCall("report", r.Queue, 7+2*len(r.Counts))
 	c.addKey(s.keys.key(r.Queue, activityKey))
 	publish, channel := "PUBLISH", s.eventChannel(r.Queue)
-	if s.sharded() {
+	if s.isCluster() {
 		publish = "SPUBLISH"
 		c.addKey(channel)
 	}
@@ -104,8 +104,8 @@ func (s *Store) warnSilent() {
 	}
 }
 
-// sharded reports whether channels belong to the slots of queues.
-func (s *Store) sharded() bool {
+// isCluster reports whether the server is a Cluster, in which channels of events belong to the slots of queues.
+func (s *Store) isCluster() bool {
 	_, cluster := s.rdb.(*redis.ClusterClient)
 	return cluster
 }

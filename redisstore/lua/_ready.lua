@@ -161,8 +161,20 @@ local function earliest_of(a, b, c)
   return first < math.huge and first or nil
 end
 
+-- read_claim_meta returns the fields of META that a claim needs.
+local function read_claim_meta()
+  return redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
+--@plain
+    'dead_max_age_ms', 'dead_max_count', 'repeats_until')
+--@end
+--@flow
+    'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
+    'flow_unholding', 'flow_urgency')
+--@end
+end
+
 -- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in so
--- many bytes. meta has the fields of META that the caller read. It returns their ids; their values, nil unless they had
+-- many bytes. meta is the result of read_claim_meta. It returns their ids; their values, nil unless they had
 -- to be read; the next message with the ones before it if they are few, as ZRANGE returns them; the time of the next
 -- event that does not depend on these messages; whether more is left to do now; the first two processes of WAKE with
 -- their scores; the ids that died; and the ids that were dropped, if any can be.

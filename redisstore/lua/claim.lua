@@ -111,14 +111,7 @@ local function repeated_claim(text, now, now_us)
   return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {}, {}, 1 }
 end
 
-local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
---@plain
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until')
---@end
---@flow
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding', 'flow_urgency')
---@end
+local meta = read_claim_meta()
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()

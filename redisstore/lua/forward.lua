@@ -22,14 +22,7 @@
 --@include add_messages
 
 local kind, option, to = ARGV[3], ARGV[4], KEYS[QUEUE_KEYS + 1]
-local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
---@plain
-  'dead_max_age_ms', 'dead_max_count')
---@end
---@flow
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding', 'flow_urgency')
---@end
+local meta = read_claim_meta()
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
