@@ -24,8 +24,8 @@ const (
 )
 
 // inPipelines asks about n queues in pipelines of several. ask adds the commands about the queue with a number to a
-// pipeline, and result has their replies. It returns the results of all in order. what says for errors what it does.
-func inPipelines[A, T any](ctx context.Context, s *Store, n int, what string,
+// pipeline, and result evaluates their replies. It returns the results of all in order. Errors begin with the task.
+func inPipelines[A, T any](ctx context.Context, s *Store, n int, task string,
 	ask func(ctx context.Context, p redis.Pipeliner, i int) A, result func(asked *A) T) ([]T, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func inPipelines[A, T any](ctx context.Context, s *Store, n int, what string,
 	}
 	pipelines.Wait()
 	if err := cmp.Or(errs...); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", task, err)
 	}
 	return all, nil
 }
