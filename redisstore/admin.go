@@ -60,17 +60,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 
 // cancel makes one call. It returns the states of the first ids.
 func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs bool) ([]store.State, error) {
-	c := s.newCall("cancel", queue, 3+len(ids))
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	keep := int64(0)
-	if keepIDs {
-		keep = 1
-	}
-	c.add(keep)
-	for i := range ids {
-		c.add(&ids[i])
-	}
-	return s.states(ctx, queue, c)
+	return states(s.request(ctx, "cancel", queue, anys([]any{keepIDs}, ids)...))
 }
 
 // Reschedule implements store.Store. Like Cancel, it may make several calls.
@@ -98,18 +88,11 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 
 // reschedule makes one call. It returns the states of the first ids.
 func (s *Store) reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]store.State, error) {
-	c := s.newCall("reschedule", queue, 3+len(ids))
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	c.add(string(appendDue(nil, due)))
-	for i := range ids {
-		c.add(&ids[i])
-	}
-	return s.states(ctx, queue, c)
+	return states(s.request(ctx, "reschedule", queue, anys([]any{string(appendDue(nil, due))}, ids)...))
 }
 
-// states executes a call that replies with the state of each of its messages, or of the first ones.
-func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.State, error) {
-	reply, err := s.run(ctx, queue, c)
+// states returns the result of a call that replies with the state of each of its messages, or of the first ones.
+func states(reply any, err error) ([]store.State, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -180,11 +163,7 @@ func (s *Store) readBatch(ctx context.Context, queue string, ids []string) (some
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	c := s.newCall("get", queue, len(ids))
-	for i := range ids {
-		c.add(&ids[i])
-	}
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "get", queue, anys(nil, ids)...)
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +210,8 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall("list", queue, 7)
-	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id, req.IDsOnly)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "list", queue, string(req.State), bound(req.From), bound(req.To), req.Limit, score, id,
+		req.IDsOnly)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -328,13 +306,7 @@ func (s *Store) bulk(
 func (s *Store) bulkPart(
 	ctx context.Context, script, queue, first string, sel store.Selection,
 ) (store.Bulk, error) {
-	c := s.newCall(script, queue, 4+len(sel.IDs))
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	c.add(first, bound(sel.Before))
-	for i := range sel.IDs {
-		c.add(&sel.IDs[i])
-	}
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.request(ctx, script, queue, anys([]any{first, bound(sel.Before)}, sel.IDs)...)
 	if err != nil {
 		return store.Bulk{}, err
 	}
@@ -344,16 +316,14 @@ func (s *Store) bulkPart(
 	}
 	done := store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}
 	if len(r) > 3 {
-		for _, key := range r[3].([]any) {
-			done.Resumed = append(done.Resumed, key.(string))
-		}
+		done.Resumed = texts(r[3])
 	}
 	return done, nil
 }
 
 // Stats implements store.Store.
 func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
-	reply, err := s.run(ctx, queue, s.newCall("stats", queue, 0))
+	reply, err := s.query(ctx, "stats", queue)
 	if err != nil {
 		return store.Stats{}, err
 	}

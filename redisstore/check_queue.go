@@ -179,12 +179,10 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 		}
 	}
 	for _, key := range checkedLanes {
-		part := func(cursor string) *call {
-			c := q.s.newCall("check_lanes", q.name, 3)
-			c.add(key, cursor, q.repair)
-			return c
-		}
-		if err := q.scan(ctx, part, func([]any) error { return nil }); err != nil {
+		err := q.scan(func(cursor string) (any, error) {
+			return q.s.query(ctx, "check_lanes", q.name, key, cursor, q.repair)
+		}, func([]any) error { return nil })
+		if err != nil {
 			return err
 		}
 	}
@@ -196,9 +194,7 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 
 // recount compares how many messages count against the concurrency of the queue with its leases.
 func (q *queueCheck) recount(ctx context.Context) error {
-	c := q.s.newCall("recount", q.name, 1)
-	c.add(q.repair)
-	reply, err := q.s.run(ctx, q.name, c)
+	reply, err := q.s.query(ctx, "recount", q.name, q.repair)
 	if err != nil {
 		return err
 	}
@@ -210,8 +206,8 @@ func (q *queueCheck) recount(ctx context.Context) error {
 		if counts[0] != counts[1] {
 			q.add("wrong leased count", "")
 		}
-		for _, key := range counts[2].([]any) {
-			q.add("wrong leased count of key", key.(string))
+		for _, key := range texts(counts[2]) {
+			q.add("wrong leased count of key", key)
 		}
 	}
 	return nil
@@ -284,15 +280,10 @@ func (q *queueCheck) missing(ctx context.Context) error {
 func (q *queueCheck) pages(ctx context.Context, key string) error {
 	var stateless []string
 	key, level, _ := strings.Cut(key, " ")
-	part := func(cursor string) *call {
-		c := q.s.newCall("check", q.name, 4)
-		c.add(key, cursor, q.repair, level)
-		return c
-	}
-	err := q.scan(ctx, part, func(rest []any) error {
-		for _, id := range rest[0].([]any) {
-			stateless = append(stateless, id.(string))
-		}
+	err := q.scan(func(cursor string) (any, error) {
+		return q.s.query(ctx, "check", q.name, key, cursor, q.repair, level)
+	}, func(rest []any) error {
+		stateless = append(stateless, texts(rest[0])...)
 		if len(stateless) < 10*store.MaxBatch {
 			return nil
 		}
@@ -308,18 +299,15 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 
 // scan makes the calls that check one key, a part from a cursor at a time, and records the faults that they find. rest
 // is called with the elements of each reply behind the cursor and the faults.
-func (q *queueCheck) scan(
-	ctx context.Context, part func(cursor string) *call, rest func([]any) error,
-) error {
+func (q *queueCheck) scan(part func(cursor string) (any, error), rest func([]any) error) error {
 	for cursor := "0"; ; {
-		reply, err := q.s.run(ctx, q.name, part(cursor))
+		reply, err := part(cursor)
 		if err != nil {
 			return err
 		}
 		r := reply.([]any)
-		found := r[1].([]any)
-		for i := 0; i+1 < len(found); i += 2 {
-			q.add(found[i].(string), found[i+1].(string))
+		for issue := range slices.Chunk(texts(r[1]), 2) {
+			q.add(issue[0], issue[1])
 		}
 		if err := rest(r[2:]); err != nil {
 			return err
@@ -340,12 +328,7 @@ func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 			return err
 		}
 		for part := range slices.Chunk(missed, maxLost) {
-			c := q.s.newCall("lost", q.name, 1+len(part))
-			c.add(q.repair)
-			for i := range part {
-				c.add(&part[i])
-			}
-			reply, err := q.s.run(ctx, q.name, c)
+			reply, err := q.s.query(ctx, "lost", q.name, anys([]any{q.repair}, part)...)
 			if err != nil {
 				return err
 			}
@@ -353,8 +336,8 @@ func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 				q.unchecked += len(part)
 				continue
 			}
-			for _, id := range reply.([]any)[0].([]any) {
-				q.add("lost", id.(string))
+			for _, id := range texts(reply.([]any)[0]) {
+				q.add("lost", id)
 			}
 		}
 	}

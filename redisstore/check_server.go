@@ -26,14 +26,16 @@ const (
 // server checks one server.
 func (x *checkRun) server(ctx context.Context, n *redis.Client) error {
 	v := &serverCheck{checkRun: x, n: n}
-	if _, several := x.s.rdb.(*redis.ClusterClient); several {
+	if x.s.isCluster() {
 		v.name = n.Options().Addr + ": "
 	}
 	if err := v.readInfo(ctx); err != nil {
 		return err
 	}
-	checks := []func(
-		context.Context) error{v.version, v.persistence, v.memory, v.replicas, v.clock, v.channels, v.slowlog}
+	checks := []func(context.Context) error{v.clock, v.channels, v.slowlog}
+	if v.info != nil {
+		checks = append([]func(context.Context) error{v.version, v.persistence, v.memory, v.replicas}, checks...)
+	}
 	for _, check := range checks {
 		if err := check(ctx); err != nil {
 			return err
@@ -84,9 +86,6 @@ func (v *serverCheck) setting(ctx context.Context, name string) (string, error) 
 }
 
 func (v *serverCheck) version(context.Context) error {
-	if v.info == nil {
-		return nil
-	}
 	program, version := "Redis", v.info["redis_version"]
 	if v.info["valkey_version"] != "" {
 		program, version = "Valkey", v.info["valkey_version"]
@@ -98,9 +97,6 @@ func (v *serverCheck) version(context.Context) error {
 }
 
 func (v *serverCheck) persistence(ctx context.Context) error {
-	if v.info == nil {
-		return nil
-	}
 	save, err := v.setting(ctx, "save")
 	if err != nil {
 		return err
@@ -145,9 +141,6 @@ func (v *serverCheck) persistence(ctx context.Context) error {
 }
 
 func (v *serverCheck) memory(ctx context.Context) error {
-	if v.info == nil {
-		return nil
-	}
 	policy, used, limit := v.info["maxmemory_policy"], v.number("used_memory"), v.number("maxmemory")
 	text := fmt.Sprintf("%s used", v.info["used_memory_human"])
 	if limit > 0 {
@@ -171,9 +164,6 @@ func (v *serverCheck) memory(ctx context.Context) error {
 }
 
 func (v *serverCheck) replicas(ctx context.Context) error {
-	if v.info == nil {
-		return nil
-	}
 	count := int(v.number("connected_slaves"))
 	written := v.number("master_repl_offset")
 	for i := range count {

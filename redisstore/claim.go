@@ -88,9 +88,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Unsorted: r[2].(int64) >= unsorted,
 		Deadline: store.Time(r[3].(int64)),
 		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
-		Died:     stringsOf(died),
-		Expired:  stringsOf(expired),
-		Dropped:  stringsOf(dropped),
+		Died:     texts(died),
+		Expired:  texts(expired),
+		Dropped:  texts(dropped),
 		Limited:  c.limited(),
 	}
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: c.nextTime(r[1]), more: claim.More,
@@ -148,13 +148,6 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	return claim, nil
 }
 
-func stringsOf(list []any) (all []string) {
-	for _, text := range list {
-		all = append(all, text.(string))
-	}
-	return all
-}
-
 // dropMissing acks messages of a new lease that do not exist, because another program deleted them from the hash alone.
 func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.Receipt) {
 	acks := make([]store.Settlement, len(missing))
@@ -169,13 +162,11 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
-	c := s.newCall("settle", queue, 4+7*len(bad))
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	c.addCondition(nil)
+	args := []any{"", ""} // no condition
 	for i := range bad {
-		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
+		args = append(args, bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
 	}
-	states, err := s.states(ctx, queue, c)
+	states, err := states(s.request(ctx, "settle", queue, args...))
 	if err != nil {
 		return nil, err
 	}

@@ -28,21 +28,14 @@ func (s *Store) SendKnown(ctx context.Context, queue string, msgs []store.Outgoi
 func (s *Store) sendOneByOne(
 	ctx context.Context, queue string, msgs []store.Outgoing, known bool,
 ) ([]store.SendResult, error) {
-	results := make([]store.SendResult, 0, len(msgs))
-	for len(results) < len(msgs) {
-		rest := msgs[len(results):]
-		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:collapsedTogether(rest)],
-			known)
-		if err != nil && len(results) == 0 {
-			return nil, err
-		}
-		if err != nil {
-			for len(results) < len(msgs) {
-				results = append(results, store.SendResult{Err: err})
-			}
-			break
-		}
-		results = append(results, some...)
+	results := make([]store.SendResult, len(msgs))
+	err := inParts(ctx, len(msgs), func(ctx context.Context, from int) (int, error) {
+		rest := msgs[from:]
+		some, err := s.collapseSome(ctx, queue, rest[:collapsedTogether(rest)], known)
+		return copy(results[from:], some), err
+	}, func(i int, err error) { results[i].Err = err })
+	if err != nil {
+		return nil, err
 	}
 	return results, nil
 }

@@ -46,24 +46,13 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 // reportTogether makes several reports in one request.
 func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []store.ReportResult {
 	calls := make([]*call, len(reports))
-	cmds := make([]*redis.Cmd, len(reports))
 	for i := range reports {
 		calls[i] = s.reportCall(&reports[i])
-		cmds[i] = redis.NewCmd(ctx, calls[i].arguments()...)
-		cmds[i].SetFirstKeyPos(3)
 	}
-	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
-		for _, cmd := range cmds {
-			p.Process(ctx, scriptCmd{cmd})
-		}
-		return nil
-	})
+	replies, errs := s.together(ctx, calls)
 	results := make([]store.ReportResult, len(reports))
-	for i, cmd := range cmds {
-		reply, err := cmd.Result()
-		if repeatAlone(reply, err) {
-			reply, err = s.do(ctx, calls[i])
-		}
+	for i, reply := range replies {
+		err := errs[i]
 		watchers, ok := reply.(int64)
 		switch {
 		case err != nil:
@@ -89,7 +78,7 @@ func (s *Store) reportCall(r *store.Report) *call {
 	c := s.newCall("report", r.Queue, 7+2*len(r.Counts))
 	c.addKey(s.keys.key(r.Queue, activityKey))
 	publish, channel := "PUBLISH", s.eventChannel(r.Queue)
-	if s.sharded() {
+	if s.isCluster() {
 		publish = "SPUBLISH"
 		c.addKey(channel)
 	}
@@ -115,8 +104,8 @@ func (s *Store) warnSilent() {
 	}
 }
 
-// sharded reports whether channels belong to the slots of queues.
-func (s *Store) sharded() bool {
+// isCluster reports whether the server is a Cluster, in which channels of events belong to the slots of queues.
+func (s *Store) isCluster() bool {
 	_, cluster := s.rdb.(*redis.ClusterClient)
 	return cluster
 }

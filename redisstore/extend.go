@@ -12,20 +12,13 @@ import (
 // the script searches for in a bounded part of the leases. If a later call fails, the results of the earlier calls
 // stand, and the remaining extensions get its error.
 func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	results := make([]store.ExtendResult, 0, len(extensions))
-	for len(results) < len(extensions) {
-		left := extensions[len(results):]
-		extended, err := s.extend(partFrom(ctx, len(results)), queue, left[:min(len(left), maxExtensions)])
-		if err != nil && len(results) == 0 {
-			return nil, err
-		}
-		if err != nil {
-			for len(results) < len(extensions) {
-				results = append(results, store.ExtendResult{Err: err})
-			}
-			break
-		}
-		results = append(results, extended...)
+	results := make([]store.ExtendResult, len(extensions))
+	err := inParts(ctx, len(extensions), func(ctx context.Context, from int) (int, error) {
+		extended, err := s.extend(ctx, queue, extensions[from:min(len(extensions), from+maxExtensions)])
+		return copy(results[from:], extended), err
+	}, func(i int, err error) { results[i].Err = err })
+	if err != nil {
+		return nil, err
 	}
 	return results, nil
 }

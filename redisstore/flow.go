@@ -48,7 +48,7 @@ func (s *Store) SetFlow(ctx context.Context, queue string, f store.Flow, former 
 // finishFlow finishes a change of the flow.
 func (s *Store) finishFlow(ctx context.Context, queue string) error {
 	for {
-		reply, err := s.run(ctx, queue, s.newCall("finish_flow", queue, 0))
+		reply, err := s.query(ctx, "finish_flow", queue)
 		if err != nil || reply != any(int64(1)) {
 			return err
 		}

@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
 // Linked implements store.Linker. In a Cluster two queues are on different nodes, so a script cannot change both.
 func (s *Store) Linked(queue, to string) bool {
-	_, cluster := s.rdb.(*redis.ClusterClient)
 	tag, _ := keyParts(queue)
 	other, _ := keyParts(to)
-	return !cluster || tag == other
+	return !s.isCluster() || tag == other
 }
 
 // ackThen acks the settlements at indexes, which have follow-ups, and sends these. A server that is full refuses all of

@@ -29,9 +29,8 @@ func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
 		return false, store.Invalid("destination %q begins with %q, as this store's own keys do: give another key", to,
 			s.keys.prefix)
 	}
-	_, cluster := s.rdb.(*redis.ClusterClient)
 	tag, _ := keyParts(queue)
-	return !cluster || hashTag(to.Name) == tag, nil
+	return !s.isCluster() || hashTag(to.Name) == tag, nil
 }
 
 // hashTag returns the part of a key that selects its slot.
@@ -73,7 +72,7 @@ func (s *Store) Forward(ctx context.Context, queue string, req store.ForwardRequ
 		option = req.To.MaxLen
 	case store.TargetChannel:
 		option, channel = "PUBLISH", req.To.Name
-		if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+		if s.isCluster() {
 			option = "SPUBLISH"
 			c.add(channel)
 		}
@@ -133,7 +132,7 @@ func (s *Store) Deliver(ctx context.Context, to store.Target, msgs []store.Claim
 	}
 	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		cmds, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, args := range deliverArgs(to, msgs, s.rdb) {
+			for _, args := range s.deliverArgs(to, msgs) {
 				p.Process(ctx, scriptCmd{redis.NewCmd(ctx, args...)})
 			}
 			return nil
@@ -154,7 +153,7 @@ func (s *Store) Deliver(ctx context.Context, to store.Target, msgs []store.Claim
 }
 
 // deliverArgs returns the commands that write messages to a list, stream or channel.
-func deliverArgs(to store.Target, msgs []store.Claimed, rdb redis.UniversalClient) (commands [][]any) {
+func (s *Store) deliverArgs(to store.Target, msgs []store.Claimed) (commands [][]any) {
 	switch to.Kind {
 	case store.TargetList:
 		push := []any{"rpush", to.Name}
@@ -167,7 +166,7 @@ func deliverArgs(to store.Target, msgs []store.Claimed, rdb redis.UniversalClien
 		return [][]any{push}
 	case store.TargetChannel:
 		publish := "publish"
-		if _, cluster := rdb.(*redis.ClusterClient); cluster {
+		if s.isCluster() {
 			publish = "spublish"
 		}
 		for i := range msgs {

@@ -15,9 +15,7 @@ func (s *Store) listGroup(ctx context.Context, queue string, req store.ListReque
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall("group", queue, 4)
-	c.add(req.Group, req.Limit, after, req.IDsOnly)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "group", queue, req.Group, req.Limit, after, req.IDsOnly)
 	if err != nil {
 		return store.Page{}, err
 	}

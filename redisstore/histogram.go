@@ -18,11 +18,11 @@ func (s *Store) Histogram(ctx context.Context, queue string, times []time.Time) 
 	counts := make([]int64, 0, len(bounds)-1)
 	for len(counts) < len(bounds)-1 {
 		left := bounds[len(counts):min(len(counts)+maxHistogramParts+1, len(bounds))]
-		c := s.newCall("histogram", queue, len(left))
-		for _, b := range left {
-			c.add(b)
+		args := make([]any, len(left))
+		for i, b := range left {
+			args[i] = b
 		}
-		reply, err := s.run(ctx, queue, c)
+		reply, err := s.query(ctx, "histogram", queue, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -13,10 +13,7 @@ func (s *Store) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOv
 	if err := store.CheckKeyFlow(queue, key, o); err != nil {
 		return err
 	}
-	c := s.newCall("set_key_flow", queue, 4)
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	c.add(key, formatOverride(o))
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.request(ctx, "set_key_flow", queue, key, formatOverride(o))
 	switch {
 	case err != nil:
 		return err
@@ -84,10 +81,7 @@ func (s *Store) ResumeKey(ctx context.Context, queue, key string) error {
 	if err := store.CheckResume(queue, key); err != nil {
 		return err
 	}
-	c := s.newCall("resume", queue, 3)
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	c.add(key)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.request(ctx, "resume", queue, key)
 	if err == nil && reply == any(int64(0)) {
 		err = store.ErrNotFound
 	}

@@ -72,7 +72,7 @@ func (s *Store) addHolders(
 	if err != nil || len(names) == 0 {
 		return page, err
 	}
-	held, err := s.readKeys(ctx, queue, "given", anys(names)...)
+	held, err := s.readKeys(ctx, queue, "given", anys(nil, names)...)
 	if err != nil {
 		return page, err
 	}
@@ -98,7 +98,7 @@ func (s *Store) listed(
 		if err != nil || len(names) == 0 {
 			return nil, err
 		}
-		keys, err := s.readKeys(ctx, queue, "given", anys(names)...)
+		keys, err := s.readKeys(ctx, queue, "given", anys(nil, names)...)
 		page := slices.DeleteFunc(keys.page, func(k store.KeyState) bool { return !keep(k) })
 		if err != nil || len(page) > 0 {
 			return page, err
@@ -116,8 +116,8 @@ func (s *Store) firstNames(ctx context.Context, queue, index string, req store.K
 		if err != nil || len(reply) == 0 {
 			return nil, err
 		}
-		for _, name := range reply[3].([]any) {
-			if name := name.(string); name > req.After {
+		for _, name := range texts(reply[3]) {
+			if name > req.After {
 				names = append(names, name)
 			}
 		}
@@ -127,14 +127,6 @@ func (s *Store) firstNames(ctx context.Context, queue, index string, req store.K
 		cursor = reply[2].(string)
 	}
 	return names, nil
-}
-
-func anys(names []string) []any {
-	list := make([]any, len(names))
-	for i, name := range names {
-		list[i] = name
-	}
-	return list
 }
 
 // readKeys is the result of a call of keys.lua: a page of keys, where it goes on or "", and whether messages hold keys.
@@ -162,9 +154,7 @@ func (s *Store) readKeys(ctx context.Context, queue, which string, args ...any) 
 }
 
 func (s *Store) keysReply(ctx context.Context, queue, which string, args ...any) ([]any, error) {
-	c := s.newCall("keys", queue, 1+len(args))
-	c.add(append([]any{which}, args...)...)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "keys", queue, append([]any{which}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -32,9 +31,7 @@ func (m messageEpoch) compare(other messageEpoch) int {
 // scanLeases makes one step of a scan over the open leases. It returns their messages sorted by id and epoch,
 // whichever leases hold them.
 func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []leaseEntry, next string, err error) {
-	c := s.newCall("leases", queue, 1)
-	c.add(cursor)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "leases", queue, cursor)
 	if err != nil {
 		return nil, "", err
 	}
@@ -61,14 +58,9 @@ func setLease(in *store.Info, due, deadline time.Time) {
 // searchLeases makes one step of a search for the leases of messages. It calls found for all messages of the leases
 // that it finds, not only for the given ones.
 func (s *Store) searchLeases(
-	ctx context.Context, queue, cursor string, ids iter.Seq[string], found func(l leaseLine, deadline time.Time),
+	ctx context.Context, queue, cursor string, ids []string, found func(l leaseLine, deadline time.Time),
 ) (next string, err error) {
-	c := s.newCall("find_leases", queue, 1)
-	c.add(cursor)
-	for id := range ids {
-		c.add(id)
-	}
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.query(ctx, "find_leases", queue, anys([]any{cursor}, ids)...)
 	if err != nil {
 		return "", err
 	}
@@ -84,14 +76,11 @@ func (s *Store) searchLeases(
 
 // findLeases sets the due time and deadline of leased messages, as far as it finds them.
 func (s *Store) findLeases(ctx context.Context, queue string, leased map[messageEpoch]*store.Info) (err error) {
-	ids := func(yield func(string) bool) {
-		for m := range leased {
-			if !yield(m.id) {
-				return
-			}
-		}
-	}
 	for cursor := "0"; len(leased) > 0; {
+		ids := make([]string, 0, len(leased))
+		for m := range leased {
+			ids = append(ids, m.id)
+		}
 		cursor, err = s.searchLeases(ctx, queue, cursor, ids, func(l leaseLine, deadline time.Time) {
 			m := messageEpoch{l.id, l.epoch}
 			if in := leased[m]; in != nil {
@@ -113,7 +102,8 @@ func (s *Store) notLeased(ctx context.Context, queue string, ids []string) (miss
 		left[id] = true
 	}
 	for cursor := "0"; len(left) > 0; {
-		cursor, err = s.searchLeases(ctx, queue, cursor, maps.Keys(left), func(l leaseLine, _ time.Time) {
+		ids := slices.Collect(maps.Keys(left))
+		cursor, err = s.searchLeases(ctx, queue, cursor, ids, func(l leaseLine, _ time.Time) {
 			if !l.due.IsZero() { // otherwise the lease is damaged
 				delete(left, l.id)
 			}

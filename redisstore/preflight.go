@@ -159,17 +159,15 @@ func (s *Store) checkPolicy(policy string) error {
 // checkMode refuses a Cluster's node if the client is for a single server: calls on a queue with keys on another node,
 // or on two queues, would fail.
 func (s *Store) checkMode(info string) error {
-	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+	if s.isCluster() {
 		return nil
 	}
-	for line := range strings.SplitSeq(info, "\r\n") {
-		if line == "redis_mode:cluster" || line == "server_mode:cluster" { // Valkey 8 has the second
-			return fmt.Errorf("the server is a node of a Cluster, and the client is a %T, which does not follow "+
-				"a Cluster: open redis+cluster://, or give a client that redis.NewClusterClient returns: %w", s.rdb,
-				store.ErrMisconfigured)
-		}
+	fields := infoFields(info)
+	if fields["redis_mode"] != "cluster" && fields["server_mode"] != "cluster" { // Valkey 8 has the second
+		return nil
 	}
-	return nil
+	return fmt.Errorf("the server is a node of a Cluster, and the client is a %T, which does not follow a Cluster: open "+
+		"redis+cluster://, or give a client that redis.NewClusterClient returns: %w", s.rdb, store.ErrMisconfigured)
 }
 
 // checkRole refuses a replica, unless the client follows the primary: it takes no writes, and if it does, they vanish.
@@ -216,20 +214,18 @@ func infoFields(info string) map[string]string {
 }
 
 func checkVersion(info string) error {
-	for line := range strings.SplitSeq(info, "\r\n") {
-		version, ok := strings.CutPrefix(line, "redis_version:") // Valkey reports it too, as 7.2.4
-		if !ok {
-			continue
-		}
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err != nil || n < oldestMajor {
-			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor,
-				store.ErrUnsupported)
-		}
-		return nil
+	version := infoFields(info)["redis_version"] // Valkey reports it too, as 7.2.4
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case version == "":
+		return fmt.Errorf("the server reports no version: use Redis or Valkey %d.0 or later: %w", oldestMajor,
+			store.ErrUnsupported)
+	case err != nil || n < oldestMajor:
+		return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor,
+			store.ErrUnsupported)
 	}
-	return fmt.Errorf("the server reports no version: use Redis or Valkey %d.0 or later: %w", oldestMajor,
-		store.ErrUnsupported)
+	return nil
 }
 
 // forbidden reports whether the server itself, not a proxy, refuses a command, as managed services do.

@@ -23,11 +23,10 @@ const (
 	probesAtOnce   = 4
 )
 
-// inPipelines calls f for parts of n queues, each with the numbers of its queues from one to another, exclusive. It
-// returns the results of all in order.
-func inPipelines[T any](
-	ctx context.Context, s *Store, n int, f func(ctx context.Context, from, to int) ([]T, error),
-) ([]T, error) {
+// inPipelines asks about n queues in pipelines of several. ask adds the commands about the queue with a number to a
+// pipeline, and result evaluates their replies. It returns the results of all in order. Errors begin with the task.
+func inPipelines[A, T any](ctx context.Context, s *Store, n int, task string,
+	ask func(ctx context.Context, p redis.Pipeliner, i int) A, result func(asked *A) T) ([]T, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -35,69 +34,75 @@ func inPipelines[T any](
 	errs := make([]error, (n+probedTogether-1)/probedTogether)
 	var pipelines sync.WaitGroup
 	slots := make(chan struct{}, probesAtOnce)
-	for i := range errs {
+	for k := range errs {
 		slots <- struct{}{}
 		pipelines.Go(func() {
 			defer func() { <-slots }()
-			from, to := i*probedTogether, min(n, (i+1)*probedTogether)
-			some, err := s.retry(ctx, func(ctx context.Context) (any, error) { return f(ctx, from, to) })
-			if errs[i] = err; err == nil {
-				copy(all[from:], some.([]T))
-			}
+			from, to := k*probedTogether, min(n, (k+1)*probedTogether)
+			_, errs[k] = s.retry(ctx, func(ctx context.Context) (any, error) {
+				asked := make([]A, to-from)
+				_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+					for i := range asked {
+						asked[i] = ask(ctx, p, from+i)
+					}
+					return nil
+				})
+				if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // of one queue, whose result says so
+					return nil, err
+				}
+				for i := range asked {
+					all[from+i] = result(&asked[i])
+				}
+				return nil, nil
+			})
 		})
 	}
 	pipelines.Wait()
-	return all, cmp.Or(errs...)
+	if err := cmp.Or(errs...); err != nil {
+		return nil, fmt.Errorf("%s: %w", task, err)
+	}
+	return all, nil
 }
 
 // Probe implements store.Prober. It asks for the format of each queue, too, because only a queue with a known one has
 // its messages where this looks for them. The commands are a tenth of the work of the scripts that read messages, and
 // travel together.
 func (s *Store) Probe(ctx context.Context, queues, ids, groups []string) ([]bool, error) {
-	may, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, from, to int) ([]bool, error) {
-		return s.probe(ctx, queues[from:to], ids, groups)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for ids and groups: %w", err)
-	}
-	return may, nil
-}
-
-func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool, error) {
-	formats := make([]*redis.SliceCmd, len(queues))
-	has := make([][]*redis.BoolCmd, len(queues))
-	counts := make([][]*redis.IntCmd, len(queues))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, queue := range queues {
-			formats[i] = p.HMGet(ctx, s.keys.key(queue, "meta"), "format")
+	return inPipelines(ctx, s, len(queues), "look for ids and groups",
+		func(ctx context.Context, p redis.Pipeliner, i int) (r probed) {
+			r.format = p.HMGet(ctx, s.keys.key(queues[i], "meta"), "format")
 			for _, id := range ids {
-				has[i] = append(has[i], p.HExists(ctx, s.keys.key(queue, "messages"), id))
+				r.has = append(r.has, p.HExists(ctx, s.keys.key(queues[i], "messages"), id))
 			}
 			for _, group := range groups {
 				number := groupNumber(group)
-				counts[i] = append(counts[i], p.ZCount(ctx, s.keys.key(queue, "groups"), number, number))
+				r.counts = append(r.counts, p.ZCount(ctx, s.keys.key(queues[i], "groups"), number, number))
 			}
-		}
-		return nil
-	})
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return nil, err
+			return r
+		}, (*probed).may)
+}
+
+// probed has the replies of Redis about the ids and groups of a queue.
+type probed struct {
+	format *redis.SliceCmd
+	has    []*redis.BoolCmd // for each id
+	counts []*redis.IntCmd  // for each group
+}
+
+// may reports whether the queue may have one of them.
+func (r *probed) may() bool {
+	format, known := "", false
+	if values, err := r.format.Result(); err == nil {
+		format, known = values[0].(string)
 	}
-	may := make([]bool, len(queues))
-	for i := range queues {
-		format, known := "", false
-		if values, err := formats[i].Result(); err == nil {
-			format, known = values[0].(string)
-		}
-		may[i] = !known || !knownFormat(format)
-		for _, cmd := range has[i] {
-			may[i] = may[i] || cmd.Val() || cmd.Err() != nil
-		}
-		for _, cmd := range counts[i] {
-			may[i] = may[i] || cmd.Val() > 0 || cmd.Err() != nil
-		}
+	may := !known || !knownFormat(format)
+	for _, cmd := range r.has {
+		may = may || cmd.Val() || cmd.Err() != nil
 	}
-	return may, nil
+	for _, cmd := range r.counts {
+		may = may || cmd.Val() > 0 || cmd.Err() != nil
+	}
+	return may
 }
 
 // Earliest implements store.Prober. It knows queues without limits, because their messages are in order of due time. It
@@ -105,13 +110,10 @@ func (s *Store) probe(ctx context.Context, queues, ids, groups []string) ([]bool
 func (s *Store) Earliest(
 	ctx context.Context, queues []string, from []time.Time, dead bool,
 ) ([]store.Earliest, error) {
-	all, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, begin, end int) ([]store.Earliest, error) {
-		return s.earliest(ctx, queues[begin:end], from[begin:end], dead)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for the earliest messages: %w", err)
-	}
-	return all, nil
+	return inPipelines(ctx, s, len(queues), "look for the earliest messages",
+		func(ctx context.Context, p redis.Pipeliner, i int) earliestOf {
+			return s.readEarliest(ctx, p, queues[i], from[i], dead)
+		}, (*earliestOf).result)
 }
 
 // earliestOf has the replies of Redis about the earliest messages of a queue.
@@ -122,24 +124,6 @@ type earliestOf struct {
 	around *redis.SliceCmd  // the buckets that begin at from at the latest, and end after it; nil without from
 	starts *redis.ZSliceCmd // the start of the first bucket that begins after from; nil for dead messages
 	last   *redis.ZSliceCmd // as first, after a bucket may have been emptied; nil for dead messages
-}
-
-func (s *Store) earliest(ctx context.Context, queues []string, from []time.Time, dead bool) ([]store.Earliest, error) {
-	read := make([]earliestOf, len(queues))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, queue := range queues {
-			read[i] = s.readEarliest(ctx, p, queue, from[i], dead)
-		}
-		return nil
-	})
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return nil, err
-	}
-	found := make([]store.Earliest, len(queues))
-	for i := range read {
-		found[i] = read[i].result()
-	}
-	return found, nil
 }
 
 // readEarliest adds the commands about a queue to a pipeline. Messages can be packed or promoted between two of them,
@@ -216,13 +200,13 @@ func (e *earliestOf) result() (r store.Earliest) {
 // counts up to the two times, which are more than a histogram of a queue reads, but with commands in place of a script.
 func (s *Store) CountDue(ctx context.Context, queues []string, from, to time.Time) ([]int64, error) {
 	d := newDueCounter(store.BoundMillis([]time.Time{from, to}))
-	counts, err := inPipelines(ctx, s, len(queues), func(ctx context.Context, begin, end int) ([]int64, error) {
-		return s.countDue(ctx, queues[begin:end], d)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count the due messages of queues: %w", err)
-	}
-	return counts, nil
+	return inPipelines(ctx, s, len(queues), "count the due messages of queues",
+		func(ctx context.Context, p redis.Pipeliner, i int) dueReplies {
+			key := func(name string) string { return s.keys.key(queues[i], name) }
+			return dueReplies{meta: p.HMGet(ctx, key("meta"), "format", "packed_messages"),
+				blocks: p.HMGet(ctx, key("bucket_counts"), d.blocks...), buckets: p.HMGet(ctx, key("buckets"), d.buckets...),
+				due: p.ZCount(ctx, key("due"), strconv.FormatInt(d.from, 10), fmt.Sprintf("(%d", d.to))}
+		}, d.count)
 }
 
 // dueCounter counts the messages between two times.
@@ -250,27 +234,6 @@ func sortedSet(names []string) []string { return slices.Compact(slices.Sorted(sl
 type dueReplies struct {
 	meta, blocks, buckets *redis.SliceCmd
 	due                   *redis.IntCmd // messages that are in no bucket
-}
-
-func (s *Store) countDue(ctx context.Context, queues []string, d *dueCounter) ([]int64, error) {
-	read := make([]dueReplies, len(queues))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, queue := range queues {
-			key := func(name string) string { return s.keys.key(queue, name) }
-			read[i] = dueReplies{meta: p.HMGet(ctx, key("meta"), "format", "packed_messages"),
-				blocks: p.HMGet(ctx, key("bucket_counts"), d.blocks...), buckets: p.HMGet(ctx, key("buckets"), d.buckets...),
-				due: p.ZCount(ctx, key("due"), strconv.FormatInt(d.from, 10), fmt.Sprintf("(%d", d.to))}
-		}
-		return nil
-	})
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return nil, err
-	}
-	counts := make([]int64, len(queues))
-	for i := range read {
-		counts[i] = d.count(&read[i])
-	}
-	return counts, nil
 }
 
 // count returns the number of messages of a queue, or -1 if that is not known.

@@ -139,9 +139,27 @@ func (c *call) nextTime(reply any) time.Time {
 	}
 }
 
-// repeatAlone reports whether a call in a pipeline did nothing and has to be made by do.
-func repeatAlone(reply any, err error) bool {
-	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") || err == nil && reply == any(int64(replyNewer))
+// together makes calls in one request, and returns the reply or the error of each. A call that did nothing there is made
+// alone.
+func (s *Store) together(ctx context.Context, calls []*call) (replies []any, errs []error) {
+	cmds := make([]*redis.Cmd, len(calls))
+	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		for i, c := range calls {
+			cmds[i] = redis.NewCmd(ctx, c.arguments()...)
+			cmds[i].SetFirstKeyPos(3)
+			p.Process(ctx, scriptCmd{cmds[i]})
+		}
+		return nil
+	})
+	replies, errs = make([]any, len(calls)), make([]error, len(calls))
+	for i, cmd := range cmds {
+		replies[i], errs[i] = cmd.Result()
+		if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") ||
+			errs[i] == nil && replies[i] == any(int64(replyNewer)) {
+			replies[i], errs[i] = s.do(ctx, calls[i])
+		}
+	}
+	return replies, errs
 }
 
 // newerQueue returns which of the further queues of a call has another format, according to its reply.

@@ -141,10 +141,7 @@ func (s *Store) remove(ctx context.Context, queue string, r *removal, removed []
 	if len(r.indexes) == 0 {
 		return nil
 	}
-	c := s.newCall("remove", queue, 2+len(r.args))
-	defer s.sessions.release(s.stampRequest(partFrom(ctx, r.indexes[0]), c))
-	c.add(r.args...)
-	reply, err := s.run(ctx, queue, c)
+	reply, err := s.request(partFrom(ctx, r.indexes[0]), "remove", queue, r.args...)
 	if err != nil {
 		return err
 	}

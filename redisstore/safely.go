@@ -150,16 +150,14 @@ type replication struct {
 
 // readReplication reads a reply to INFO.
 func readReplication(info string) (of replication) {
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+	fields := infoFields(info)
+	for name, value := range fields {
 		number, ok := strings.CutPrefix(name, "slave")
 		if _, err := strconv.Atoi(number); ok && err == nil && strings.Contains(value, "state=online") {
 			of.online++
 		}
-		if name == "master_replid" {
-			of.id = value
-		}
 	}
+	of.id = fields["master_replid"]
 	return of
 }
 

@@ -27,7 +27,7 @@ func (s *Store) Salts(ctx context.Context, queue string, n int, former []string)
 		salts = append(salts, "")
 	}
 	counts := map[string]int{} // by server
-	if s.sharded() {
+	if s.isCluster() {
 		nodes, err := s.nodes(ctx)
 		if err != nil {
 			kind, _ := classify(err)

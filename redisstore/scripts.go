@@ -270,6 +270,31 @@ func (c *call) addQueue(keys *queueKeys) {
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
+// request executes a call of the named script that changes a queue: the arguments follow the session and the number of
+// the request.
+func (s *Store) request(ctx context.Context, name, queue string, args ...any) (any, error) {
+	c := s.newCall(name, queue, 2+len(args))
+	defer s.sessions.release(s.stampRequest(ctx, c))
+	c.add(args...)
+	return s.run(ctx, queue, c)
+}
+
+// query executes a call of the named script that need not be known again.
+func (s *Store) query(ctx context.Context, name, queue string, args ...any) (any, error) {
+	c := s.newCall(name, queue, len(args))
+	c.add(args...)
+	return s.run(ctx, queue, c)
+}
+
+// anys returns texts as arguments, behind others.
+func anys(args []any, texts []string) []any {
+	args = slices.Grow(args, len(texts))
+	for i := range texts {
+		args = append(args, &texts[i])
+	}
+	return args
+}
+
 // stampOwn is stampRequest for a call that is not one of the store.Request in whose course it is made.
 func (s *Store) stampOwn(c *call) *session { return s.stampRequest(context.Background(), c) }
 

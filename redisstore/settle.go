@@ -42,25 +42,19 @@ func (s *Store) Settle(
 		}
 		return results[i].Err != nil
 	})
-	for done := 0; done < len(indexes); {
-		n := batchSize(settlements, indexes[done:])
+	err := inParts(ctx, len(indexes), func(ctx context.Context, from int) (int, error) {
+		part := indexes[from:][:batchSize(settlements, indexes[from:])]
 		settle := s.settleOthers
-		switch kindOf(&settlements[indexes[done]]) {
+		switch kindOf(&settlements[part[0]]) {
 		case acks:
 			settle = s.ack
 		case acksThen:
 			settle = s.ackThen
 		}
-		if err := settle(partFrom(ctx, done), queue, settlements, indexes[done:done+n], results); err != nil {
-			if done == 0 {
-				return nil, err
-			}
-			for _, p := range indexes[done:] {
-				results[p].Err = err
-			}
-			break
-		}
-		done += n
+		return len(part), settle(ctx, queue, settlements, part, results)
+	}, func(i int, err error) { results[indexes[i]].Err = err })
+	if err != nil {
+		return nil, err
 	}
 	return results, nil
 }

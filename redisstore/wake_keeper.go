@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/laterq/later/store"
 )
 
@@ -131,20 +129,13 @@ func (v *wakeServer) send(ctx context.Context, calls []keeping) (err error) {
 	}
 	s := v.w.s
 	began := time.Now()
-	cmds := make([]*redis.Cmd, len(calls))
-	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
-		for i, k := range calls {
-			cmds[i] = redis.NewCmd(ctx, k.arguments()...)
-			cmds[i].SetFirstKeyPos(3)
-			p.Process(ctx, scriptCmd{cmds[i]})
-		}
-		return nil
-	})
+	scripts := make([]*call, len(calls))
 	for i, k := range calls {
-		reply, failure := cmds[i].Result()
-		if repeatAlone(reply, failure) {
-			reply, failure = s.do(ctx, k.call)
-		}
+		scripts[i] = k.call
+	}
+	replies, errs := s.together(ctx, scripts)
+	for i, k := range calls {
+		reply, failure := replies[i], errs[i]
 		var moved *store.Moved
 		if n, refused := reply.(int64); refused && !k.leaves && failure == nil {
 			moved = s.movedError(ctx, k.start.q.name, n)

@@ -114,7 +114,7 @@ func newWakeServer(w *waker, at serverAddr) *wakeServer {
 // start starts the goroutines, unless they run. The lock is held.
 func (v *wakeServer) start() {
 	v.used = time.Now()
-	if _, cluster := v.w.s.rdb.(*redis.ClusterClient); v.running || v.w.closed || cluster && v.at.node == nil {
+	if v.running || v.w.closed || v.w.s.isCluster() && v.at.node == nil {
 		return
 	}
 	v.running, v.down = true, v.used
@@ -158,8 +158,7 @@ func signal(c chan struct{}) {
 
 // listen receives messages until the server is not used any more. It replaces a connection that fails.
 func (v *wakeServer) listen() {
-	pause := listenRetry
-	for v.ctx.Err() == nil {
+	for retry := (listenRetries{}); v.ctx.Err() == nil; {
 		began := time.Now()
 		err := v.receive()
 		v.w.mu.Lock()
@@ -178,19 +177,28 @@ func (v *wakeServer) listen() {
 		if v.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > maxRetryPause {
-			pause = listenRetry
-		}
-		wait := pause/2 + rand.N(pause)
-		if pause = min(2*pause, maxRetryPause); denied {
-			wait = deniedRetry
-		} else {
+		if !denied {
 			v.w.s.log.Debug("later: listening for messages failed, retrying", "error", err)
 		}
-		select {
-		case <-time.After(wait):
-		case <-v.ctx.Done():
-		}
+		retry.wait(v.ctx, began, err)
+	}
+}
+
+// listenRetries paces attempts to listen that fail. It doubles its pause until an attempt lasts.
+type listenRetries struct{ pause time.Duration }
+
+// wait waits after an attempt that began at a time and ended with an error, or until the end of ctx.
+func (r *listenRetries) wait(ctx context.Context, began time.Time, err error) {
+	if r.pause == 0 || time.Since(began) > maxRetryPause {
+		r.pause = listenRetry
+	}
+	wait := r.pause/2 + rand.N(r.pause)
+	if r.pause = min(2*r.pause, maxRetryPause); forbidden(err) {
+		wait = deniedRetry
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
 	}
 }
 

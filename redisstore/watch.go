@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -185,7 +184,7 @@ func (w *watcher) add(ctx context.Context, queues []string) error {
 
 // place returns the server that has a channel.
 func (w *watcher) place(ctx context.Context, channel string) serverAddr {
-	if !w.s.sharded() {
+	if !w.s.isCluster() {
 		return serverAddr{}
 	}
 	return w.s.serverOfKey(ctx, channel)
@@ -244,7 +243,7 @@ func (w *watcher) broadcast() {
 
 // subscribe sends the subscriptions; the connection receives their confirmations. In a Cluster each channel has a slot.
 func (w *watcher) subscribe(ctx context.Context, connection *redis.PubSub, channels []string) error {
-	if !w.s.sharded() {
+	if !w.s.isCluster() {
 		switch {
 		case len(channels) == 0:
 			return nil
@@ -264,28 +263,16 @@ func (w *watcher) subscribe(ctx context.Context, connection *redis.PubSub, chann
 // run listens to a server until the watcher ends or no queue is on the server any more.
 func (v *watchServer) run() {
 	w := v.w
-	pause := listenRetry
-	for w.ctx.Err() == nil {
+	for retry := (listenRetries{}); w.ctx.Err() == nil; {
 		began := time.Now()
 		err := v.listen()
 		if w.ctx.Err() != nil {
 			return
 		}
 		v.lost(err)
-		if time.Since(began) > maxRetryPause {
-			pause = listenRetry
-		}
-		wait := pause/2 + rand.N(pause)
-		if pause = min(2*pause, maxRetryPause); forbidden(err) {
-			wait = deniedRetry
-		}
 		w.s.log.Debug("later: watching was interrupted, retrying", "error", err)
-		select {
-		case <-time.After(wait):
-		case <-w.ctx.Done():
-			return
-		}
-		if v.moveQueues(err) {
+		retry.wait(w.ctx, began, err)
+		if w.ctx.Err() != nil || v.moveQueues(err) {
 			return
 		}
 	}
@@ -311,23 +298,29 @@ func (v *watchServer) lost(err error) {
 	}
 }
 
+// channels returns the channels of the queues that it has. The lock is held.
+func (v *watchServer) channels() (channels []string) {
+	for channel, q := range v.w.queues {
+		if q.server == v {
+			channels = append(channels, channel)
+		}
+	}
+	return channels
+}
+
 // moveQueues moves queues that are on another server now to its connection. It reports whether none is left here, and
 // ends this one's use then.
 func (v *watchServer) moveQueues(failure error) bool {
 	w := v.w
-	if !w.s.sharded() {
+	if !w.s.isCluster() {
 		return false
 	}
 	w.s.reloadSlots(w.ctx, failure)
 	moved := map[string]serverAddr{}
 	w.mu.Lock()
-	for channel, q := range w.queues {
-		if q.server == v {
-			moved[channel] = serverAddr{}
-		}
-	}
+	channels := v.channels()
 	w.mu.Unlock()
-	for channel := range moved {
+	for _, channel := range channels {
 		moved[channel] = w.place(w.ctx, channel)
 	}
 	connections := map[string]*redis.PubSub{}
@@ -342,10 +335,7 @@ func (v *watchServer) moveQueues(failure error) bool {
 			connections[channel] = q.server.connection
 		}
 	}
-	empty := true
-	for _, q := range w.queues { // Add may have added one
-		empty = empty && q.server != v
-	}
+	empty := len(v.channels()) == 0 // Add may have added one
 	if empty {
 		delete(w.servers, v.at.addr)
 	}
@@ -360,16 +350,11 @@ func (v *watchServer) moveQueues(failure error) bool {
 // learn of the watcher from the primary.
 func (v *watchServer) misplaced() bool {
 	w := v.w
-	if !w.s.sharded() {
+	if !w.s.isCluster() {
 		return false
 	}
-	var channels []string
 	w.mu.Lock()
-	for channel, q := range w.queues {
-		if q.server == v {
-			channels = append(channels, channel)
-		}
-	}
+	channels := v.channels()
 	w.mu.Unlock()
 	return slices.ContainsFunc(channels, func(channel string) bool { return w.place(w.ctx, channel).addr != v.at.addr })
 }
@@ -383,7 +368,7 @@ var (
 func (v *watchServer) listen() error {
 	w := v.w
 	open := w.s.rdb.Subscribe
-	if w.s.sharded() {
+	if w.s.isCluster() {
 		if v.at.node == nil {
 			return errUnplaced
 		}
@@ -394,12 +379,7 @@ func (v *watchServer) listen() error {
 	defer context.AfterFunc(w.ctx, func() { connection.Close() })()
 	w.mu.Lock()
 	v.connection = connection
-	var channels []string
-	for channel, q := range w.queues {
-		if q.server == v {
-			channels = append(channels, channel)
-		}
-	}
+	channels := v.channels()
 	w.mu.Unlock()
 	if err := w.subscribe(w.ctx, connection, channels); err != nil {
 		return err

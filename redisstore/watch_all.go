@@ -12,7 +12,7 @@ import (
 
 // addAll subscribes the watcher to all queues. The channels of a Cluster belong to slots, and have no patterns.
 func (w *watcher) addAll(ctx context.Context) error {
-	if w.s.sharded() {
+	if w.s.isCluster() {
 		return fmt.Errorf("watch all queues: a Cluster has no patterns of channels: %w", store.ErrUnsupported)
 	}
 	w.all = true

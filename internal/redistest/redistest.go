@@ -6,7 +6,7 @@
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// It imports no other package of Later.
+// Of Later, it imports tlstest only.
 package redistest
 
 import (

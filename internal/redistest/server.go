@@ -191,10 +191,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	options := s.options()
 	if s.config.tls != nil {
-		var err error
-		if options.TLSConfig, err = s.config.tls.config(); err != nil {
-			t.Fatal(err)
-		}
+		options.TLSConfig = s.config.tls.config
 	}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { rdb.Close() })

@@ -1,10 +1,6 @@
 package remote
 
-import (
-	"time"
-
-	"github.com/laterq/later/store"
-)
+import "github.com/laterq/later/store"
 
 // checkAll returns the first error.
 func checkAll[T any](all []T, check func(one *T) error) error {
@@ -30,10 +26,17 @@ func each[T any](name func(string) error, check func(one *T) error) func(queue s
 	}
 }
 
-var (
-	checkIDs   = each(store.CheckQueue, checkID)
-	checkSends = each(store.CheckNewQueue, (*store.Outgoing).Check)
-)
+// named returns a check of the name of a queue that exists, and of one more argument.
+func named[T any](check func(arg T) error) func(queue string, arg T) error {
+	return func(queue string, arg T) error {
+		if err := store.CheckQueue(queue); err != nil {
+			return err
+		}
+		return check(arg)
+	}
+}
+
+var checkIDs = each(store.CheckQueue, checkID)
 
 func checkID(id *string) error { return store.CheckID(*id) }
 
@@ -65,8 +68,6 @@ func checkExtension(e *store.Extension) error {
 	return store.CheckLease(e.For)
 }
 
-func checkQueueName(name *string) error { return store.CheckQueue(*name) }
-
 func (a *queueArgs) check() error { return store.CheckQueue(a.Queue) }
 
 func (a *waitArgs) check() error { return store.CheckQueue(a.Queue) }
@@ -83,10 +84,7 @@ func (a *watchArgs) check() error {
 	return nil
 }
 
-func checkClaim(queue string, req store.ClaimRequest) error {
-	if err := store.CheckQueue(queue); err != nil {
-		return err
-	}
+var checkClaim = named(func(req store.ClaimRequest) error {
 	if err := checkMax(req.Max); err != nil {
 		return err
 	}
@@ -94,39 +92,22 @@ func checkClaim(queue string, req store.ClaimRequest) error {
 		return store.Invalid("%d of %d messages are asked for ahead: must be 0 to %d", req.Ahead, req.Max, req.Max)
 	}
 	return store.CheckLease(req.Lease)
-}
+})
 
-func checkCancel(queue string, req store.CancelRequest) error {
-	return checkIDs(queue, req.IDs)
-}
+func checkCancel(queue string, req store.CancelRequest) error { return checkIDs(queue, req.IDs) }
 
-func (a *rescheduleArgs) check() error {
-	if err := a.Due.Check(); err != nil {
+func checkReschedule(queue string, ids []string, due store.Due) error {
+	if err := due.Check(); err != nil {
 		return err
 	}
-	return checkIDs(a.Queue, a.IDs)
+	return checkIDs(queue, ids)
 }
 
-func checkList(queue string, req store.ListRequest) error {
-	if err := store.CheckQueue(queue); err != nil {
-		return err
-	}
-	return checkMax(req.Limit)
+func checkBulk(queue string, sel store.Selection, due store.Due) error {
+	return checkReschedule(queue, sel.IDs, due)
 }
 
-func (a *bulkArgs) check() error {
-	if err := a.Due.Check(); err != nil {
-		return err
-	}
-	return checkIDs(a.Queue, a.Selection.IDs)
-}
-
-func checkHistogram(queue string, bounds []time.Time) error {
-	if err := store.CheckQueue(queue); err != nil {
-		return err
-	}
-	return store.CheckBounds(bounds)
-}
+var checkList = named(func(req store.ListRequest) error { return checkMax(req.Limit) })
 
 func checkPause(queue string, paused bool) error {
 	if paused {
@@ -135,59 +116,49 @@ func checkPause(queue string, paused bool) error {
 	return store.CheckQueue(queue)
 }
 
-func (a *retentionArgs) check() error { return store.CheckNewQueue(a.Queue) }
-
-func (a *flowArgs) check() error {
-	if err := store.CheckNewQueue(a.Queue); err != nil {
-		return err
-	}
-	return store.CheckFlow(a.Queue, a.Flow)
+func checkRetention(queue string, _ store.Retention, _ *store.Retention) error {
+	return store.CheckNewQueue(queue)
 }
 
-func (a *keyFlowArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkFlow(queue string, f store.Flow, _ *store.Flow) error {
+	if err := store.CheckNewQueue(queue); err != nil {
 		return err
 	}
-	return store.CheckKeyFlow(a.Queue, a.Key, a.Override)
+	return store.CheckFlow(queue, f)
 }
 
-func (a *keyArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkKeyFlow(queue, key string, o store.KeyOverride) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	return store.CheckResume(a.Queue, a.Key)
+	return store.CheckKeyFlow(queue, key, o)
 }
 
-func (a *keysArgs) check() error {
-	if err := store.CheckQueue(a.Queue); err != nil {
+func checkResume(queue, key string) error {
+	if err := store.CheckQueue(queue); err != nil {
 		return err
 	}
-	return a.Request.Check()
+	return store.CheckResume(queue, key)
 }
 
-func (a *propertiesArgs) check() error {
-	for _, value := range a.Set {
+func checkProperties(queue string, set map[string]string, _ *store.Condition) error {
+	for _, value := range set {
 		if value != "" { // else it only removes, which creates no queue
-			return store.CheckNewQueue(a.Queue)
+			return store.CheckNewQueue(queue)
 		}
 	}
-	return store.CheckQueue(a.Queue)
+	return store.CheckQueue(queue)
 }
 
 func (a *reportArgs) check() error { return checkAll(a.Reports, (*store.Report).Check) }
 
-func checkForward(queue string, req store.ForwardRequest) error {
-	if err := store.CheckQueue(queue); err != nil {
-		return err
-	}
+var checkForward = named(func(req store.ForwardRequest) error {
 	if err := checkMax(req.Max); err != nil {
 		return err
 	}
 	return req.To.Check()
-}
+})
 
 func (a *deliverArgs) check() error { return a.To.Check() }
 
-func (a *pairArgs) check() error {
-	return checkAll([]string{a.Queue, a.Other}, checkQueueName)
-}
+var checkPair = named(store.CheckQueue)

@@ -158,6 +158,12 @@ func invoke[A, R any](ctx context.Context, c *Client, op *operation[A, R], args 
 	})
 }
 
+// invokeOnly makes a call that returns only an error.
+func invokeOnly[A any](ctx context.Context, c *Client, op *operation[A, none], args *A) error {
+	_, err := invoke(ctx, c, op, args)
+	return err
+}
+
 // retry makes attempts until one is answered. After a lost attempt, the Router chooses the target of the next one.
 func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 	attempt func(ctx context.Context, target *Target) (R, error)) (R, error) {

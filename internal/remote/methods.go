@@ -46,7 +46,7 @@ func (c *Client) Cancel(ctx context.Context, queue string, req store.CancelReque
 }
 
 func (c *Client) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	return invoke(ctx, c, opReschedule, &rescheduleArgs{queue, ids, due})
+	return invoke(ctx, c, opReschedule, aboutWith(queue, ids, due))
 }
 
 func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
@@ -79,11 +79,11 @@ func (c *Client) Remove(ctx context.Context, queue string, msgs []store.Info) ([
 }
 
 func (c *Client) Replay(ctx context.Context, queue string, sel store.Selection, due store.Due) (store.Bulk, error) {
-	return invoke(ctx, c, opReplay, &bulkArgs{queue, sel, due})
+	return invoke(ctx, c, opReplay, aboutWith(queue, sel, due))
 }
 
 func (c *Client) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
-	return invoke(ctx, c, opPurge, &bulkArgs{Queue: queue, Selection: sel})
+	return invoke(ctx, c, opPurge, aboutWith(queue, sel, store.Due{}))
 }
 
 func (c *Client) Stats(ctx context.Context, queue string) (store.Stats, error) {
@@ -95,39 +95,33 @@ func (c *Client) Histogram(ctx context.Context, queue string, bounds []time.Time
 }
 
 func (c *Client) SetPaused(ctx context.Context, queue string, paused bool) error {
-	_, err := invoke(ctx, c, opSetPaused, about(queue, paused))
-	return err
+	return invokeOnly(ctx, c, opSetPaused, about(queue, paused))
 }
 
 func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Retention, former *store.Retention) error {
-	_, err := invoke(ctx, c, opSetDeadRetention, &retentionArgs{queue, r, former})
-	return err
+	return invokeOnly(ctx, c, opSetDeadRetention, aboutWith(queue, r, former))
 }
 
 func (c *Client) SetFlow(ctx context.Context, queue string, f store.Flow, former *store.Flow) error {
-	_, err := invoke(ctx, c, opSetFlow, &flowArgs{queue, f, former})
-	return err
+	return invokeOnly(ctx, c, opSetFlow, aboutWith(queue, f, former))
 }
 
 func (c *Client) SetKeyFlow(ctx context.Context, queue, key string, o store.KeyOverride) error {
-	_, err := invoke(ctx, c, opSetKeyFlow, &keyFlowArgs{queue, key, o})
-	return err
+	return invokeOnly(ctx, c, opSetKeyFlow, aboutWith(queue, key, o))
 }
 
 func (c *Client) ResumeKey(ctx context.Context, queue, key string) error {
-	_, err := invoke(ctx, c, opResumeKey, &keyArgs{queue, key})
-	return err
+	return invokeOnly(ctx, c, opResumeKey, about(queue, key))
 }
 
 func (c *Client) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
-	return invoke(ctx, c, opKeys, &keysArgs{queue, req})
+	return invoke(ctx, c, opKeys, about(queue, req))
 }
 
 func (c *Client) SetProperties(
 	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
 ) error {
-	_, err := invoke(ctx, c, opSetProperties, &propertiesArgs{queue, set, condition})
-	return err
+	return invokeOnly(ctx, c, opSetProperties, aboutWith(queue, set, condition))
 }
 
 func (c *Client) Properties(ctx context.Context, queue string) (map[string]string, error) {
@@ -140,8 +134,7 @@ func (c *Client) Queues(ctx context.Context, cursor string) (names []string, nex
 }
 
 func (c *Client) Delete(ctx context.Context, queue string) error {
-	_, err := invoke(ctx, c, opDelete, &queueArgs{queue})
-	return err
+	return invokeOnly(ctx, c, opDelete, &queueArgs{queue})
 }
 
 func (c *Client) Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error) {
@@ -153,8 +146,7 @@ func (c *Client) Activity(ctx context.Context, queue string) (store.Activity, er
 }
 
 func (c *Client) SetShards(ctx context.Context, queue string, n int) error {
-	_, err := invoke(ctx, c, opSetShards, about(queue, n))
-	return err
+	return invokeOnly(ctx, c, opSetShards, about(queue, n))
 }
 
 func (c *Client) Shards(ctx context.Context, queue string) (store.Shards, error) {
@@ -162,13 +154,11 @@ func (c *Client) Shards(ctx context.Context, queue string) (store.Shards, error)
 }
 
 func (c *Client) Ping(ctx context.Context) error {
-	_, err := invoke(ctx, c, opPing, &none{})
-	return err
+	return invokeOnly(ctx, c, opPing, &none{})
 }
 
 func (c *Client) Sync(ctx context.Context) error {
-	_, err := invoke(ctx, c, opSync, &none{})
-	return err
+	return invokeOnly(ctx, c, opSync, &none{})
 }
 
 func (c *Client) Forward(ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
@@ -176,8 +166,7 @@ func (c *Client) Forward(ctx context.Context, queue string, req store.ForwardReq
 }
 
 func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
-	_, err := invoke(ctx, c, opDeliver, &deliverArgs{to, msgs})
-	return err
+	return invokeOnly(ctx, c, opDeliver, &deliverArgs{to, msgs})
 }
 
 // Backup implements store.Backuper. A relative dir is one of this process. When the server ends during a backup, the
@@ -187,8 +176,7 @@ func (c *Client) Backup(ctx context.Context, dir string) error {
 	if err != nil {
 		return store.Invalid("directory %q of a backup: %v", dir, err)
 	}
-	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute, rand.Text()})
-	return err
+	return invokeOnly(ctx, c, opBackup, &backupArgs{absolute, rand.Text()})
 }
 
 // maxAnswers is how many answers that never change a client remembers.
@@ -222,7 +210,7 @@ func answer[A comparable, R any](c *Client, op *operation[A, R], args A) (R, err
 
 // Linked implements store.Linker. It returns false if the store does not answer, which is always allowed.
 func (c *Client) Linked(queue, to string) bool {
-	linked, _ := answer(c, opLinked, pairArgs{queue, to})
+	linked, _ := answer(c, opLinked, onQueue[string]{queue, to})
 	return linked
 }
 
@@ -233,6 +221,6 @@ func (c *Client) ForwardsTo(queue string, to store.Target) (bool, error) {
 
 // SameServer implements store.Placer. It returns false if the store does not answer.
 func (c *Client) SameServer(ctx context.Context, queue, other string) bool {
-	same, _ := invoke(ctx, c, opSameServer, &pairArgs{queue, other})
+	same, _ := invoke(ctx, c, opSameServer, about(queue, other))
 	return same
 }

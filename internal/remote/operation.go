@@ -21,6 +21,8 @@ type operation[A, R any] struct {
 	// check returns an ErrInvalid or ErrTooLarge for arguments that a server refuses, since any program can be the
 	// sender. nil allows all.
 	check func(args *A) error
+	// queue returns the queue that the call is about. It is nil for calls that administers does not report.
+	queue func(args *A) string
 	// takes is how much longer than others the call may wait in the store; nil is not at all.
 	takes func(args *A) time.Duration
 	// change describes an executed call to Server.OnChange. It is nil for reads and for the everyday work of programs.

@@ -11,52 +11,30 @@ import (
 // none is the result of a call that only has an error.
 type none struct{}
 
-// onQueue is the arguments of a call about a queue that has one more argument.
-type onQueue[T any] struct {
-	Queue string
-	Arg   T
-}
+// onQueue is the arguments of a call about a queue that has one more argument, and onQueueWith has two more.
+type (
+	onQueue[T any] struct {
+		Queue string
+		Arg   T
+	}
+	onQueueWith[T, U any] struct {
+		Queue string
+		Arg   T
+		With  U
+	}
+)
 
 func about[T any](queue string, arg T) *onQueue[T] { return &onQueue[T]{queue, arg} }
 
+func aboutWith[T, U any](queue string, arg T, with U) *onQueueWith[T, U] {
+	return &onQueueWith[T, U]{queue, arg, with}
+}
+
 type (
-	queueArgs      struct{ Queue string }
-	sendArgs       = onQueue[[]store.Outgoing]
-	claimArgs      = onQueue[store.ClaimRequest]
-	rescheduleArgs struct {
-		Queue string
-		IDs   []string
-		Due   store.Due
-	}
-	bulkArgs struct {
-		Queue     string
-		Selection store.Selection
-		Due       store.Due
-	}
-	retentionArgs struct {
-		Queue     string
-		Retention store.Retention
-		Former    *store.Retention
-	}
-	flowArgs struct {
-		Queue  string
-		Flow   store.Flow
-		Former *store.Flow
-	}
-	keyFlowArgs struct {
-		Queue, Key string
-		Override   store.KeyOverride
-	}
-	keyArgs  struct{ Queue, Key string }
-	keysArgs struct {
-		Queue   string
-		Request store.KeysRequest
-	}
-	propertiesArgs struct {
-		Queue string
-		Set   map[string]string
-		If    *store.Condition
-	}
+	queueArgs  struct{ Queue string }
+	sendArgs   = onQueue[[]store.Outgoing]
+	claimArgs  = onQueue[store.ClaimRequest]
+	bulkArgs   = onQueueWith[store.Selection, store.Due]
 	queuesArgs struct{ Cursor string }
 	queuesPage struct {
 		Names []string
@@ -67,7 +45,6 @@ type (
 		To       store.Target
 		Messages []store.Claimed
 	}
-	pairArgs   struct{ Queue, Other string }
 	backupArgs struct {
 		Dir string
 		ID  string // of this call, for repetitions
@@ -75,10 +52,11 @@ type (
 )
 
 // ofQueue returns the operation of a method that has only a queue as its argument.
-func ofQueue[R any](name string, method func(store.Store, context.Context, string) (R, error)) *operation[
-	queueArgs, R] {
+func ofQueue[R any](
+	name string, k kind, method func(store.Store, context.Context, string) (R, error),
+) *operation[queueArgs, R] {
 	return &operation[queueArgs, R]{
-		name: name, check: (*queueArgs).check,
+		name: name, kind: k, check: (*queueArgs).check, queue: func(a *queueArgs) string { return a.Queue },
 		run: func(ctx context.Context, s store.Store, a *queueArgs) (R, error) { return method(s, ctx, a.Queue) },
 	}
 }
@@ -87,7 +65,7 @@ func ofQueue[R any](name string, method func(store.Store, context.Context, strin
 func withQueue[T, R any](name string, k kind, method func(store.Store, context.Context, string, T) (R, error),
 	check func(queue string, arg T) error) *operation[onQueue[T], R] {
 	return &operation[onQueue[T], R]{
-		name: name, kind: k,
+		name: name, kind: k, queue: func(a *onQueue[T]) string { return a.Queue },
 		run: func(ctx context.Context, s store.Store, a *onQueue[T]) (R, error) {
 			return method(s, ctx, a.Queue, a.Arg)
 		},
@@ -95,25 +73,60 @@ func withQueue[T, R any](name string, k kind, method func(store.Store, context.C
 	}
 }
 
-// administers has an operation reported to Server.OnChange.
-func (op *operation[A, R]) administers(change func(args *A, result R) Change) *operation[A, R] {
-	op.change = change
+// withTwo returns the operation of a method that has a queue and two more arguments, and changes something.
+func withTwo[T, U, R any](name string, method func(store.Store, context.Context, string, T, U) (R, error),
+	check func(queue string, arg T, with U) error) *operation[onQueueWith[T, U], R] {
+	return &operation[onQueueWith[T, U], R]{
+		name: name, kind: changes, queue: func(a *onQueueWith[T, U]) string { return a.Queue },
+		run: func(ctx context.Context, s store.Store, a *onQueueWith[T, U]) (R, error) {
+			return method(s, ctx, a.Queue, a.Arg, a.With)
+		},
+		check: func(a *onQueueWith[T, U]) error { return check(a.Queue, a.Arg, a.With) },
+	}
+}
+
+// only and onlyTwo give a method that returns only an error a result.
+func only[T any](
+	method func(store.Store, context.Context, string, T) error,
+) func(store.Store, context.Context, string, T) (none, error) {
+	return func(s store.Store, ctx context.Context, queue string, arg T) (none, error) {
+		return none{}, method(s, ctx, queue, arg)
+	}
+}
+
+func onlyTwo[T, U any](
+	method func(store.Store, context.Context, string, T, U) error,
+) func(store.Store, context.Context, string, T, U) (none, error) {
+	return func(s store.Store, ctx context.Context, queue string, arg T, with U) (none, error) {
+		return none{}, method(s, ctx, queue, arg, with)
+	}
+}
+
+// administers has an operation reported to Server.OnChange. count returns how many messages it concerned, nil for an
+// operation that is not about messages.
+func (op *operation[A, R]) administers(what string, count func(args *A, result R) int) *operation[A, R] {
+	op.change = func(args *A, result R) Change {
+		change := Change{What: what, Queue: op.queue(args)}
+		if count != nil {
+			change.Count = count(args, result)
+		}
+		return change
+	}
 	return op
 }
 
-var opSend = &operation[sendArgs, []store.SendResult]{
-	name: "send", kind: changes,
-	check: func(a *sendArgs) error { return checkSends(a.Queue, a.Arg) },
-	run: func(ctx context.Context, s store.Store, a *sendArgs) ([]store.SendResult, error) {
-		return s.Send(ctx, a.Queue, a.Arg)
-	},
-	takes: func(a *sendArgs) time.Duration {
+func countDone(_ *bulkArgs, done store.Bulk) int { return done.Done }
+
+var opSend = func() *operation[sendArgs, []store.SendResult] {
+	op := withQueue("send", changes, store.Store.Send, each(store.CheckNewQueue, (*store.Outgoing).Check))
+	op.takes = func(a *sendArgs) time.Duration {
 		if len(a.Arg) == 0 {
 			return 0
 		}
 		return a.Arg[0].Durable.Timeout
-	},
-}
+	}
+	return op
+}()
 
 var opClaim = &operation[claimArgs, store.Claim]{
 	name: "claim", kind: changes, check: func(a *claimArgs) error { return checkClaim(a.Queue, a.Arg) },
@@ -152,29 +165,54 @@ var (
 	opSettle    = withQueue("settle", changes, store.Store.Settle, each(store.CheckQueue, checkSettlement))
 	opExtend    = withQueue("extend", changes, store.Store.Extend, each(store.CheckQueue, checkExtension))
 	opCancel    = withQueue("cancel", changes, store.Store.Cancel, checkCancel)
-	opHistogram = withQueue("histogram", reads, store.Store.Histogram, checkHistogram)
+	opHistogram = withQueue("histogram", reads, store.Store.Histogram, named(store.CheckBounds))
+	opKeys      = withQueue("keys", reads, store.Store.Keys, named(store.KeysRequest.Check))
 
-	opStats      = ofQueue("stats", store.Store.Stats)
-	opProperties = ofQueue("properties", store.Store.Properties)
-	opActivity   = ofQueue("activity", store.Store.Activity)
+	opReschedule    = withTwo("reschedule", store.Store.Reschedule, checkReschedule)
+	opSetProperties = withTwo("set_properties", onlyTwo(store.Store.SetProperties), checkProperties)
 
-	opRestore = withQueue("restore", changes, store.Store.Restore,
-		each(store.CheckNewQueue, (*store.Info).CheckNew)).administers(
-		func(a *onQueue[[]store.Info], _ []store.SendResult) Change {
-			return Change{"import", a.Queue, len(a.Arg)}
-		})
-	// opRemove checks only the ids: the store removes a message only if its own is the same.
-	opRemove = withQueue("remove", changes, store.Store.Remove,
-		each(store.CheckQueue, func(i *store.Info) error { return store.CheckID(i.ID) })).administers(
-		func(a *onQueue[[]store.Info], _ []bool) Change { return Change{"remove", a.Queue, len(a.Arg)} })
+	opStats      = ofQueue("stats", reads, store.Store.Stats)
+	opProperties = ofQueue("properties", reads, store.Store.Properties)
+	opActivity   = ofQueue("activity", reads, store.Store.Activity)
 )
 
-var opReschedule = &operation[rescheduleArgs, []error]{
-	name: "reschedule", kind: changes, check: (*rescheduleArgs).check,
-	run: func(ctx context.Context, s store.Store, a *rescheduleArgs) ([]error, error) {
-		return s.Reschedule(ctx, a.Queue, a.IDs, a.Due)
-	},
-}
+// The operations that change queues, beyond the everyday work of programs.
+var (
+	opRestore = withQueue("restore", changes, store.Store.Restore,
+		each(store.CheckNewQueue, (*store.Info).CheckNew)).administers("import",
+		func(a *onQueue[[]store.Info], _ []store.SendResult) int { return len(a.Arg) })
+	// opRemove checks only the ids: the store removes a message only if its own is the same.
+	opRemove = withQueue("remove", changes, store.Store.Remove,
+		each(store.CheckQueue, func(i *store.Info) error { return store.CheckID(i.ID) })).administers("remove",
+		func(a *onQueue[[]store.Info], _ []bool) int { return len(a.Arg) })
+	opReplay = withTwo("replay", store.Store.Replay, checkBulk).administers("replay", countDone)
+	opPurge  = withTwo("purge",
+		func(s store.Store, ctx context.Context, queue string, sel store.Selection, _ store.Due) (store.Bulk, error) {
+			return s.Purge(ctx, queue, sel)
+		}, checkBulk).administers("purge", countDone)
+	opSetDeadRetention = withTwo("set_dead_retention", onlyTwo(store.Store.SetDeadRetention),
+		checkRetention).administers("retain", nil)
+	opSetFlow    = withTwo("set_flow", onlyTwo(store.Store.SetFlow), checkFlow).administers("flow", nil)
+	opSetKeyFlow = withTwo("set_key_flow", onlyTwo(store.Store.SetKeyFlow), checkKeyFlow).administers("flow", nil)
+	opResumeKey  = withQueue("resume_key", changes, only(store.Store.ResumeKey), checkResume).administers("key", nil)
+	opSetShards  = withQueue("set_shards", changes,
+		func(s store.Store, ctx context.Context, queue string, n int) (none, error) {
+			return none{}, store.SetShards(ctx, s, queue, n)
+		}, store.CheckShards).administers("set_shards", nil)
+	opDelete = ofQueue("delete", changes, func(s store.Store, ctx context.Context, queue string) (none, error) {
+		return none{}, s.Delete(ctx, queue)
+	}).administers("delete", nil)
+	opSetPaused = func() *operation[onQueue[bool], none] {
+		op := withQueue("set_paused", changes, only(store.Store.SetPaused), checkPause)
+		op.change = func(a *onQueue[bool], _ none) Change {
+			if a.Arg {
+				return Change{"pause", a.Queue, 0}
+			}
+			return Change{"resume", a.Queue, 0}
+		}
+		return op
+	}()
+)
 
 // opGet is answered in pages: a server returns the first messages that were asked for, one at least.
 var opGet = &operation[onQueue[[]string], []*store.Info]{
@@ -213,95 +251,12 @@ var opList = &operation[onQueue[store.ListRequest], store.Page]{
 	},
 }
 
-var opReplay = &operation[bulkArgs, store.Bulk]{
-	name: "replay", kind: changes, check: (*bulkArgs).check,
-	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
-		return s.Replay(ctx, a.Queue, a.Selection, a.Due)
-	},
-	change: func(a *bulkArgs, done store.Bulk) Change { return Change{"replay", a.Queue, done.Done} },
-}
-
-var opPurge = &operation[bulkArgs, store.Bulk]{
-	name: "purge", kind: changes, check: (*bulkArgs).check,
-	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
-		return s.Purge(ctx, a.Queue, a.Selection)
-	},
-	change: func(a *bulkArgs, done store.Bulk) Change { return Change{"purge", a.Queue, done.Done} },
-}
-
-var opSetPaused = &operation[onQueue[bool], none]{
-	name: "set_paused", kind: changes, check: func(a *onQueue[bool]) error { return checkPause(a.Queue, a.Arg) },
-	run: func(ctx context.Context, s store.Store, a *onQueue[bool]) (none, error) {
-		return none{}, s.SetPaused(ctx, a.Queue, a.Arg)
-	},
-	change: func(a *onQueue[bool], _ none) Change {
-		if a.Arg {
-			return Change{"pause", a.Queue, 0}
-		}
-		return Change{"resume", a.Queue, 0}
-	},
-}
-
-var opSetDeadRetention = &operation[retentionArgs, none]{
-	name: "set_dead_retention", kind: changes, check: (*retentionArgs).check,
-	run: func(ctx context.Context, s store.Store, a *retentionArgs) (none, error) {
-		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention, a.Former)
-	},
-	change: func(a *retentionArgs, _ none) Change { return Change{"retain", a.Queue, 0} },
-}
-
-var opSetFlow = &operation[flowArgs, none]{
-	name: "set_flow", kind: changes, check: (*flowArgs).check,
-	run: func(ctx context.Context, s store.Store, a *flowArgs) (none, error) {
-		return none{}, s.SetFlow(ctx, a.Queue, a.Flow, a.Former)
-	},
-	change: func(a *flowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
-}
-
-var opSetKeyFlow = &operation[keyFlowArgs, none]{
-	name: "set_key_flow", kind: changes, check: (*keyFlowArgs).check,
-	run: func(ctx context.Context, s store.Store, a *keyFlowArgs) (none, error) {
-		return none{}, s.SetKeyFlow(ctx, a.Queue, a.Key, a.Override)
-	},
-	change: func(a *keyFlowArgs, _ none) Change { return Change{"flow", a.Queue, 0} },
-}
-
-var opResumeKey = &operation[keyArgs, none]{
-	name: "resume_key", kind: changes, check: (*keyArgs).check,
-	run: func(ctx context.Context, s store.Store, a *keyArgs) (none, error) {
-		return none{}, s.ResumeKey(ctx, a.Queue, a.Key)
-	},
-	change: func(a *keyArgs, _ none) Change { return Change{"key", a.Queue, 0} },
-}
-
-var opKeys = &operation[keysArgs, []store.KeyState]{
-	name: "keys", kind: reads, check: (*keysArgs).check,
-	run: func(ctx context.Context, s store.Store, a *keysArgs) ([]store.KeyState, error) {
-		return s.Keys(ctx, a.Queue, a.Request)
-	},
-}
-
-var opSetProperties = &operation[propertiesArgs, none]{
-	name: "set_properties", kind: changes, check: (*propertiesArgs).check,
-	run: func(ctx context.Context, s store.Store, a *propertiesArgs) (none, error) {
-		return none{}, s.SetProperties(ctx, a.Queue, a.Set, a.If)
-	},
-}
-
 var opQueues = &operation[queuesArgs, queuesPage]{
 	name: "queues",
 	run: func(ctx context.Context, s store.Store, a *queuesArgs) (queuesPage, error) {
 		names, next, err := s.Queues(ctx, a.Cursor)
 		return queuesPage{names, next}, err
 	},
-}
-
-var opDelete = &operation[queueArgs, none]{
-	name: "delete", kind: changes, check: (*queueArgs).check,
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (none, error) {
-		return none{}, s.Delete(ctx, a.Queue)
-	},
-	change: func(a *queueArgs, _ none) Change { return Change{"delete", a.Queue, 0} },
 }
 
 var opReport = &operation[reportArgs, []store.ReportResult]{
@@ -332,44 +287,35 @@ var opSync = &operation[none, none]{
 	},
 }
 
-var opLinked = &operation[pairArgs, bool]{
-	name: "linked", check: (*pairArgs).check,
-	run: func(_ context.Context, s store.Store, a *pairArgs) (bool, error) {
-		return store.Linked(s, a.Queue, a.Other), nil
-	},
-}
+var opLinked = withQueue("linked", reads,
+	func(s store.Store, _ context.Context, queue, other string) (bool, error) {
+		return store.Linked(s, queue, other), nil
+	}, checkPair)
 
-var opSameServer = &operation[pairArgs, bool]{
-	name: "same_server", check: (*pairArgs).check,
-	run: func(ctx context.Context, s store.Store, a *pairArgs) (bool, error) {
+var opSameServer = withQueue("same_server", reads,
+	func(s store.Store, ctx context.Context, queue, other string) (bool, error) {
 		p, ok := s.(store.Placer)
-		return !ok || p.SameServer(ctx, a.Queue, a.Other), nil
-	},
-}
+		return !ok || p.SameServer(ctx, queue, other), nil
+	}, checkPair)
 
-var opForwardsTo = &operation[onQueue[store.Target], bool]{
-	name: "forwards_to", check: func(a *onQueue[store.Target]) error { return store.CheckQueue(a.Queue) },
-	run: func(_ context.Context, s store.Store, a *onQueue[store.Target]) (bool, error) {
+var opForwardsTo = withQueue("forwards_to", reads,
+	func(s store.Store, _ context.Context, queue string, to store.Target) (bool, error) {
 		if f, ok := s.(store.Forwarder); ok {
-			return f.ForwardsTo(a.Queue, a.Arg)
+			return f.ForwardsTo(queue, to)
 		}
-		if err := a.Arg.Check(); err != nil || a.Arg.Kind == store.TargetQueue {
+		if err := to.Check(); err != nil || to.Kind == store.TargetQueue {
 			return false, err
 		}
-		return false, cannotForward(a.Arg)
-	},
-}
+		return false, cannotForward(to)
+	}, func(queue string, _ store.Target) error { return store.CheckQueue(queue) })
 
-var opForward = &operation[onQueue[store.ForwardRequest], store.Forwarded]{
-	name: "forward", kind: changes,
-	check: func(a *onQueue[store.ForwardRequest]) error { return checkForward(a.Queue, a.Arg) },
-	run: func(ctx context.Context, s store.Store, a *onQueue[store.ForwardRequest]) (store.Forwarded, error) {
+var opForward = withQueue("forward", changes,
+	func(s store.Store, ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
 		if f, ok := s.(store.Forwarder); ok {
-			return f.Forward(ctx, a.Queue, a.Arg)
+			return f.Forward(ctx, queue, req)
 		}
-		return store.Forwarded{}, cannotForward(a.Arg.To)
-	},
-}
+		return store.Forwarded{}, cannotForward(req.To)
+	}, checkForward)
 
 var opDeliver = &operation[deliverArgs, none]{
 	name: "deliver", kind: changes, check: (*deliverArgs).check,
@@ -385,21 +331,10 @@ func cannotForward(to store.Target) error {
 	return fmt.Errorf("destination %q needs Redis, and this store has only queues: %w", to, store.ErrUnsupported)
 }
 
-var opSetShards = &operation[onQueue[int], none]{
-	name: "set_shards", kind: changes,
-	check: func(a *onQueue[int]) error { return store.CheckShards(a.Queue, a.Arg) },
-	run: func(ctx context.Context, s store.Store, a *onQueue[int]) (none, error) {
-		return none{}, store.SetShards(ctx, s, a.Queue, a.Arg)
-	},
-	change: func(a *onQueue[int], _ none) Change { return Change{"set_shards", a.Queue, 0} },
-}
-
-var opShards = &operation[queueArgs, store.Shards]{
-	name: "shards", check: (*queueArgs).check,
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (store.Shards, error) {
-		return store.ShardsOf(ctx, s, a.Queue)
-	},
-}
+var opShards = ofQueue("shards", reads,
+	func(s store.Store, ctx context.Context, queue string) (store.Shards, error) {
+		return store.ShardsOf(ctx, s, queue)
+	})
 
 // opBackup writes to the disk of the server's machine, so a server offers it only to clients on the same one.
 var opBackup = &operation[backupArgs, none]{

@@ -68,31 +68,51 @@ func (s *Store) items(
 	sharded func(ctx context.Context, r *route, p place, items []int) (left []int, err error),
 ) error {
 	round := 0
-
-	left := make([]int, n)
-	for i := range left {
-		left[i] = i
-	}
+	left := upTo(n)
 	some := &partly{n: n, fail: fail}
-	return some.end(s.with(ctx, queue, func(r *route) error {
+	return some.end(s.with(ctx, queue, func(r *route) (err error) {
 		if r == nil {
 			return plain(left)
 		}
-		by := groups(r, left, id)
 		round++
-		places := slices.Collect(maps.Keys(by))
-		errs := make([]error, len(places))
-		some.left = nil
-		inParallel(len(places), func(k int) {
-			p := places[k]
-			if rest, err := sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, by[p]); err != nil {
-				errs[k] = some.failed(rest, err)
-			}
+		left, err = eachPart(groups(r, left, id), some, func(p place, items []int) ([]int, error) {
+			return sharded(in(ctx, r.Generation, r.Phase, round, p.at, p.to), r, p, items)
 		})
-		left = some.left
-		slices.Sort(left)
-		return errors.Join(errs...)
+		return err
 	}))
+}
+
+// eachPart calls do at the same time for the items of each part of a call, such as a shard. do returns which of its
+// items are not done, with the error. eachPart returns the items that are to be sent to other shards.
+func eachPart[K comparable](
+	by map[K][]int, some *partly, do func(part K, items []int) (rest []int, err error),
+) (left []int, err error) {
+	parts := slices.Collect(maps.Keys(by))
+	errs := make([]error, len(parts))
+	some.left = nil
+	inParallel(len(parts), func(k int) {
+		if rest, err := do(parts[k], by[parts[k]]); err != nil {
+			errs[k] = some.failed(rest, err)
+		}
+	})
+	slices.Sort(some.left)
+	return some.left, errors.Join(errs...)
+}
+
+// upTo returns the positions of n items.
+func upTo(n int) []int {
+	items := make([]int, n)
+	for i := range items {
+		items[i] = i
+	}
+	return items
+}
+
+// scatter sets the results of items, given by their positions.
+func scatter[T any](results []T, items []int, got []T) {
+	for k := range got {
+		results[items[k]] = got[k]
+	}
 }
 
 // byID makes a call on ids. The call changes nothing for an id that the shard does not have.
@@ -101,15 +121,16 @@ func byID[T any](
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
 	failed func(err error) T,
 ) ([]T, error) {
-	return byMovedID(ctx, s, queue, n, id, call, missing, failed, nil)
+	var none T
+	return byMovedID(ctx, s, queue, n, id, call, missing, failed, func(*route) bool { return false }, none)
 }
 
-// byMovedID is byID. With leased, which is the result for a leased message, it moves the messages of a Fair queue first
-// that leave their shard.
+// byMovedID is byID, but if moves says so for the route, it moves messages that leave their shard first. leased is the
+// result for a message that is leased there.
 func byMovedID[T any](
 	ctx context.Context, s *Store, queue string, n int, id func(i int) string,
 	call func(ctx context.Context, name string, items []int) ([]T, error), missing func(T) bool,
-	failed func(err error) T, leased *T,
+	failed func(err error) T, moves func(r *route) bool, leased T,
 ) ([]T, error) {
 	if s.known(queue) == nil { // the common case
 		if results, err := call(ctx, queue, nil); !isMoved(err) {
@@ -119,9 +140,7 @@ func byMovedID[T any](
 	results := make([]T, n)
 	some := func(ctx context.Context, name string, items []int) error {
 		got, err := call(ctx, name, items)
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	var fail func(i int, err error)
@@ -131,8 +150,8 @@ func byMovedID[T any](
 	err := s.items(ctx, queue, n, id, fail,
 		func(items []int) error { return some(ctx, queue, items) },
 		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
-			if leased != nil && p.leaves() && r.limits().Fair {
-				moved, err := s.departFirst(ctx, r, p, items, id, func(i int) { results[i] = *leased })
+			if p.leaves() && moves(r) {
+				moved, err := s.departFirst(ctx, r, p, items, id, func(i int) { results[i] = leased })
 				if len(moved) == 0 || err != nil {
 					return moved, err
 				}
@@ -219,13 +238,12 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	var leased error = store.ErrLeased
 	return byMovedID(ctx, s, queue, len(ids), at(ids),
 		func(ctx context.Context, name string, items []int) ([]error, error) {
 			return s.engine.Reschedule(ctx, name, pick(ids, items), due)
 		},
 		func(err error) bool { return errors.Is(err, store.ErrNotFound) },
-		func(err error) error { return err }, &leased)
+		func(err error) error { return err }, func(r *route) bool { return r.limits().Fair }, error(store.ErrLeased))
 }
 
 // Get implements store.Store.

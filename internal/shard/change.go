@@ -18,12 +18,12 @@ func (s *Store) confirm(ctx context.Context, r *route) error {
 	return s.engine.SetSign(ctx, r.queue, r.text, r.text)
 }
 
-// setDirectory changes the directory of a queue from the one in a route. It returns ErrConflict if the queue has
-// another one.
+// setDirectory changes the directory of a queue from the one in a route, and returns its new route. It returns the old
+// one and ErrConflict if the queue has another directory.
 func (s *Store) setDirectory(ctx context.Context, r *route, d *directory) (*route, error) {
 	text := d.text()
 	if err := s.engine.SetSign(ctx, r.queue, text, r.text); err != nil {
-		return nil, err
+		return r, err
 	}
 	return s.remember(r.queue, text)
 }

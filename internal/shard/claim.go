@@ -144,16 +144,9 @@ func (c *consumer) isOver(r *route) bool {
 
 // Claim implements store.Store. It claims from one shard: the one with the earliest message, as far as this process
 // knows. After a Wait it asks the shards that have ended it, and otherwise all until one has something.
-func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (claim store.Claim, err error) {
-	err = s.with(ctx, queue, func(r *route) error {
-		if r == nil {
-			claim, err = s.engine.Claim(ctx, queue, req)
-			return err
-		}
-		claim, err = s.claim(ctx, r, req)
-		return err
-	})
-	return claim, err
+func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	return on(ctx, s, queue, func() (store.Claim, error) { return s.engine.Claim(ctx, queue, req) },
+		func(r *route) (store.Claim, error) { return s.claim(ctx, r, req) })
 }
 
 func (s *Store) claim(ctx context.Context, r *route, req store.ClaimRequest) (store.Claim, error) {

@@ -385,29 +385,26 @@ func (s *Store) ResumeKey(ctx context.Context, queue, key string) error {
 }
 
 // Keys implements store.Store.
-func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) (keys []store.KeyState, err error) {
+func (s *Store) Keys(ctx context.Context, queue string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	err = s.with(ctx, queue, func(r *route) error {
-		if r == nil {
-			keys, err = s.engine.Keys(ctx, queue, req)
-			return err
-		}
-		each, err := all(ctx, s, r, func(i int, name string) ([]store.KeyState, error) {
-			keys, err := s.engine.Keys(ctx, name, req)
-			if at, to := r.homeOf(req.Key); req.Key != "" && i != at && i != to && !isMoved(err) &&
-				errors.Is(err, store.ErrUnavailable) {
-				err = nil // it can only have relayed messages of the key
+	keys := func(name string) ([]store.KeyState, error) { return s.engine.Keys(ctx, name, req) }
+	return on(ctx, s, queue, func() ([]store.KeyState, error) { return keys(queue) },
+		func(r *route) ([]store.KeyState, error) {
+			each, err := all(ctx, s, r, func(i int, name string) ([]store.KeyState, error) {
+				keys, err := keys(name)
+				if at, to := r.homeOf(req.Key); req.Key != "" && i != at && i != to && !isMoved(err) &&
+					errors.Is(err, store.ErrUnavailable) {
+					err = nil // it can only have relayed messages of the key
+				}
+				return keys, err
+			})
+			if err != nil {
+				return nil, err
 			}
-			return keys, err
+			return mergeKeys(each, req.Limit), nil
 		})
-		if err == nil {
-			keys = mergeKeys(each, req.Limit)
-		}
-		return err
-	})
-	return keys, err
 }
 
 // mergeKeys returns a page of the keys of all shards, up to a limit besides messages without a key.

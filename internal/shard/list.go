@@ -77,19 +77,22 @@ func placeIn(req *store.ListRequest, m *store.Info) position {
 }
 
 // List implements store.Store. It merges the pages of the shards. Leased messages are listed shard by shard.
-func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (page store.Page, err error) {
-	err = s.with(ctx, queue, func(r *route) error {
-		switch {
-		case r == nil:
-			page, err = s.listPlain(ctx, queue, req)
-		case req.State == store.StateLeased:
-			page, err = s.listLeased(ctx, r, req)
-		default:
-			page, err = s.listMerged(ctx, r, req)
-		}
-		return err
-	})
-	return page, err
+func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	return on(ctx, s, queue, func() (store.Page, error) { return s.listPlain(ctx, queue, req) },
+		func(r *route) (store.Page, error) {
+			if req.State == store.StateLeased {
+				return s.listLeased(ctx, r, req)
+			}
+			return s.listMerged(ctx, r, req)
+		})
+}
+
+// onlyIDs returns messages without all but their ids.
+func onlyIDs(messages []store.Info) []store.Info {
+	for i := range messages {
+		messages[i] = store.Info{Message: store.Message{ID: messages[i].ID}}
+	}
+	return messages
 }
 
 // listPlain returns a page of a queue without shards. Its cursor has the place of the last message, so that the listing
@@ -107,10 +110,8 @@ func (s *Store) listPlain(ctx context.Context, queue string, req store.ListReque
 			after, err = s.pageAfter(ctx, queue, req, "", position{former.At, former.ID})
 		}
 		page = after.Page
-		for i := range page.Messages {
-			if req.IDsOnly {
-				page.Messages[i] = store.Info{Message: store.Message{ID: page.Messages[i].ID}}
-			}
+		if req.IDsOnly {
+			page.Messages = onlyIDs(page.Messages)
 		}
 	} else {
 		req.Cursor = rest
@@ -254,9 +255,7 @@ func (s *Store) listMerged(ctx context.Context, r *route, req store.ListRequest)
 		page.Next = next.text()
 	}
 	if req.IDsOnly {
-		for i := range page.Messages {
-			page.Messages[i] = store.Info{Message: store.Message{ID: page.Messages[i].ID}}
-		}
+		page.Messages = onlyIDs(page.Messages)
 	}
 	return page, nil
 }

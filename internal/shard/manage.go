@@ -9,26 +9,21 @@ import (
 )
 
 // Stats implements store.Store. Counts add up. Its clock is the one of the first shard.
-func (s *Store) Stats(ctx context.Context, queue string) (stats store.Stats, err error) {
-	err = s.with(ctx, queue, func(r *route) error {
-		if r == nil {
-			stats, err = s.engine.Stats(ctx, queue)
-			return err
-		}
-		each, err := all(ctx, s, r, func(_ int, name string) (store.Stats, error) { return s.engine.Stats(ctx, name) })
+func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
+	stats := func(name string) (store.Stats, error) { return s.engine.Stats(ctx, name) }
+	return on(ctx, s, queue, func() (store.Stats, error) { return stats(queue) }, func(r *route) (store.Stats, error) {
+		each, err := all(ctx, s, r, func(_ int, name string) (store.Stats, error) { return stats(name) })
 		if err != nil {
-			return err
+			return store.Stats{}, err
 		}
 		if !r.SetsFlow && !r.haveShares(each) { // another process may have set limits
 			if err := s.unlessChanged(ctx, r, nil); err != nil {
-				return err
+				return store.Stats{}, err
 			}
 			s.mendShares(ctx, queue)
 		}
-		stats = sum(r, each)
-		return nil
+		return sum(r, each), nil
 	})
-	return stats, err
 }
 
 // sum returns the stats of a queue, given the stats of its shards.
@@ -52,27 +47,21 @@ func sum(r *route, each []store.Stats) store.Stats {
 }
 
 // Histogram implements store.Store.
-func (s *Store) Histogram(ctx context.Context, queue string, bounds []time.Time) (counts []int64, err error) {
-	err = s.with(ctx, queue, func(r *route) error {
-		if r == nil {
-			counts, err = s.engine.Histogram(ctx, queue, bounds)
-			return err
-		}
-		each, err := all(ctx, s, r, func(_ int, name string) ([]int64, error) {
-			return s.engine.Histogram(ctx, name, bounds)
-		})
+func (s *Store) Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error) {
+	count := func(name string) ([]int64, error) { return s.engine.Histogram(ctx, name, bounds) }
+	return on(ctx, s, queue, func() ([]int64, error) { return count(queue) }, func(r *route) ([]int64, error) {
+		each, err := all(ctx, s, r, func(_ int, name string) ([]int64, error) { return count(name) })
 		if err != nil {
-			return err
+			return nil, err
 		}
-		counts = make([]int64, len(bounds)-1)
+		counts := make([]int64, len(bounds)-1)
 		for _, one := range each {
 			for i, n := range one {
 				counts[i] += n
 			}
 		}
-		return nil
+		return counts, nil
 	})
-	return counts, err
 }
 
 // change makes a change on every shard. Two changes at the same time may reach the shards in different orders.

@@ -230,11 +230,7 @@ func (s *Store) beMover(ctx context.Context, r *route) (*route, error) {
 	}
 	d := r.directory
 	d.Mover, d.MovesUntil = s.name, now.Add(s.term(r)).UnixMilli()
-	own, err := s.setDirectory(ctx, r, &d)
-	if err != nil {
-		return r, err
-	}
-	return own, nil
+	return s.setDirectory(ctx, r, &d)
 }
 
 // seal has every new shard refuse calls that are late and expect a key from a former shard, which has none any more: it

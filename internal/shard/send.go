@@ -64,9 +64,7 @@ func (s *Store) sendBy(
 	results := make([]store.SendResult, len(msgs))
 	to := func(ctx context.Context, send sender, name string, items []int) error {
 		got, err := send(ctx, name, pick(msgs, items))
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
@@ -229,9 +227,7 @@ func (s *Store) sendLeaving(
 		}
 		if len(move) > 0 {
 			got, err := send(in(ctx, try, digest(stay)), r.names[p.to], pick(msgs, move))
-			for k := range got {
-				results[move[k]] = got[k]
-			}
+			scatter(results, move, got)
 			if err != nil {
 				return items, err
 			}
@@ -299,32 +295,12 @@ func (s *Store) expectSuccessors(ctx context.Context, r *route, shard int, keys 
 	return err
 }
 
-// Restore implements store.Store.
+// Restore implements store.Store. A message that leaves its shard is a duplicate while it is leased there.
 func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
-	results := make([]store.SendResult, len(msgs))
-	to := func(ctx context.Context, name string, items []int) error {
-		got, err := s.engine.Restore(ctx, name, pick(msgs, items))
-		for k := range got {
-			results[items[k]] = got[k]
-		}
-		return err
-	}
-	err := s.items(ctx, queue, len(msgs), func(i int) string { return msgs[i].ID },
-		func(i int, err error) { results[i] = store.SendResult{Err: err} },
-		func(items []int) error { return to(ctx, queue, items) },
-		func(ctx context.Context, r *route, p place, items []int) ([]int, error) {
-			if !p.leaves() {
-				return items, to(ctx, r.names[p.at], items)
-			}
-			duplicate := func(i int) { results[i] = store.SendResult{Duplicate: true} }
-			move, err := s.departFirst(ctx, r, p, items, func(i int) string { return msgs[i].ID }, duplicate)
-			if len(move) == 0 || err != nil {
-				return move, err
-			}
-			return move, to(in(ctx, digest(move)), r.names[p.to], move)
-		})
-	if err != nil {
-		return nil, err
-	}
-	return results, nil
+	return byMovedID(ctx, s, queue, len(msgs), func(i int) string { return msgs[i].ID },
+		func(ctx context.Context, name string, items []int) ([]store.SendResult, error) {
+			return s.engine.Restore(ctx, name, pick(msgs, items))
+		},
+		nil, func(err error) store.SendResult { return store.SendResult{Err: err} },
+		func(*route) bool { return true }, store.SendResult{Duplicate: true})
 }

@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/laterq/later/store"
@@ -14,26 +13,21 @@ func (s *Store) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
 	if s.known(queue) == nil { // the common case
-		if results, err := s.engine.Settle(ctx, queue, plainLeases(settlements)); !isMoved(err) {
+		if results, err := s.engine.Settle(ctx, queue, plainLeases(settlements, leaseOfSettlement)); !isMoved(err) {
 			return results, err
 		}
 	}
 	results := make([]store.SettleResult, len(settlements))
-	left := make([]int, len(settlements))
-	for i := range left {
-		left[i] = i
-	}
+	left := upTo(len(settlements))
 	some := func(ctx context.Context, name string, some []store.Settlement, items []int) error {
 		got, err := s.engine.Settle(ctx, name, some)
-		for k := range got {
-			results[items[k]] = got[k]
-		}
+		scatter(results, items, got)
 		return err
 	}
 	part := &partly{n: len(settlements), fail: func(i int, err error) { results[i] = store.SettleResult{Err: err} }}
-	err := part.end(s.with(ctx, queue, func(r *route) error {
+	err := part.end(s.with(ctx, queue, func(r *route) (err error) {
 		if r == nil {
-			list := plainLeases(pick(settlements, left))
+			list := plainLeases(pick(settlements, left), leaseOfSettlement)
 			err := some(ctx, queue, list, left)
 			if moved, ok := errors.AsType[*store.Moved](err); ok && moved.Name != queue {
 				// A queue of a follow-up has shards now.
@@ -46,19 +40,15 @@ func (s *Store) Settle(
 			}
 			return err
 		}
-		by := map[int][]int{}
-		for _, i := range left {
-			shard, _ := cutLease(settlements[i].Receipt.Lease)
-			by[shard] = append(by[shard], i)
-		}
-		err := s.eachShard(by, part, func(shard int, items []int) error {
+		by := shardsOf(left, func(i int) string { return settlements[i].Receipt.Lease })
+		left, err = eachPart(by, part, func(shard int, items []int) ([]int, error) {
 			var list []store.Settlement
 			var listed []int
 			for _, i := range items {
 				one := settlements[i]
 				if one.If != nil {
-					return store.Errorf(store.ErrUnsupported, "a message of queue %q is settled under a condition, and "+
-						"the queue has several shards: leave it out", queue)
+					return items, store.Errorf(store.ErrUnsupported, "a message of queue %q is settled under a "+
+						"condition, and the queue has several shards: leave it out", queue)
 				}
 				if results[i].Err = one.CheckThen(anyQueue{}, queue); results[i].Err == nil && shard >= len(r.names) {
 					results[i].Err = store.ErrLeaseLost
@@ -70,7 +60,7 @@ func (s *Store) Settle(
 				list, listed = append(list, one), append(listed, i)
 			}
 			if len(list) == 0 {
-				return nil
+				return nil, nil
 			}
 			var leave []string // keys of follow-ups
 			list, err := s.sendFirst(in(ctx, shard), list, func(acked *store.Receipt, f *store.FollowUp) bool {
@@ -89,11 +79,10 @@ func (s *Store) Settle(
 				err = s.expectSuccessors(ctx, r, shard, leave)
 			}
 			if err != nil {
-				return err
+				return items, err
 			}
-			return some(in(ctx, shard), r.names[shard], list, listed)
+			return items, some(in(ctx, shard), r.names[shard], list, listed)
 		})
-		left = part.left
 		return err
 	}))
 	if err != nil {
@@ -138,47 +127,38 @@ func (s *Store) sendFirst(
 	return list, nil
 }
 
-// eachShard calls do for the items of each shard at the same time. Afterwards some.left has the items that are to be
-// sent to other shards.
-func (s *Store) eachShard(by map[int][]int, some *partly, do func(shard int, items []int) error) error {
-	shards := slices.Collect(maps.Keys(by))
-	errs := make([]error, len(shards))
-	some.left = nil
-	inParallel(len(shards), func(k int) {
-		if err := do(shards[k], by[shards[k]]); err != nil {
-			errs[k] = some.failed(by[shards[k]], err)
-		}
-	})
-	return errors.Join(errs...)
+// shardsOf sorts items by the shards of their leases.
+func shardsOf(items []int, lease func(i int) string) map[int][]int {
+	by := map[int][]int{}
+	for _, i := range items {
+		shard, _ := cutLease(lease(i))
+		by[shard] = append(by[shard], i)
+	}
+	return by
 }
 
-// plainLeases returns settlements for a queue with its own name. A lease from when it had several shards is known by
-// its name in the first.
-func plainLeases(list []store.Settlement) []store.Settlement {
-	named := func(s store.Settlement) bool { return isInShard(s.Receipt.Lease) }
-	if !slices.ContainsFunc(list, named) {
-		return list
-	}
-	list = slices.Clone(list)
+// plainLeases returns a list for a queue with its own name, with leases at places in its items. A lease from when the
+// queue had several shards is known by its name in the first.
+func plainLeases[T any](list []T, lease func(*T) *string) []T {
+	cloned := false
 	for i := range list {
-		if shard, name := cutLease(list[i].Receipt.Lease); shard == 0 {
-			list[i].Receipt.Lease = name
+		shard, name := cutLease(*lease(&list[i]))
+		if shard != 0 || name == *lease(&list[i]) {
+			continue
 		}
+		if !cloned {
+			list, cloned = slices.Clone(list), true
+		}
+		*lease(&list[i]) = name
 	}
 	return list
 }
 
-// extendPlain extends leases of a queue with its own name; see plainLeases.
+func leaseOfSettlement(s *store.Settlement) *string { return &s.Receipt.Lease }
+
+// extendPlain extends leases of a queue with its own name.
 func (s *Store) extendPlain(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
-	list := e
-	if slices.ContainsFunc(e, func(e store.Extension) bool { return isInShard(e.Lease) }) {
-		list = slices.Clone(e)
-		for i := range list {
-			if shard, name := cutLease(e[i].Lease); shard == 0 {
-				list[i].Lease = name
-			}
-		}
-	}
+	list := plainLeases(e, func(one *store.Extension) *string { return &one.Lease })
 	results, err := s.engine.Extend(ctx, queue, list)
 	for i := range results {
 		for k := range results[i].Lost {
@@ -196,25 +176,16 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 		}
 	}
 	results := make([]store.ExtendResult, len(e))
-	left := make([]int, len(e))
-	for i := range left {
-		left[i] = i
-	}
+	left := upTo(len(e))
 	part := &partly{n: len(e), fail: func(i int, err error) { results[i] = store.ExtendResult{Err: err} }}
-	err := part.end(s.with(ctx, queue, func(r *route) error {
+	err := part.end(s.with(ctx, queue, func(r *route) (err error) {
 		if r == nil {
 			got, err := s.extendPlain(ctx, queue, pick(e, left))
-			for k := range got {
-				results[left[k]] = got[k]
-			}
+			scatter(results, left, got)
 			return err
 		}
-		by := map[int][]int{}
-		for _, i := range left {
-			shard, _ := cutLease(e[i].Lease)
-			by[shard] = append(by[shard], i)
-		}
-		err := s.eachShard(by, part, func(shard int, items []int) error {
+		by := shardsOf(left, func(i int) string { return e[i].Lease })
+		left, err = eachPart(by, part, func(shard int, items []int) ([]int, error) {
 			list := make([]store.Extension, len(items))
 			for k, i := range items {
 				list[k] = e[i]
@@ -224,18 +195,17 @@ func (s *Store) Extend(ctx context.Context, queue string, e []store.Extension) (
 				for _, i := range items {
 					results[i] = store.ExtendResult{Err: store.ErrLeaseLost}
 				}
-				return nil
+				return nil, nil
 			}
 			got, err := s.engine.Extend(in(ctx, shard), r.names[shard], list)
 			for k := range got {
 				for j := range got[k].Lost {
 					got[k].Lost[j].Lease = e[items[k]].Lease
 				}
-				results[items[k]] = got[k]
 			}
-			return err
+			scatter(results, items, got)
+			return items, err
 		})
-		left = part.left
 		return err
 	}))
 	if err != nil {

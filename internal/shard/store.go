@@ -279,17 +279,25 @@ func (s *Store) remember(queue, sign string) (*route, error) {
 	return r, err
 }
 
-// one makes a call on the first sub-queue, or on the queue itself.
-func one[T any](ctx context.Context, s *Store, queue string, call func(name string) (T, error)) (result T, err error) {
+// on returns the result of a call on a queue: of plain if the queue has a single shard, and else of sharded.
+func on[T any](
+	ctx context.Context, s *Store, queue string, plain func() (T, error), sharded func(r *route) (T, error),
+) (result T, err error) {
 	err = s.with(ctx, queue, func(r *route) error {
-		name := queue
-		if r != nil {
-			name = r.first()
+		if r == nil {
+			result, err = plain()
+		} else {
+			result, err = sharded(r)
 		}
-		result, err = call(name)
 		return err
 	})
 	return result, err
+}
+
+// one makes a call on the first sub-queue, or on the queue itself.
+func one[T any](ctx context.Context, s *Store, queue string, call func(name string) (T, error)) (T, error) {
+	return on(ctx, s, queue, func() (T, error) { return call(queue) },
+		func(r *route) (T, error) { return call(r.first()) })
 }
 
 // all makes a call on every sub-queue, and hands over their results in order: first the shards from which messages

@@ -34,15 +34,10 @@ end
 -- queue is {create = "1" or "0", longest = length of the longest value, inspect = "1" or "0"}; the others are lists of
 -- ids, due times in ms and envelopes. changes collects the changes to the queue's records, for the caller to write.
 -- freed has the ids of messages that the caller removes, so that they are not live.
---@plain
-local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
---@end
---@flow
 --
 -- places has, for messages that are sorted at once if the queue has an order, their places, or 0 for one behind all
 -- earlier ones.
 local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us, places)
---@end
   local format, max_envelope_bytes, inspect_envelopes, packed =
     unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
   if not writes(format) then return nil, NEWER end
@@ -60,28 +55,19 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us
     local live = stored[i] and not freed[id]
     if not (live or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
       seen[id] = true
-      values[#values + 1] = id
-      values[#values + 1] = envelopes[i]
+      values[#values + 1], values[#values + 2] = id, envelopes[i]
       local group = group_of(envelopes[i])
-      if group then
-        grouped[#grouped + 1] = group
-        grouped[#grouped + 1] = id
-      end
+      if group then grouped[#grouped + 1], grouped[#grouped + 2] = group, id end
+      local arrives
 --@flow
       local place = places[i]
-      local arrives = place and arrivals.add(id, envelopes[i], place > 0 and place or nil)
+      arrives = place and arrivals.add(id, envelopes[i], place > 0 and place or nil)
 --@end
       if dues[i] - now > PACK_AFTER_MS and #envelopes[i] <= PACK_MAX_ENVELOPE then
         pack_at[#pack_at + 1] = #values
         pack_dues[#pack_at], pack_ids[#pack_at] = dues[i], id
---@plain
-      else
---@end
---@flow
       elseif not arrives then
---@end
-        z[#z + 1] = dues[i]
-        z[#z + 1] = id
+        z[#z + 1], z[#z + 2] = dues[i], id
         if not first or dues[i] < first then first = dues[i] end
       end
       local record = changes.current(id, records and records[i])

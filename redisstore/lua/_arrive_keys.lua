@@ -9,8 +9,7 @@ local function receive_limits(keys)
   for i, text in ipairs(names[1] and redis.call('HMGET', KEY_FLOWS, unpack(names)) or {}) do
     local own = keys[5 * i] ~= '' and keys[5 * i] or cut_mark(text)
     if own then
-      set[#set + 1] = names[i]
-      set[#set + 1] = own
+      set[#set + 1], set[#set + 2] = names[i], own
     elseif text then
       unset[#unset + 1] = names[i]
     end

@@ -143,8 +143,7 @@ local function open_bucket_counts()
       for block, cells in pairs(added[level]) do
         local text = changed(texts[block], cells)
         if text and text ~= texts[block] then
-          set[#set + 1] = name[block]
-          set[#set + 1] = text
+          set[#set + 1], set[#set + 2] = name[block], text
         elseif not text and texts[block] ~= '\1' then
           deleted[#deleted + 1] = name[block]
         end

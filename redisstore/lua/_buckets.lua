@@ -167,8 +167,7 @@ local function open_buckets(packed)
       if changed and b.text ~= '\n' then
         set[n + 1], set[n + 2], n = name, b.text, n + 2
         if buckets.is_new[name] then
-          starts[#starts + 1] = string.format('%d', b.from)
-          starts[#starts + 1] = name
+          starts[#starts + 1], starts[#starts + 2] = string.format('%d', b.from), name
         end
       elseif changed and not buckets.is_new[name] then
         deleted[#deleted + 1] = name

@@ -1,5 +1,5 @@
 --@include buckets
--- new_bucket_checks returns the checks of a page of BUCKETS, BUCKET_STARTS or BUCKET_COUNTS, and of the packed count.
+-- new_bucket_checks returns the checks of a page of BUCKETS or BUCKET_COUNTS, and of the packed count.
 -- add_issue(name, id) is called for each issue.
 local function new_bucket_checks(buckets, now, repair, add_issue)
   local checks, counts = {}, buckets.counts
@@ -47,8 +47,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
       if not wrong and listed then
         left[#left + 1] = buckets.line(b, at, id)
       elseif not elsewhere then
-        due[#due + 1] = at
-        due[#due + 1] = id
+        due[#due + 1], due[#due + 2] = at, id
       end
       all = all - 1
       sound = sound and not wrong
@@ -72,8 +71,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     for level = 1, from and counts.cell(class, from) or 0 do
       local field = string.char(64 + level) .. math.floor(from / counts.widths[level])
       if redis.call('HEXISTS', BUCKET_COUNTS, field) == 0 then
-        missing[#missing + 1] = field
-        missing[#missing + 1] = '\1'
+        missing[#missing + 1], missing[#missing + 2] = field, '\1'
         if not repair then add_issue('wrong packed count', '') end
       end
     end
@@ -89,17 +87,6 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     write('ZADD', DUE, due)
     buckets.write()
     write('HSET', BUCKET_COUNTS, missing) -- counts_page corrects them
-  end
-
-  function checks.starts_page(step)
-    local deleted = {}
-    for i = 1, #step, 2 do
-      if redis.call('HEXISTS', BUCKETS, step[i]) == 0 then
-        add_issue('indexed bucket missing', step[i])
-        deleted[#deleted + 1] = step[i]
-      end
-    end
-    if repair then write('ZREM', BUCKET_STARTS, deleted) end
   end
 
   -- block_counts returns the right counts of a block, given the counts of the next level.
@@ -153,8 +140,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
         if not text then
           deleted[#deleted + 1] = field
         elseif not same then
-          set[#set + 1] = field
-          set[#set + 1] = text
+          set[#set + 1], set[#set + 2] = field, text
         end
       end
     end

@@ -27,8 +27,7 @@ local function end_rates(cursor)
   for i, limits in ipairs(keys[1] and redis.call('HMGET', KEY_FLOWS, unpack(keys)) or {}) do
     local leased, us, pass = string.match(states[2 * i], '^(%d+)\t(%d+)\t%d+\t%d+\t(.*)$')
     if leased and us ~= '0' and not string.find(limits or '', '^%d*\t%d') then
-      set[#set + 1] = keys[i]
-      set[#set + 1] = leased .. '\t0\t0\t0\t' .. pass
+      set[#set + 1], set[#set + 2] = keys[i], leased .. '\t0\t0\t0\t' .. pass
     end
   end
   write('HSET', KEY_STATES, set)

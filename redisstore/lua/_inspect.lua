@@ -4,20 +4,12 @@
 -- unreadable envelope. It returns the lines of all messages for the text of a lease, and of messages that die position,
 -- due time, reason and error text. values or records may be nil; then none of the messages has its own limits or a
 -- record. Most messages have no exception, so it parses only the few with one.
---@plain
-local function inspect_all(ids, values, records, now)
-  local lines, dead, dues, first_due = { unpack(ids) }, {}, nil, nil
-
-  local function due_of(i)
---@end
---@flow
 -- known_dues are the due times as texts or numbers, nil to read those of the queue's first messages.
 local function inspect_all(ids, values, records, now, known_dues)
   local lines, dead, dues, first_due = { unpack(ids) }, {}, nil, nil
 
   local function due_of(i)
     if known_dues then return known_dues[i] end
---@end
     dues = dues or redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
     return dues[2 * i]
   end
@@ -29,9 +21,7 @@ local function inspect_all(ids, values, records, now, known_dues)
     local expiry = ((a or 0) * 256 + (b or 0)) * 256 + (c or 0)
     expiry = ((expiry * 256 + (d or 0)) * 256 + (e or 0)) * 256 + (f or 0)
     if not after_due then return expiry <= now end
---@flow
     if known_dues then return expiry + tonumber(known_dues[i]) <= now end
---@end
     first_due = first_due or tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
     return expiry + first_due <= now and expiry + tonumber(due_of(i)) <= now
   end

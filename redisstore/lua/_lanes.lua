@@ -282,8 +282,7 @@ local function new_places(limits)
       states[#states + 1] = k.leased .. LEASED_ONLY
     end
     if not k.place and k.leased == 0 and not k.holder then
-      forget[#forget + 1] = math.ceil(k.us / 1000)
-      forget[#forget + 1] = k.name
+      forget[#forget + 1], forget[#forget + 2] = math.ceil(k.us / 1000), k.name
     end
   end
 
@@ -307,15 +306,13 @@ local function new_places(limits)
     if not next(k.passes) and not wait_in_lanes(limits, k) then join(limits, k, 1) end -- its state was lost
     local rests_at = rests_until(k)
     if rests_at then
-      rests[#rests + 1] = string.format('%.3f', rests_at)
-      rests[#rests + 1] = k.name
+      rests[#rests + 1], rests[#rests + 2] = string.format('%.3f', rests_at), k.name
     else
       for class = 1, classes do
         local pass, list = k.passes[class], turns[class]
         if pass then
           k.passes[class] = math.max(pass, limits.clocks[class])
-          list[#list + 1] = string.format('%.17g', k.passes[class])
-          list[#list + 1] = k.name
+          list[#list + 1], list[#list + 2] = string.format('%.17g', k.passes[class]), k.name
         end
       end
     end

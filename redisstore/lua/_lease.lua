@@ -46,16 +46,9 @@ local function entry_line(id, epoch, max)
   return id .. '\t' .. epoch .. '\t' .. max
 end
 
---@plain
--- lease_text joins the lines of messages, in order, given the due time of each.
-local function lease_text(held, dues)
-  local lines, due = { '' }, nil
---@end
---@flow
 -- lease_text joins the lines of messages, in order, given the due time and the key of each, nil for none.
 local function lease_text(held, dues, keys)
   local lines, due, key = { '' }, nil, nil
---@end
   for i, line in ipairs(held) do
 --@flow
     if keys[i] ~= key then

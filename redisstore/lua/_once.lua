@@ -22,16 +22,14 @@ local function open_once(ONCE, OLD_ONCE, keys, now)
   -- add remembers the send of a message with a key.
   function once.add(i, fingerprint, due, id)
     values[i] = struct.pack('>I6', now + ONCE_WINDOW_MS) .. fingerprint .. struct.pack('>I6', due) .. id
-    added[#added + 1] = keys[i]
-    added[#added + 1] = values[i]
+    added[#added + 1], added[#added + 2] = keys[i], values[i]
   end
 
   -- keep remembers a send with a key as another queue had it.
   function once.keep(i, value)
     if values[i] or struct.unpack('>I6', value) <= now then return end
     values[i] = value
-    added[#added + 1] = keys[i]
-    added[#added + 1] = value
+    added[#added + 1], added[#added + 2] = keys[i], value
   end
 
   -- reply returns letters with, for each, the due time and id of the send that its key stands for, or ''.

@@ -82,17 +82,6 @@ local function open_leases(now, changes)
         redis.call('HDEL', LEASES, lease)
         redis.call('ZREM', LEASE_DEADLINES, lease)
       elseif l.changed then
---@plain
-        local held, dues = {}, {}
-        for id, due, epoch, max in each_entry(l.text) do
-          if l.held[token_of(id, epoch)] then
-            held[#held + 1] = entry_line(id, epoch, max)
-            dues[#dues + 1] = due
-          end
-        end
-        redis.call('HSET', LEASES, lease, lease_text(held, dues))
---@end
---@flow
         local held, dues, keys = {}, {}, {}
         for id, due, epoch, max, key in each_entry(l.text) do
           if l.held[token_of(id, epoch)] then
@@ -103,7 +92,6 @@ local function open_leases(now, changes)
         local text = lease_text(held, dues, keys)
         if l.head then text = l.head .. string.sub(text, 2) end
         redis.call('HSET', LEASES, lease, text)
---@end
       end
     end
   end

@@ -9,8 +9,7 @@ local function pack_values(buckets, dues, ids, at, values, z, first)
     if classes[k] then
       values[position] = buckets.value(dues[k], classes[k], values[position])
     else
-      z[#z + 1] = dues[k]
-      z[#z + 1] = ids[k]
+      z[#z + 1], z[#z + 2] = dues[k], ids[k]
       if not first or dues[k] < first then first = dues[k] end
     end
   end

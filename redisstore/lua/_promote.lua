@@ -13,8 +13,7 @@ local function promote_soon(buckets, now, start, name, want)
     local b = buckets.get(name)
     for due, id in buckets.each_line(b) do
       dues[#dues + 1] = due
-      entries[#entries + 1] = due
-      entries[#entries + 1] = id
+      entries[#entries + 1], entries[#entries + 2] = due, id
     end
     buckets.replace_lines(b, { '\n' })
     n = n + 1

@@ -15,8 +15,7 @@ local function new_count_reader()
     reader.work = reader.work + 3 + #names
     for i = 1, #names do
       if read[i] then
-        reply[#reply + 1] = names[i]
-        reply[#reply + 1] = read[i]
+        reply[#reply + 1], reply[#reply + 2] = names[i], read[i]
         reader.work = reader.work + 1
       end
     end

@@ -16,13 +16,8 @@ local function promote(packed, now, want)
   local name, start = unpack(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES'))
   start = tonumber(start or '')
   if not start or start > now + PROMOTE_LEAD_MS then return start end
-  redis.call('HLEN', LEASES)
-  redis.call('HLEN', MESSAGES)
-  redis.call('HLEN', RECORDS)
-  redis.call('ZCARD', DEAD)
-  redis.call('ZCARD', DEDUP)
-  redis.call('ZCARD', WAKE)
-  redis.call('ZCARD', GROUPS)
+  for _, key in ipairs({ LEASES, MESSAGES, RECORDS }) do redis.call('HLEN', key) end
+  for _, key in ipairs({ DEAD, DEDUP, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   return promote_soon(open_buckets(packed), now, start, name, want)
 end
 
@@ -30,11 +25,8 @@ end
 -- messages that died, and the number of all.
 local function end_expired_leases(now)
   local past = redis.call('ZRANGE', LEASE_DEADLINES, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
-  redis.call('ZCARD', DEAD)
   redis.call('HLEN', MESSAGES)
-  redis.call('ZCARD', DEDUP)
-  redis.call('ZCARD', WAKE)
-  redis.call('ZCARD', GROUPS)
+  for _, key in ipairs({ DEAD, DEDUP, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
 --@flow
@@ -45,14 +37,11 @@ local function end_expired_leases(now)
     local lease, deadline = past[i], past[i + 1]
     local ids, held = {}, {}
     local uncounted = string.find(lease, UNCOUNTED_LEASE, 1, true) == 1
---@plain
-    for id, due, epoch, max in each_entry(redis.call('HGET', LEASES, lease) or '') do
---@end
---@flow
     local text = redis.call('HGET', LEASES, lease) or ''
+--@flow
     local keyed = counts_keys(text, heads)
-    for id, due, epoch, max, key in each_entry(text) do
 --@end
+    for id, due, epoch, max, key in each_entry(text) do
       ids[#ids + 1] = id
       held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
 --@flow
@@ -75,8 +64,7 @@ local function end_expired_leases(now)
         changes.drop_ref(id, record) -- cancelled in between
       elseif successor then
         changes.succeed(id, epoch, refcount)
-        again[#again + 1] = successor
-        again[#again + 1] = id
+        again[#again + 1], again[#again + 2] = successor, id
       elseif uncounted then
 --@plain
         again[#again + 1] = held[k].due
@@ -93,15 +81,13 @@ local function end_expired_leases(now)
         local failures = add_failure(failures_of(rest), tonumber(deadline), attempts, '0\31\31' .. LEASE_EXPIRED_TEXT)
         if attempts >= held[k].max then
           died[#died + 1] = id
-          dead[#dead + 1] = now
-          dead[#dead + 1] = id
+          dead[#dead + 1], dead[#dead + 2] = now, id
 --@flow
           hold_key(holds, heads, held[k].key, 'd', id, now)
 --@end
           rest = deadline .. '\tlease_expired\t'
         else
-          again[#again + 1] = deadline
-          again[#again + 1] = id
+          again[#again + 1], again[#again + 2] = deadline, id
 --@flow
           hold_key(holds, heads, held[k].key, 'w', id)
 --@end
@@ -175,8 +161,20 @@ local function earliest_of(a, b, c)
   return first < math.huge and first or nil
 end
 
+-- read_claim_meta returns the fields of META that a claim needs.
+local function read_claim_meta()
+  return redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
+--@plain
+    'dead_max_age_ms', 'dead_max_count', 'repeats_until')
+--@end
+--@flow
+    'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
+    'flow_unholding', 'flow_urgency')
+--@end
+end
+
 -- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in so
--- many bytes. meta has the fields of META that the caller read. It returns their ids; their values, nil unless they had
+-- many bytes. meta is the result of read_claim_meta. It returns their ids; their values, nil unless they had
 -- to be read; the next message with the ones before it if they are few, as ZRANGE returns them; the time of the next
 -- event that does not depend on these messages; whether more is left to do now; the first two processes of WAKE with
 -- their scores; the ids that died; and the ids that were dropped, if any can be.

@@ -98,8 +98,7 @@ local function new_record_changes()
     local set, unset = {}, {}
     for id, record in pairs(changed) do
       if record then
-        set[#set + 1] = id
-        set[#set + 1] = record
+        set[#set + 1], set[#set + 2] = id, record
       else
         unset[#unset + 1] = id
       end

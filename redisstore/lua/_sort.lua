@@ -25,8 +25,7 @@ local function sort_messages(limits, places, ids, keys, classes, us)
     if held and held[i] == name then
       ready[name] = { id = id, class = class, entry = name .. lane_mark(class) .. digits .. id }
     else
-      entries[#entries + 1] = '0'
-      entries[#entries + 1] = name .. lane_mark(class) .. digits .. id
+      entries[#entries + 1], entries[#entries + 2] = '0', name .. lane_mark(class) .. digits .. id
       added[name][class] = true
       if held and held[i] then
         left[held[i] ] = id

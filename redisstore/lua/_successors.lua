@@ -13,8 +13,7 @@ local function new_successors(changes, now)
     local due = successor_due(rest)
     if not due then return false end
     changes.succeed(id, epoch, refcount)
-    entries[#entries + 1] = due
-    entries[#entries + 1] = id
+    entries[#entries + 1], entries[#entries + 2] = due, id
     first = math.min(first or math.huge, tonumber(due))
     return true
   end

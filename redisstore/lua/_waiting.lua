@@ -26,12 +26,7 @@ local function notify(at, now)
       if at == now and promise < IDLE and now % redis.call('ZCARD', WAKE) > 0 then
         process = redis.call('ZRANGE', WAKE, IDLE, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1] or process
       end
---@plain
-      local heard = redis.pcall('PUBLISH', process, string.format('%.0f %s', at, WAKE))
---@end
---@flow
       local heard = redis.pcall('PUBLISH', process, string.format(at % 1 > 0 and '%.3f %s' or '%.0f %s', at, WAKE))
---@end
       if type(heard) == 'table' then return end -- not permitted; see probeChannel in Go
       if heard > 0 then
         redis.call('ZADD', WAKE, at, process)

@@ -173,8 +173,7 @@ while a <= last do
   for _ = 1, runs do
     local k = tonumber(ARGV[a + 1])
     if text then
-      acked_runs[#acked_runs + 1] = a + 2
-      acked_runs[#acked_runs + 1] = a + 1 + k
+      acked_runs[#acked_runs + 1], acked_runs[#acked_runs + 2] = a + 2, a + 1 + k
       for i = 1, pair_count > 0 and k or 0 do acked_ids[position + i - 1] = ARGV[a + 1 + i] end
       position = position + k
 --@flow
@@ -188,8 +187,7 @@ while a <= last do
   if text and not string.find(text, '\n[^\t\n]') then
     ended[#ended + 1] = lease
   elseif text then
-    texts[#texts + 1] = lease
-    texts[#texts + 1] = text
+    texts[#texts + 1], texts[#texts + 2] = lease, text
   else
     for i = a, a + singles - 1 do tokens[#tokens + 1] = ARGV[i] end
     a = a + singles

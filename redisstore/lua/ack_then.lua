@@ -60,10 +60,7 @@ for i = 1, acks do
       grouped[#grouped + 1] = h.id
       window = tonumber(string.sub(ARGV[a + 2], 2))
     end
-    if window > 0 then
-      dedup[#dedup + 1] = now + window
-      dedup[#dedup + 1] = h.id
-    end
+    if window > 0 then dedup[#dedup + 1], dedup[#dedup + 2] = now + window, h.id end
   else
     if h then leases.drop_stale(l, token, record) end
     refused[#refused + 1] = i
@@ -77,10 +74,7 @@ local adds = {} -- for each queue with follow-ups: where its keys begin, the fun
 for from = 1 + QUEUE_KEYS, #KEYS - QUEUE_KEYS + 1, QUEUE_KEYS do
   use(from)
   local queue = { create = ARGV[a], longest = ARGV[a + 1], inspect = ARGV[a + 2] }
-  local ids, dues, envelopes, last = {}, {}, {}, a + 4 * tonumber(ARGV[a + 3])
---@flow
-  local places = {}
---@end
+  local ids, dues, envelopes, places, last = {}, {}, {}, {}, a + 4 * tonumber(ARGV[a + 3])
   for f = a + 4, last, 4 do
     if not is_refused[tonumber(ARGV[f])] then
       ids[#ids + 1] = ARGV[f + 2]
@@ -94,12 +88,7 @@ for from = 1 + QUEUE_KEYS, #KEYS - QUEUE_KEYS + 1, QUEUE_KEYS do
   if ids[1] then
     local same = DUE == source
     local own = same and changes or new_record_changes()
---@plain
-    local add, reply = plan_add(queue, ids, dues, envelopes, own, same and is_acked or {}, now)
---@end
---@flow
     local add, reply = plan_add(queue, ids, dues, envelopes, own, same and is_acked or {}, now, now_us, places)
---@end
     if reply == NEWER then return { NEWER, (from - 1) / QUEUE_KEYS } end
     if reply then return reply end
     adds[#adds + 1] = { from = from, add = add, changes = own ~= changes and own }

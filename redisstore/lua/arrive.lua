@@ -16,9 +16,8 @@
 --@include waiting
 --@include session
 --@include existing
---@include pack_values
+--@include restored
 --@include update_meta
---@include groups
 --@include once
 --@flow
 --@include arrivals
@@ -29,11 +28,8 @@ local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
---@plain
-local now = read_clock()
---@end
---@flow
 local now, now_us = read_clock()
+--@flow
 read_slots()
 --@end
 local last = tonumber(redis.call('HGET', OUTBOX, ':' .. ARGV[4]) or '') or 0
@@ -68,69 +64,32 @@ local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('ZCARD', DEDUP)
 
-local buckets, changes = open_buckets(packed), new_record_changes()
-local live, due, dead, grouped, first = {}, {}, {}, {}, nil
-local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values in live
+local restored = new_restored(open_buckets(packed), new_record_changes(), now)
 for i, id in ipairs(ids) do
-  local a = 7 * i - 6
-  local value, at, died, attempts, delivered, rest = unpack(messages, a + 1, a + 6)
+  local value, at, died, attempts, delivered, rest = unpack(messages, 7 * i - 5, 7 * i)
+  local sort
   if not stored[i] then
-    local packable = died == '' and at - now > PACK_AFTER_MS and #value <= PACK_MAX_ENVELOPE
-    local group = group_of(value)
-    if group then
-      grouped[#grouped + 1] = group
-      grouped[#grouped + 1] = id
-    end
-    -- An unreadable message may start with the same byte as the prefix of a packed one, so it gets a prefix too.
-    if string.byte(value) == 128 then value = buckets.value(0, 0, value) end
-    live[#live + 1] = id
-    live[#live + 1] = value
---@plain
-    if packable and string.byte(value) ~= 128 then
---@end
 --@flow
     local letter, name = unpack(holding[id] or {})
     if letter and (letter == 'd') == (died ~= '') then holds[name] = { letter, id, tonumber(died) } end
-    if died == '' and placed[id] and arrivals.add(id, value, tonumber(placed[id])) then
-      packable = false -- it is sorted
-    elseif packable and string.byte(value) ~= 128 then
+    sort = placed[id] and function(stored_value) return arrivals.add(id, stored_value, tonumber(placed[id])) end
 --@end
-      pack_at[#pack_at + 1] = #live
-      pack_dues[#pack_at] = tonumber(at)
-      pack_ids[#pack_at] = id
-    elseif died == '' then
-      if not first or tonumber(at) < first then first = tonumber(at) end
-      due[#due + 1] = at
-      due[#due + 1] = id
-    else
-      dead[#dead + 1] = died
-      dead[#dead + 1] = id
-    end
-    local recorded = records and records[i]
-    if recorded or attempts ~= '0' or delivered ~= '0' or rest ~= '' then
-      local epoch, _, _, refcount = parse_record(recorded)
-      changes.set(id, format_record(epoch, attempts, delivered, refcount, rest))
-    end
+    restored.add(id, value, at, died, attempts, delivered, rest, records and records[i], sort)
   end
 end
-first = pack_values(buckets, pack_dues, pack_ids, pack_at, live, due, first)
-if grouped[1] then redis.call('ZCARD', GROUPS) end
+restored.pack()
 local keys, ends = {}, {}
 for i = 1, #sends, 2 do keys[#keys + 1] = sends[i] end
 local once = keys[1] and open_once(ONCE, OLD_ONCE, keys, now)
 for i = 1, #windows, 2 do
   ends[i], ends[i + 1] = windows[i + 1], windows[i]
 end
+local first = restored.first
 local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now)
 redis.call('HSET', OUTBOX, ':' .. ARGV[4], ARGV[5])
 if anyone then notify(first, now) end
-buckets.write()
-write('HSET', MESSAGES, live)
-write('ZADD', DUE, due)
-write('ZADD', DEAD, dead)
-write('ZADD', GROUPS, grouped)
-changes.write()
+restored.write()
 for i = 1, #ends, 2 do redis.call('ZADD', DEDUP, 'GT', ends[i], ends[i + 1]) end
 for i in ipairs(keys) do once.keep(i, sends[2 * i]) end
 if once then once.write() end

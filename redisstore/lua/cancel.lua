@@ -47,8 +47,7 @@ for i = 1, #ARGV - 3 do
     if keep then
       local _, _, _, window = read_envelope(redis.call('HGET', MESSAGES, id))
       if window and window > 0 then
-        windows[#windows + 1] = now + window
-        windows[#windows + 1] = id
+        windows[#windows + 1], windows[#windows + 2] = now + window, id
       end
     end
     if due[i] then

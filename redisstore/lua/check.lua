@@ -15,6 +15,7 @@
 --@include slots
 --@end
 --@include check_buckets
+--@include check_page
 --@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
@@ -30,24 +31,13 @@ local function strip_prefix(value)
   return value
 end
 
-local live = redis.call('HLEN', MESSAGES)
-redis.call('HLEN', BUCKETS)
-redis.call('ZCARD', BUCKET_STARTS)
-redis.call('HLEN', BUCKET_COUNTS)
-local held_leases = redis.call('HLEN', LEASES)
-redis.call('ZCARD', LEASE_DEADLINES)
-redis.call('ZCARD', DEAD)
-redis.call('HLEN', RECORDS)
-redis.call('ZCARD', WAKE)
-redis.call('ZCARD', GROUPS)
+local live, held_leases = redis.call('HLEN', MESSAGES), redis.call('HLEN', LEASES)
+for _, key in ipairs({ BUCKETS, BUCKET_COUNTS, RECORDS }) do redis.call('HLEN', key) end
+for _, key in ipairs({ BUCKET_STARTS, LEASE_DEADLINES, DEAD, WAKE, GROUPS }) do redis.call('ZCARD', key) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
-local repair = ARGV[3] == '1'
-local next_cursor, found, stateless = '0', {}, {}
-
-local function add_issue(what, id)
-  found[#found + 1] = what
-  found[#found + 1] = id
-end
+local repair, stateless = ARGV[3] == '1', {}
+local page = new_check_page(ARGV[2])
+local scan, add_issue = page.scan, page.add_issue
 
 -- readable reports whether the scripts can parse a record, of a dead message or of any.
 local function readable(text, dead)
@@ -141,15 +131,16 @@ local function dead_page(step)
   changes.write()
 end
 
-local function deadlines_page(step)
-  local deleted = {}
+-- index_page checks that each entry of an index, a sorted set, has a field in the hash at a key.
+local function index_page(index, key, issue)
+  local deleted, step = {}, scan('ZSCAN', index, 200)
   for i = 1, #step, 2 do
-    if redis.call('HEXISTS', LEASES, step[i]) == 0 then
-      add_issue('deadline without lease', step[i])
+    if redis.call('HEXISTS', key, step[i]) == 0 then
+      add_issue(issue, step[i])
       deleted[#deleted + 1] = step[i]
     end
   end
-  if repair then write('ZREM', LEASE_DEADLINES, deleted) end
+  if repair then write('ZREM', index, deleted) end
 end
 
 local function leases_page(step)
@@ -168,7 +159,7 @@ local function leases_page(step)
 --@end
   for i = 1, #step, 2 do
     local lease, text = step[i], step[i + 1]
-    local lines, dues, dropped = {}, {}, 0
+    local lines, dues, keys, dropped = {}, {}, {}, 0
     local _, left = string.gsub(text, '\n[^\t\n]', '')
     local ids = {}
     for id in each_entry(text) do ids[#ids + 1] = id end
@@ -176,13 +167,7 @@ local function leases_page(step)
     local ready = ids[1] and redis.call('ZMSCORE', DUE, unpack(ids))
     local dead = ids[1] and redis.call('ZMSCORE', DEAD, unpack(ids))
     local i = 0
---@plain
-    for id, due, epoch, max in each_entry(text) do
---@end
---@flow
-    local keys = {}
     for id, due, epoch, max, key in each_entry(text) do
---@end
       if not tonumber(due) then break end
       i, left = i + 1, left - 1
       local recorded = records and records[i]
@@ -196,10 +181,7 @@ local function leases_page(step)
         dropped = dropped + 1
       else
         lines[#lines + 1] = entry_line(id, epoch, max)
-        dues[#dues + 1] = due
---@flow
-        keys[#dues] = key
---@end
+        dues[#lines], keys[#lines] = due, key
       end
     end
 --@flow
@@ -220,21 +202,17 @@ local function leases_page(step)
 --@end
     else
       if dropped > 0 then
-        kept[#kept + 1] = lease
---@plain
-        kept[#kept + 1] = lease_text(lines, dues)
---@end
---@flow
         local new = lease_text(lines, dues, keys)
+--@flow
         free_lines(text, new)
         local head = head_of(text, heads)
-        kept[#kept + 1] = head and head .. string.sub(new, 2) or new
+        new = head and head .. string.sub(new, 2) or new
 --@end
+        kept[#kept + 1], kept[#kept + 2] = lease, new
       end
       if not redis.call('ZSCORE', LEASE_DEADLINES, lease) then
         add_issue('lease without deadline', lease)
-        deadlines[#deadlines + 1] = now
-        deadlines[#deadlines + 1] = lease
+        deadlines[#deadlines + 1], deadlines[#deadlines + 2] = now, lease
       end
     end
   end
@@ -248,17 +226,6 @@ local function leases_page(step)
 --@end
 end
 
-local function groups_page(step)
-  local deleted = {}
-  for i = 1, #step, 2 do
-    if redis.call('HEXISTS', MESSAGES, step[i]) == 0 then
-      add_issue('group entry without message', step[i])
-      deleted[#deleted + 1] = step[i]
-    end
-  end
-  if repair then write('ZREM', GROUPS, deleted) end
-end
-
 local function messages_page(step)
   local grouped, ungrouped = {}, {}
   local recorded_bytes = tonumber(max_envelope_bytes or 0)
@@ -270,8 +237,7 @@ local function messages_page(step)
     if tonumber(redis.call('ZSCORE', GROUPS, id) or '') ~= group then
       add_issue('message not in its group', id)
       if group then
-        grouped[#grouped + 1] = group
-        grouped[#grouped + 1] = id
+        grouped[#grouped + 1], grouped[#grouped + 2] = group, id
       else
         ungrouped[#ungrouped + 1] = id
       end
@@ -295,31 +261,21 @@ local function messages_page(step)
   if inspect and not inspect_envelopes then redis.call('HSET', META, 'inspect_envelopes', inspect) end
 end
 
-local function scan(command, key, count)
-  local step = redis.call(command, key, ARGV[2], 'COUNT', count)
-  next_cursor = step[1]
-  return step[2]
-end
-
--- long_values returns how many values of messages are about PAGE_BYTES at most.
-local function long_values()
-  return math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
-end
-
+local long = long_values(max_envelope_bytes)
 local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
 local pages = {
   meta = meta_page,
-  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long_values())) end,
+  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long)) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
   buckets = function() bucket_checks.buckets_page(scan('HSCAN', BUCKETS, 20)) end,
-  bucket_starts = function() bucket_checks.starts_page(scan('ZSCAN', BUCKET_STARTS, 200)) end,
+  bucket_starts = function() index_page(BUCKET_STARTS, BUCKETS, 'indexed bucket missing') end,
   bucket_counts = function() bucket_checks.counts_page(tonumber(ARGV[4]), scan('HSCAN', BUCKET_COUNTS, 4)) end,
   packed_messages = bucket_checks.packed_count,
-  lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
-  groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
+  lease_deadlines = function() index_page(LEASE_DEADLINES, LEASES, 'deadline without lease') end,
+  groups = function() index_page(GROUPS, MESSAGES, 'group entry without message') end,
   leases = function() leases_page(scan('HSCAN', LEASES, 1)) end,
-  messages = function() messages_page(scan('HSCAN', MESSAGES, long_values())) end,
+  messages = function() messages_page(scan('HSCAN', MESSAGES, long)) end,
 }
 pages[ARGV[1]]()
-return { next_cursor, found, stateless }
+return { page.next, page.found, stateless }

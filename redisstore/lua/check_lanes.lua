@@ -13,15 +13,14 @@
 --@flow
 --@include clock
 --@include buckets
+--@include check_page
 --@include find_entries
 --@include holds
 --@include key_of
 --@include overrides
 --@end
 --@plain
-local format, paused, unsorting, max_envelope_bytes = unpack(redis.call('HMGET', META, 'format', 'paused',
-  'flow_unsorting', 'max_envelope_bytes'))
-if not reads(format) then return NEWER end
+if not reads(redis.call('HGET', META, 'format')) then return NEWER end
 return { '0', {} }
 --@end
 --@flow
@@ -29,15 +28,11 @@ local format, paused, unsorting, max_envelope_bytes, packed, unholding = unpack(
   'paused', 'flow_unsorting', 'max_envelope_bytes', 'packed_messages', 'flow_unholding'))
 if not reads(format) then return NEWER end
 local now, now_us = read_clock()
-local repair, cursor, found = ARGV[3] == '1', '0', {}
+local repair, page = ARGV[3] == '1', new_check_page(ARGV[2])
+local scan, add_issue = page.scan, page.add_issue
 local limits = read_limits(now_us)
 read_sets(true)
 read_slots()
-
-local function add_issue(what, id)
-  found[#found + 1] = what
-  found[#found + 1] = id
-end
 
 -- waits reports whether a key is in one of the sets of keys that wait.
 local function waits(name)
@@ -72,8 +67,7 @@ local function due_page(step)
       local entry = entry_of(key, sorted_as(class, limits.urgent), score - SORTED, id)
       if not (entry and redis.call('ZSCORE', LANES, entry)) and not is_ready_holder(id, key) then
         add_issue('sorted without lane', id)
-        due[#due + 1] = due_text_in(step[i + 1])
-        due[#due + 1] = id
+        due[#due + 1], due[#due + 2] = due_text_in(step[i + 1]), id
       end
     end
   end
@@ -200,8 +194,7 @@ local function states_page(step)
       end
     elseif leased == '0' and not letter and not waits(key) and not redis.call('ZSCORE', FORGET, key) then
       add_issue('state of key kept', key)
-      forget[#forget + 1] = now
-      forget[#forget + 1] = key
+      forget[#forget + 1], forget[#forget + 2] = now, key
     end
   end
   if not repair then return end
@@ -245,12 +238,6 @@ local function overrides_page(step)
   if repair then write('HDEL', KEY_FLOWS, deleted) end
 end
 
-local function scan(command, key, count)
-  local step = redis.call(command, key, ARGV[2], 'COUNT', count)
-  cursor = step[1]
-  return step[2]
-end
-
 if ARGV[1] == 'due' and not limits.urgent then -- some of the keys are not in use, or all of them
   local unused = { TURNS_HIGH, TURNS_LOW }
   if not limits.keyed then
@@ -264,7 +251,7 @@ if ARGV[1] == 'due' and not limits.urgent then -- some of the keys are not in us
   if left > 0 then add_issue('turns in a queue without', '') end
 end
 if not limits.keyed and ARGV[1] ~= 'due' then return { '0', {} } end
-local long = math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
+local long = long_values(max_envelope_bytes)
 local pages = {
   due = function() due_page(scan('ZSCAN', DUE, long)) end,
   lanes = function() lanes_page(scan('ZSCAN', LANES, long)) end,
@@ -278,5 +265,5 @@ local pages = {
   halted = function() indexed_page(HALTED, scan('ZSCAN', HALTED, 200)) end,
 }
 pages[ARGV[1]]()
-return { cursor, found }
+return { page.next, page.found }
 --@end

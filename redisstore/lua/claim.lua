@@ -29,8 +29,7 @@ local function list_records(records, n)
   local list = {}
   for i = 1, records and n or 0 do
     if records[i] then
-      list[#list + 1] = i
-      list[#list + 1] = string.sub(records[i], 1, RECORD_HEAD)
+      list[#list + 1], list[#list + 2] = i, string.sub(records[i], 1, RECORD_HEAD)
     end
   end
   return list
@@ -76,8 +75,7 @@ local function lease_of_turns(limits, picked)
   for i, m in ipairs(picked) do
     ids[i], lines[i], dues[i], keys[i], values[i] = m.id, m.text, m.due, m.key.name, m.value
     if m.record then
-      records[#records + 1] = i
-      records[#records + 1] = string.sub(m.record, 1, RECORD_HEAD)
+      records[#records + 1], records[#records + 2] = i, string.sub(m.record, 1, RECORD_HEAD)
     end
   end
   if not ids[1] then return '', 0, {}, {} end
@@ -113,14 +111,7 @@ local function repeated_claim(text, now, now_us)
   return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {}, {}, 1 }
 end
 
-local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
---@plain
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until')
---@end
---@flow
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding', 'flow_urgency')
---@end
+local meta = read_claim_meta()
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()

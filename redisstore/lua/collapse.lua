@@ -43,13 +43,11 @@
 --@end
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
---@plain
-if not writes(format) then return NEWER end
---@end
+local plain = false -- as in send.lua
 --@flow
-local plain = ARGV[3] == '2' and format == PLAIN_FORMAT -- by now, as in send.lua
-if not writes(format) and not plain then return NEWER end
+plain = ARGV[3] == '2' and format == PLAIN_FORMAT
 --@end
+if not (plain or writes(format)) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local ids, keys = {}, {}
@@ -60,12 +58,7 @@ end
 local once = KEYS[QUEUE_KEYS + 1] and open_once(KEYS[QUEUE_KEYS + 1], KEYS[QUEUE_KEYS + 2], keys, now)
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then
---@plain
-  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end -- as in send.lua
---@end
---@flow
-  if ARGV[6] == '1' then redis.call('HSET', META, 'format', format) end -- as in send.lua
---@end
+  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', plain and format or FORMAT) end -- as in send.lua
   return once and once.reply(previous) or previous
 end
 --@flow
@@ -160,8 +153,8 @@ for i, id in ipairs(ids) do
       envelope = string.sub(envelope, 1, position - 1) .. struct.pack('>I6', sent) .. string.sub(envelope, position + 6)
     end
     if ARGV[a + 7] ~= '' then once.add(i, ARGV[a + 8], at, id) end
-    values[#values + 1] = id
-    values[#values + 1] = envelope
+    values[#values + 1], values[#values + 2] = id, envelope
+    local arrives
 --@flow
     local key, class = key_of(envelope)
     local former, former_class = key_of(value)
@@ -171,7 +164,7 @@ for i, id in ipairs(ids) do
     stays = stays >= SORTED
     local place = stays and place_of(id, key, former_class, class, at)
     stays = stays and not place
-    local arrives = stays or place and arrivals.add(id, envelope, place) or has_no_delay(ARGV[a + 3])
+    arrives = stays or place and arrivals.add(id, envelope, place) or has_no_delay(ARGV[a + 3])
       and (letter == 's' or letter == 'r' and ARGV[a + 4] ~= 'keep' and at == due_at(now_us, ARGV[a + 3]))
       and arrivals.add(id, envelope)
     if not stays then lanes.add(id, due[i], value) end
@@ -185,20 +178,13 @@ for i, id in ipairs(ids) do
     elseif not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = #values
       pack_dues[#pack_at], pack_ids[#pack_at] = at, id
---@plain
-    else
---@end
---@flow
     elseif not arrives then
---@end
-      z[#z + 1] = at
-      z[#z + 1] = id
+      z[#z + 1], z[#z + 2] = at, id
       if not first or at < first then first = at end
     end
     local group = group_of(envelope)
     if group then
-      grouped[#grouped + 1] = group
-      grouped[#grouped + 1] = id
+      grouped[#grouped + 1], grouped[#grouped + 2] = group, id
     elseif value and any_grouped then
       ungrouped[#ungrouped + 1] = id
     end

@@ -18,8 +18,7 @@ local limited = ARGV[4] ~= '0' or ARGV[5] ~= '0' or ARGV[8] == '1'
 local fields = { 'format', limited and FLOW_FORMAT or PLAIN_FORMAT }
 
 local function set(field, value)
-  fields[#fields + 1] = field
-  fields[#fields + 1] = value
+  fields[#fields + 1], fields[#fields + 2] = field, value
 end
 
 for i, field in ipairs({ 'paused', 'dead_max_age_ms', 'dead_max_count' }) do

@@ -8,13 +8,8 @@
 --@end
 -- Reply  {"1" if the outbox was not empty, so that nothing has departed; ids that are leased; "1" if more would depart;
 --        number of the parcel, names of the two sub-queues and what the parcel has, nothing if the outbox is empty;
---@plain
---        keys of sends of leased messages; number of the last parcel or 0}; NEWER
---@end
---@flow
 --        keys of sends of leased messages; number of the last parcel or 0; keys of leased messages, and those of the
 --        keys that stay}; NEWER
---@end
 -- Safe   SESSIONS is written first; every other key was read before. The outbox takes as much memory as the queue gives
 --        back. A call that is repeated finds its parcel in the outbox, or replies that more may depart. OUTBOX has
 --        "last", the number of the last parcel, and unless it is empty "from", "to" and "data"; the other fields are
@@ -32,12 +27,7 @@
 local ONCE, OLD_ONCE, OUTBOX = unpack(KEYS, QUEUE_KEYS + 1)
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
---@plain
-local now = read_clock()
---@end
---@flow
 local now, now_us = read_clock()
---@end
 local last, from, to, data = unpack(redis.call('HMGET', OUTBOX, 'last', 'from', 'to', 'data'))
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous or data then
@@ -58,8 +48,9 @@ local any_grouped = redis.call('ZCARD', GROUPS) > 0
 local buckets, changes = open_buckets(packed), new_record_changes()
 local messages, windows, sends = {}, {}, {} -- the parcel
 local leased, deleted, due_removed, dead_removed, dedup_removed, seen, bytes, more = {}, {}, {}, {}, {}, {}, 0, 0
+local busy = {}
 --@flow
-local lanes, limits, busy = leave_lanes(), read_limits(now_us), {}
+local lanes, limits = leave_lanes(), read_limits(now_us)
 read_slots()
 
 -- add_busy adds the key of a leased message, given its value and record, which may be those of its successor.
@@ -126,10 +117,7 @@ for i, id in ipairs(ids) do
   end
   if leaves and dedup[i] then
     dedup_removed[#dedup_removed + 1] = id
-    if tonumber(dedup[i]) > now then
-      windows[#windows + 1] = id
-      windows[#windows + 1] = dedup[i]
-    end
+    if tonumber(dedup[i]) > now then windows[#windows + 1], windows[#windows + 2] = id, dedup[i] end
   end
 end
 
@@ -153,27 +141,16 @@ for a = 6 + count, #ARGV - 1 do
       kept[#kept + 1] = key
     else
       once_removed[#once_removed + 1] = key
-      sends[#sends + 1] = key
-      sends[#sends + 1] = value
+      sends[#sends + 1], sends[#sends + 2] = key, value
     end
   end
 end
 
-local parcel = {}
---@plain
-if #messages + #windows + #sends > 0 then
-  last = (tonumber(last or '') or 0) + 1
-  parcel = { last, ARGV[3], ARGV[4], cmsgpack.pack({ messages, windows, sends }) }
-end
---@end
+local parcel = { messages, windows, sends } -- and, of a queue with turns, places, holds and keys
 --@flow
-local holds = departing_holds(limits, deleted)
+parcel[5] = departing_holds(limits, deleted)
 --@end
 if format then record_request(ARGV[1], ARGV[2], now, nil, since) end
---@plain
-if not parcel[1] then return { 0, leased, more, parcel, kept, tonumber(last or '') or 0 } end
-redis.call('HSET', OUTBOX, 'last', last, 'from', parcel[2], 'to', parcel[3], 'data', parcel[4])
---@end
 write('HDEL', MESSAGES, deleted)
 if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
@@ -183,18 +160,16 @@ write('ZREM', DEDUP, dedup_removed)
 changes.write()
 write('HDEL', ONCE, once_removed)
 write('HDEL', OLD_ONCE, once_removed)
---@plain
-return { 0, leased, more, parcel, kept, tonumber(last or '') or 0 }
---@end
 --@flow
 lanes.write(now)
 local names = {}
 for name in string.gmatch(ARGV[#ARGV], '[^\n]+') do names[#names + 1] = name end
-local keys = take_keys(limits, names, busy)
-if #messages + #windows + #sends + #keys > 0 then
-  last = (tonumber(last or '') or 0) + 1
-  parcel = { last, ARGV[3], ARGV[4], cmsgpack.pack({ messages, windows, sends, lanes.places, holds, keys }) }
-  redis.call('HSET', OUTBOX, 'last', last, 'from', parcel[2], 'to', parcel[3], 'data', parcel[4])
-end
-return { 0, leased, more, parcel, kept, tonumber(last or '') or 0, busy }
+parcel[4], parcel[6] = lanes.places, take_keys(limits, names, busy)
 --@end
+local number, departs = tonumber(last or '') or 0, {}
+if #messages + #windows + #sends + #(parcel[6] or {}) > 0 then
+  number = number + 1
+  departs = { number, ARGV[3], ARGV[4], cmsgpack.pack(parcel) }
+  redis.call('HSET', OUTBOX, 'last', number, 'from', departs[2], 'to', departs[3], 'data', departs[4])
+end
+return { 0, leased, more, departs, kept, number, busy }

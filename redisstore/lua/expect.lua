@@ -51,8 +51,7 @@ local names, given, set, unset = {}, {}, {}, {} -- names: of the keys that chang
 local function mark(name, own, expected)
   names[#names + 1] = name
   if expected or own then
-    set[#set + 1] = name
-    set[#set + 1] = expected and with_mark(own) or own
+    set[#set + 1], set[#set + 2] = name, expected and with_mark(own) or own
   else
     unset[#unset + 1] = name
   end

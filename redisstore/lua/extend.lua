@@ -91,8 +91,7 @@ for a = 3, #ARGV, 2 do
     end
   end
   if deadline > 0 and not previous and ARGV[a + 1] ~= '0' then
-    extended[#extended + 1] = deadline
-    extended[#extended + 1] = lease
+    extended[#extended + 1], extended[#extended + 2] = deadline, lease
   end
   reply[#reply + 1] = { deadline, lost }
 end

@@ -34,8 +34,7 @@ repeat
     bytes = bytes + #text
     leases = leases + 1
     if any_wanted(text) then
-      reply[#reply + 1] = text
-      reply[#reply + 1] = redis.call('ZSCORE', LEASE_DEADLINES, step[2][i])
+      reply[#reply + 1], reply[#reply + 2] = text, redis.call('ZSCORE', LEASE_DEADLINES, step[2][i])
     end
   end
   -- The next step reads the rest if its leases are as long as the leases so far.

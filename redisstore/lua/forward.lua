@@ -22,14 +22,7 @@
 --@include add_messages
 
 local kind, option, to = ARGV[3], ARGV[4], KEYS[QUEUE_KEYS + 1]
-local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
---@plain
-  'dead_max_age_ms', 'dead_max_count')
---@end
---@flow
-  'dead_max_age_ms', 'dead_max_count', 'repeats_until', 'flow_keyed', 'flow_unsorting', 'flow_claimed_us',
-  'flow_unholding', 'flow_urgency')
---@end
+local meta = read_claim_meta()
 local format, inspect_envelopes = meta[1], meta[4]
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
@@ -56,6 +49,7 @@ if not format then
   enlist(ARGV[2], {}, nil, now, now_us)
   return { now_us, -1, 0, 0, {}, {}, {} }
 end
+local picked -- the messages that turns have picked, nil in a queue without turns
 --@plain
 local ids, values, _, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
 if #ids == 0 then
@@ -66,7 +60,7 @@ end
 --@flow
 meta.now_us, meta.forwards = now_us, true
 local ids, values, _, first_waiting, died, dropped, limits = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
-local picked = limits.turns and limits.turns.picked
+picked = limits.turns and limits.turns.picked
 local expired_turns = limits.turns and limits.turns.expired or {}
 for _, id in ipairs(limits.turns and limits.turns.died or {}) do died[#died + 1] = id end
 if picked then
@@ -82,12 +76,7 @@ end
 values = values or redis.call('HMGET', MESSAGES, unpack(ids))
 local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
 local dead = {}
---@plain
-if records or inspect_envelopes then
---@end
---@flow
 if not picked and (records or inspect_envelopes) then
---@end
   local _
   _, dead = inspect_all(ids, inspect_envelopes and values, records, now)
 end
@@ -104,9 +93,7 @@ for _, d in ipairs(dead) do dies[d[1]] = true end
 -- The moved messages: ids, due times in ms, payloads (for a queue envelopes), and headers by position.
 local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
 local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
---@flow
 local places = {} -- of messages from the lane of an ordered key
---@end
 local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
 --@flow
 for i, m in ipairs(range and picked or {}) do range[2 * i] = m.due end
@@ -136,13 +123,8 @@ for i = 1, #ids do
     work = work + #value / 256 + (names and #names / 2 or 0)
     if not at then
       dies[i] = true
---@plain
-      dead[#dead + 1] = { i, redis.call('ZSCORE', DUE, ids[i]), 'unreadable', UNREADABLE_TEXT }
---@end
---@flow
       local due = picked and picked[i].due or redis.call('ZSCORE', DUE, ids[i])
       dead[#dead + 1] = { i, due, 'unreadable', UNREADABLE_TEXT }
---@end
     else
       n = n + 1
       moved[n] = ids[i]
@@ -155,10 +137,7 @@ for i = 1, #ids do
         if #value > longest then longest = #value end
         if flags % 8 > 0 then unusual = '1' end
       end
-      if window > 0 then
-        windows[#windows + 1] = now + window
-        windows[#windows + 1] = ids[i]
-      end
+      if window > 0 then windows[#windows + 1], windows[#windows + 2] = now + window, ids[i] end
     end
   end
   if records and records[i] and not dies[i] then
@@ -178,13 +157,8 @@ if kind == 'queue' and moved[1] then
   for i, due in ipairs(dues) do dues[i] = tonumber(due) end
   use(1 + QUEUE_KEYS)
   added = new_record_changes()
---@plain
-  add = plan_add({ create = option, longest = longest, inspect = unusual }, moved, dues, bodies, added, {}, now)
---@end
---@flow
   local to_queue = { create = option, longest = longest, inspect = unusual }
   add = plan_add(to_queue, moved, dues, bodies, added, {}, now, now_us, places)
---@end
   use(1)
 end
 
@@ -213,12 +187,7 @@ if dead[1] then
   for _, id in ipairs(died_now) do died[#died + 1] = id end
 end
 if ids[1] then
---@plain
-  redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1)
---@end
---@flow
   if picked then write('ZREM', DUE, ids) else redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1) end
---@end
   write('HDEL', MESSAGES, moved)
   if any_grouped then write('ZREM', GROUPS, moved) end
   changes.write()

@@ -9,9 +9,6 @@
 --@include clock
 --@include buckets
 --@include byte_order
---@flow
---@include sorted
---@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not reads(format) then return NEWER end
 local now = read_clock()
@@ -21,33 +18,11 @@ local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
 if ARGV[1] == 'ready' then to = math.min(to, now + 1) end
 
---@plain
-local function below(score) -- messages with a lower score
-  if score == -math.huge then return 0 end
-  if score == math.huge then return redis.call('ZCARD', key) end
-  return redis.call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
-end
-
-local start = below(from)
-if ARGV[5] ~= '' then
-  local low = first_after(key, below(tonumber(ARGV[5])), redis.call('ZCOUNT', key, '-inf', ARGV[5]), ARGV[6])
-  start = math.max(start, low)
-end
-local stop = below(to)
-local last = math.min(start + limit, stop) - 1
-local found = {} -- messages of the page, and perhaps more: score, id, score as text
-if last >= start then
-  local range = redis.call('ZRANGE', key, start, last, 'WITHSCORES')
-  for i = 1, #range, 2 do found[#found + 1] = { tonumber(range[i + 1]), range[i], range[i + 1] } end
-end
-local ended = last >= stop - 1
---@end
---@flow
 local found, ended = {}, true -- messages of the page, and perhaps more: score, id, score as text
 
--- below counts the messages with a lower score than base and score.
+-- below counts the messages with a lower score than base and score. base is 0, or SORTED for sorted messages.
 local function below(score, base)
-  score = base + math.max(0, math.min(score, SORTED - 1))
+  score = base + math.max(base > 0 and 0 or -math.huge, math.min(score, SORTED - 1))
   return redis.call('ZCOUNT', key, '-inf', string.format('(%.0f', score))
 end
 
@@ -67,15 +42,18 @@ local function add_range(base)
   ended = ended and last >= stop - 1
 end
 
-add_range(0)
-local unsorted = #found
-if key == DUE then add_range(SORTED) end
-if unsorted > 0 and #found > unsorted then
+local function sort_found()
   table.sort(found, function(a, b)
     if a[1] ~= b[1] then return a[1] < b[1] end
     return a[2] ~= b[2] and not_after(a[2], b[2])
   end)
 end
+
+add_range(0)
+--@flow
+local unsorted = #found
+if key == DUE then add_range(SORTED) end
+if unsorted > 0 and #found > unsorted then sort_found() end
 --@end
 local horizon = math.huge -- buckets from here on were not read
 
@@ -112,12 +90,7 @@ if packed > 0 then
     end
     read_bucket(buckets.get(names[k]))
   end
-  if #dues > 0 then
-    table.sort(found, function(a, b)
-      if a[1] ~= b[1] then return a[1] < b[1] end
-      return a[2] ~= b[2] and not_after(a[2], b[2])
-    end)
-  end
+  if #dues > 0 then sort_found() end
 end
 
 local listed, envelopes, records, bytes = {}, {}, {}, 0

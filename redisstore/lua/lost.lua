@@ -62,8 +62,7 @@ for id in pairs(missing) do
   local epoch, _, _, refcount, rest = parse_record(redis.call('HGET', RECORDS, id))
   local successor = rest and successor_due(rest)
   if successor then changes.succeed(id, epoch, refcount) end
-  due[#due + 1] = successor or now
-  due[#due + 1] = id
+  due[#due + 1], due[#due + 2] = successor or now, id
   first = math.min(first, tonumber(successor or now))
 end
 if ARGV[1] == '1' and #lost > 0 then

@@ -10,21 +10,11 @@ local format, packed, longest = unpack(redis.call('HMGET', META, 'format', 'pack
 if format ~= FORMAT then return 0 end
 local now, now_us = read_clock()
 local near = redis.call('ZCOUNT', DUE, '-inf', string.format('%.0f', now + PACK_AFTER_MS))
---@plain
-local far = redis.call('ZCARD', DUE) - near
---@end
---@flow
 local far = redis.call('ZCOUNT', DUE, '-inf', string.format('(%.0f', SORTED)) - near
---@end
 -- Messages that cannot be packed stay, so that each call begins somewhere else.
 local first = near + now_us % math.max(far - MAX_PACKED + 1, 1)
---@plain
-local entries = redis.call('ZRANGE', DUE, first, first + MAX_PACKED - 1, 'WITHSCORES')
---@end
---@flow
 local last = math.min(first + MAX_PACKED, near + far) - 1 -- sorted messages follow, which stay
 local entries = last >= first and redis.call('ZRANGE', DUE, first, last, 'WITHSCORES') or {}
---@end
 local count = #entries / 2
 local measure = count * tonumber(longest or 0) > PACK_BYTES -- whether to look at the lengths of values
 local found, dues, n, bytes = {}, {}, 0, 0

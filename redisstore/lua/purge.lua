@@ -3,10 +3,7 @@
 -- ARGV   1 session, 2 request number
 --        3 "scheduled", "ready", "dead" or "" (all, including leased messages and leases), 4 latest due time or time of
 --        death in ms or "", then ids (of dead messages)
--- Reply  {number, 1 if there may be more, latest time used}; NEWER
---@flow
---        Then the keys that it resumed.
---@end
+-- Reply  {number, 1 if there may be more, latest time used, keys that it resumed}; NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before. Purging all deletes whole keys,
 --        which cannot fail and is freed in the background.
 --@include keys
@@ -22,30 +19,10 @@
 --@end
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not writes(format) then return NEWER end
---@plain
-local now = read_clock()
---@end
---@flow
 local now, now_us = read_clock()
---@end
 local previous = previous_reply(ARGV[1], ARGV[2])
---@plain
-if previous then return decode_bulk(previous) end
-local state = ARGV[3]
-
--- record_reply records the reply and returns it.
-local function record_reply(reply)
-  if format then
-    record_request(ARGV[1], ARGV[2], now, encode_bulk(unpack(reply)))
-  end
-  return reply
-end
-
---@end
---@flow
-if previous then -- its lines are the numbers and the keys
-  local reply = decode_bulk(string.match(previous, '^[^\n]*'))
-  local resumed = {}
+if previous then -- its lines are the numbers and the keys that it resumed
+  local reply, resumed = decode_bulk(string.match(previous, '^[^\n]*')), {}
   for name in string.gmatch(previous, '\n([^\n]+)') do resumed[#resumed + 1] = name end
   if reply[1] then reply[4] = resumed end
   return reply
@@ -56,10 +33,11 @@ local state = ARGV[3]
 local function record_reply(reply)
   reply[4] = reply[4] or {}
   local numbers = encode_bulk(unpack(reply, 1, 3))
-  record_request(ARGV[1], ARGV[2], now, table.concat({ numbers, unpack(reply[4]) }, '\n'))
+  if format then record_request(ARGV[1], ARGV[2], now, table.concat({ numbers, unpack(reply[4]) }, '\n')) end
   return reply
 end
 
+--@flow
 -- cancel_leased returns the leases that count, with their deadlines, and the records that their messages have then: as
 -- if each message had been cancelled, so that it counts until its holder knows. It also returns how many count. They
 -- are none if it would have to read too many.
@@ -74,8 +52,7 @@ local function cancel_leased()
     if counts(all[i + 1], head) then
       deadlines[#deadlines + 1] = redis.call('ZSCORE', LEASE_DEADLINES, all[i]) or now
       deadlines[#deadlines + 1] = all[i]
-      kept[#kept + 1] = all[i]
-      kept[#kept + 1] = all[i + 1]
+      kept[#kept + 1], kept[#kept + 2] = all[i], all[i + 1]
       for id, _, epoch in each_entry(all[i + 1]) do
         if not refs[id] then ids[#ids + 1] = id end
         epochs[id] = math.max(epochs[id] or 0, (tonumber(epoch) or 0) + 1)
@@ -90,8 +67,7 @@ local function cancel_leased()
     total = total + refs[id]
   end
   if total > 0 then
-    tombstones[#tombstones + 1] = ''
-    tombstones[#tombstones + 1] = total .. '\t' .. PLACEHOLDER
+    tombstones[#tombstones + 1], tombstones[#tombstones + 2] = '', total .. '\t' .. PLACEHOLDER
   end
   return kept, deadlines, tombstones, total
 end
@@ -127,10 +103,8 @@ local function forget_keys(waiting, states, held)
   local function add(name, state, leased)
     local rest = string.match(state or '', '^%d+(\t%d+\t%d+\t%d+\t[^\t]*)')
     if not rest then return end
-    new[#new + 1] = name
-    new[#new + 1] = (leased or string.match(state, '^%d+')) .. rest .. '\t'
-    z[#z + 1] = now
-    z[#z + 1] = name
+    new[#new + 1], new[#new + 2] = name, (leased or string.match(state, '^%d+')) .. rest .. '\t'
+    z[#z + 1], z[#z + 2] = now, name
   end
 
   if states then
@@ -142,8 +116,7 @@ local function forget_keys(waiting, states, held)
   write('HSET', KEY_STATES, new)
   if not states and waiting then
     for _, name in ipairs(waiting) do
-      z[#z + 1] = now
-      z[#z + 1] = name
+      z[#z + 1], z[#z + 2] = now, name
     end
     redis.call('UNLINK', TURNS, RESTS, OLD_RESTS, TURNS_HIGH, TURNS_LOW)
   elseif not states then
@@ -321,12 +294,10 @@ if state == 'holders' then redis.call('ZREM', DEAD, unpack(ids)) end
 --@end
 buckets.write()
 changes.write()
---@plain
-return record_reply({ removed, more, before })
---@end
+local resumed
 --@flow
 for _, id in ipairs(ids) do lanes.gone(id) end
-local resumed = lanes.write(now)
+resumed = lanes.write(now)
 if state == 'holders' then write('HDEL', HOLDERS, ids) end -- also ones that no state has
-return record_reply({ removed, more, before, resumed })
 --@end
+return record_reply({ removed, more, before, resumed })

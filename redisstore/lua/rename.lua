@@ -39,13 +39,7 @@ for i = 1, count do
 end
 to = KEYS[count + 3]
 for _, field in ipairs(arrived) do redis.call('HDEL', to, field) end
-redis.call('HSET', META, 'format', SIGN, 'sign', ARGV[1])
-if ARGV[3] ~= '0' then
-  redis.call('PEXPIRE', META, ARGV[3])
-else
-  redis.call('HSET', PROPERTIES, SIGN_PROPERTY, '') -- see properties.go
-end
-tell_moved(here, WAKE)
+leave_sign(META, PROPERTIES, WAKE, ARGV[1], ARGV[3], here)
 key = KEYS[count + 2]
 for _, process in ipairs(others) do redis.pcall('PUBLISH', process, '0 ' .. key) end
 return 1

@@ -49,8 +49,7 @@ local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local records = redis.call('HMGET', RECORDS, unpack(ids))
 local due, changes = {}, new_record_changes()
 for i, id in ipairs(ids) do
-  due[#due + 1] = at
-  due[#due + 1] = id
+  due[#due + 1], due[#due + 2] = at, id
   local epoch, _, _, refcount, rest = parse_record(records[i])
   local failures = failures_of(rest)
   changes.set(id, format_record(epoch, 0, '1', refcount, failures ~= '' and '\t\t' .. failures .. '\t' or ''))
@@ -59,8 +58,7 @@ end
 local held, names = holds_of(ids)
 read_slots()
 --@end
-local earliest = is_earliest(head, at)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = is_earliest(head, at) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, reply)
 if anyone then notify(at, now) end
 write('ZADD', DUE, due)

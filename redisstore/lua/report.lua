@@ -38,8 +38,7 @@ if format and ARGV[6] then
     end
     local words = { numbers[i] }
     for _, kind in ipairs(kinds) do words[#words + 1] = kind .. ' ' .. string.format('%.0f', counts[kind]) end
-    changed[#changed + 1] = name
-    changed[#changed + 1] = table.concat(words, ' ')
+    changed[#changed + 1], changed[#changed + 2] = name, table.concat(words, ' ')
   end
   redis.call('HSET', ACTIVITY, unpack(changed))
   redis.call('PEXPIRE', ACTIVITY, ARGV[4])

@@ -46,8 +46,7 @@ for i, id in ipairs(ids) do
   if buckets.packed > 0 and not due[i] and not dead[i] then packed_at, b = buckets.find(id) end
   if due[i] or packed_at or removed_ids[id] then
     states[i] = at > now and 'scheduled' or 'ready'
-    moved[#moved + 1] = at
-    moved[#moved + 1] = id
+    moved[#moved + 1], moved[#moved + 2] = at, id
     if packed_at then
       buckets.remove_line(b, packed_at, id)
       removed_ids[id] = true
@@ -58,8 +57,7 @@ for i, id in ipairs(ids) do
     states[i] = redis.call('HEXISTS', MESSAGES, id) == 1 and 'leased' or ''
   end
 end
-local earliest = #moved > 0 and is_earliest(head, at)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = #moved > 0 and is_earliest(head, at) and redis.call('ZCARD', WAKE) > 0
 if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 if #moved > 0 then
   if anyone then notify(at, now) end

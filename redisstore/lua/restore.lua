@@ -18,9 +18,8 @@
 --@include session
 --@include reply_positions
 --@include existing
---@include pack
+--@include restored
 --@include update_meta
---@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
@@ -36,75 +35,23 @@ local stored, records, dedup = read_existing(ids, tonumber(max_envelope_bytes or
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 
-local buckets, changes = open_buckets(packed), new_record_changes()
-local live, due, dead, grouped, duplicates, first = {}, {}, {}, {}, {}, nil
-local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values in live
+local duplicates, restored = {}, new_restored(open_buckets(packed), new_record_changes(), now)
 for i = 1, count do
-  local a = 7 * i - 1
-  local id = ids[i]
+  local value, at, died, attempts, delivered, rest = unpack(ARGV, 7 * i, 7 * i + 5)
   if stored[i] or (dedup and dedup[i] and tonumber(dedup[i]) > now) then
     duplicates[#duplicates + 1] = i
   else
-    local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-    local at, value = tonumber(ARGV[a + 2]), ARGV[a + 1]
-    local packable = died == '' and at - now > PACK_AFTER_MS and #value <= PACK_MAX_ENVELOPE
-    local group = group_of(value)
-    if group then
-      grouped[#grouped + 1] = group
-      grouped[#grouped + 1] = id
-    end
-    -- An unreadable message may start with the same byte as the prefix of a packed one, so it gets a prefix too.
-    if string.byte(value) == 128 and not packable then value = buckets.value(0, 0, value) end
-    live[#live + 1] = id
-    live[#live + 1] = value
-    if packable then
-      pack_at[#pack_at + 1] = #live
-      pack_dues[#pack_at] = at
-      pack_ids[#pack_at] = id
-    elseif died == '' then
-      if not first or at < first then first = at end
-      due[#due + 1] = ARGV[a + 2]
-      due[#due + 1] = id
-    else
-      dead[#dead + 1] = math.min(tonumber(died), now)
-      dead[#dead + 1] = id
-    end
-    local recorded = records and records[i]
-    if recorded or died ~= '' or attempts ~= '0' or delivered ~= '0' or rest ~= '' then
-      local epoch, _, _, refcount = parse_record(recorded)
-      changes.set(id, format_record(epoch, attempts, delivered, refcount, rest))
-    end
+    if died ~= '' then died = math.min(tonumber(died), now) end
+    restored.add(ids[i], value, at, died, attempts, delivered, rest, records and records[i])
   end
 end
-if #live == 0 then
+if not restored.pack() then
   record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates))
   return duplicates
 end
-
-if #pack_at > 0 then
-  local classes, lowest = pack(buckets, pack_dues, pack_ids)
-  for k, at in ipairs(pack_at) do
-    if classes[k] or string.byte(live[at]) == 128 then
-      live[at] = buckets.value(pack_dues[k], classes[k] or 0, live[at])
-    end
-    if not classes[k] then
-      if not first or pack_dues[k] < first then first = pack_dues[k] end
-      due[#due + 1] = pack_dues[k]
-      due[#due + 1] = pack_ids[k]
-    end
-  end
-  if lowest and (not first or lowest < first) then first = lowest end
-end
-if grouped[1] then redis.call('ZCARD', GROUPS) end
-local earliest = is_earliest(head, first)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = is_earliest(head, restored.first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates))
-if anyone then notify(first, now) end
-buckets.write()
-write('HSET', MESSAGES, live)
-write('ZADD', DUE, due)
-write('ZADD', DEAD, dead)
-write('ZADD', GROUPS, grouped)
-changes.write()
+if anyone then notify(restored.first, now) end
+restored.write()
 update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
 return duplicates

@@ -13,11 +13,5 @@ if type(format) == 'string' and format ~= SIGN and format ~= PLAIN_FORMAT and fo
 end
 local here = redis.pcall('ZRANGE', WAKE, 0, MAX_MOVED - 1)
 for _, key in ipairs(KEYS) do redis.call('UNLINK', key) end
-redis.call('HSET', META, 'format', SIGN, 'sign', ARGV[1])
-if ARGV[2] ~= '0' then
-  redis.call('PEXPIRE', META, ARGV[2])
-else
-  redis.call('HSET', PROPERTIES, SIGN_PROPERTY, '') -- see properties.go
-end
-tell_moved(here, WAKE)
+leave_sign(META, PROPERTIES, WAKE, ARGV[1], ARGV[2], here)
 return 1

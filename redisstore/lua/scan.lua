@@ -18,12 +18,7 @@
 local ONCE, OLD_ONCE = unpack(KEYS, QUEUE_KEYS + 1)
 local format, longest = unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes'))
 if not reads(format) then return NEWER end
---@plain
-local now = read_clock()
---@end
---@flow
 local now, now_us = read_clock()
---@end
 local found, bytes, step = {}, 0, nil
 local part, cursor, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local run = run_id()
@@ -46,8 +41,7 @@ elseif part == 'once' or part == 'old_once' then
   for i = 1, #step[2], 2 do
     local name, value = step[2][i], step[2][i + 1]
     if name ~= 'since' and struct.unpack('>I6', value) > now then
-      found[#found + 1] = name
-      found[#found + 1] = string.sub(value, 29)
+      found[#found + 1], found[#found + 2] = name, string.sub(value, 29)
     end
   end
 --@plain

@@ -39,26 +39,18 @@
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
---@plain
-if not writes(format) then return NEWER end
---@end
+local plain = false -- true if the queue is plain by now, and this may be a repetition of a send with an urgency
 --@flow
--- The queue may be plain by now, and this a repetition of a send with an urgency.
-local plain = ARGV[3] == '2' and format == PLAIN_FORMAT
-if not writes(format) and not plain then return NEWER end
+plain = ARGV[3] == '2' and format == PLAIN_FORMAT
 --@end
+if not (plain or writes(format)) then return NEWER end
 local now, now_us = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous == UNMET then return CONFLICT end
 if previous then
   -- WAIT and WAITAOF cover everything the server wrote up to the connection's own last write, so a durable send needs a
   -- write: it sets a field to the value it already has.
---@plain
-  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end
---@end
---@flow
-  if ARGV[6] == '1' then redis.call('HSET', META, 'format', format) end
---@end
+  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', plain and format or FORMAT) end
   return decode_positions(previous)
 end
 --@flow
@@ -100,31 +92,22 @@ for i = 1, count do
       no_delay = has_no_delay(text)
 --@end
     end
-    local envelope = packable and ARGV[first_pair + 2 * i - 1]
---@plain
-    if envelope and #envelope <= PACK_MAX_ENVELOPE then
---@end
+    local envelope, arrives = packable and ARGV[first_pair + 2 * i - 1], nil
 --@flow
-    local arrives = no_delay and arrivals.add(ids[i], ARGV[first_pair + 2 * i - 1])
-    if envelope and #envelope <= PACK_MAX_ENVELOPE then
+    arrives = no_delay and arrivals.add(ids[i], ARGV[first_pair + 2 * i - 1])
 --@end
+    if envelope and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = i
       pack_dues[#pack_at] = due
       pack_ids[#pack_at] = ids[i]
---@plain
-    else
---@end
---@flow
     elseif not arrives then
---@end
       n = n + 2
       z[n - 1], z[n] = score, ids[i]
       if not first or due < first then first = due end
     end
     if records and records[i] then
       local epoch, _, _, refcount = parse_record(records[i])
-      kept[#kept + 1] = ids[i]
-      kept[#kept + 1] = format_record(epoch, 0, '0', refcount, '')
+      kept[#kept + 1], kept[#kept + 2] = ids[i], format_record(epoch, 0, '0', refcount, '')
     end
   end
 end
@@ -132,17 +115,15 @@ local grouped = {}
 for a = first_pair + 2 * count, conditional and #ARGV - 2 or #ARGV do
   local i = tonumber(ARGV[a])
   if not stored[i] then
-    grouped[#grouped + 1] = group_of(ARGV[first_pair + 2 * i - 1])
-    grouped[#grouped + 1] = ids[i]
+    grouped[#grouped + 1], grouped[#grouped + 2] = group_of(ARGV[first_pair + 2 * i - 1]), ids[i]
   end
 end
 if grouped[1] then redis.call('ZCARD', GROUPS) end
---@plain
-if n == 0 and #pack_at == 0 then
---@end
+local sorted = 0 -- messages that are sorted at once
 --@flow
-if n + arrivals.n == 0 and #pack_at == 0 then
+sorted = arrivals.n
 --@end
+if n + sorted == 0 and #pack_at == 0 then
   record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
   return duplicates
 end
@@ -164,23 +145,12 @@ if #pack_at > 0 then
   end
   if lowest and (not first or lowest < first) then first = lowest end
 end
-local earliest = is_earliest(head, first)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
 if anyone then notify(first, now) end
 if buckets then buckets.write() end
---@plain
-if n == 2 * count then
---@end
---@flow
-if n + 2 * arrivals.n == 2 * count then
---@end
---@plain
-  redis.call('HSET', MESSAGES, unpack(ARGV, first_pair, first_pair + n - 1))
---@end
---@flow
+if n + 2 * sorted == 2 * count then
   redis.call('HSET', MESSAGES, unpack(ARGV, first_pair, first_pair + 2 * count - 1))
---@end
 else
   local pairs_sent = {}
   for i = 1, count do

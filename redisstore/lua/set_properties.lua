@@ -29,8 +29,7 @@ for a = 7, #ARGV, 2 do
   local name, value = ARGV[a], ARGV[a + 1]
   local exists = redis.call('HEXISTS', PROPERTIES, name) == 1
   if value ~= '' then
-    set[#set + 1] = name
-    set[#set + 1] = value
+    set[#set + 1], set[#set + 2] = name, value
     if not exists then count = count + 1 end
   elseif exists then
     removed[#removed + 1] = name

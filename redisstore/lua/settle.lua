@@ -106,16 +106,14 @@ for a = 5, #ARGV, 7 do
 --@flow
         if action ~= 'bury' or code ~= 'unreadable' then leases.hold(l, h, 'd') end -- no handler saw an unreadable one
 --@end
-        dead[#dead + 1] = now
-        dead[#dead + 1] = h.id
+        dead[#dead + 1], dead[#dead + 2] = now, h.id
         rest = h.due .. '\t' .. code .. '\t' .. failures .. '\t' .. text
       else
         state = at > now and 'scheduled' or 'ready'
 --@flow
         if not successor then leases.hold(l, h, 'w') end
 --@end
-        due[#due + 1] = at
-        due[#due + 1] = h.id
+        due[#due + 1], due[#due + 2] = at, h.id
         if not first or at < first then first = at end
       end
       if not successor and (stored or action ~= 'release') then
@@ -126,8 +124,7 @@ for a = 5, #ARGV, 7 do
   states[#states + 1] = state
 end
 
-local earliest = is_earliest(head, first)
-local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 if #due + #dead > 0 then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 if anyone then notify(first, now) end
 write('ZADD', DUE, due)
