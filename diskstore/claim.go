@@ -59,7 +59,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		}
 		t.take(q, &c, deliverable, req)
 		if q.isOrdered() {
-			q.flow.fences.Fence(t.micros, c.Messages)
+			q.flow.Fences.Fence(t.micros, c.Messages)
 		}
 	}
 	t.start(q, len(c.Messages))
@@ -252,7 +252,7 @@ func (r *messageReader) readOne(f *found) error {
 
 // take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
 func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.id, keyed: q.flow.keyed,
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.ID, keyed: q.flow.Keyed,
 		members: make([]*member, 0, deliverable)}
 	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
@@ -295,7 +295,7 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 		q.leases[l.id] = l
 		q.deadlines.Set(entry{l.deadline, l.id})
 		if q.isCounted(l) { // the lanes have counted them for their keys
-			q.flow.leased += l.left
+			q.leased += l.left
 		}
 		t.touchLease(q, l)
 		c.Deadline = store.Time(l.deadline)

@@ -17,17 +17,17 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 	results := make([]store.ReportResult, len(reports))
 	for i := range reports {
 		r := &reports[i]
-		_, results[i].Err = call(ctx, s, r.Queue, how{}, func(t *tx, q *queue) (struct{}, error) {
+		results[i].Err = s.update(ctx, r.Queue, how{}, func(t *tx, q *queue) error {
 			t.quick = true
 			if q.number == 0 || len(r.Counts) == 0 {
-				return struct{}{}, nil
+				return nil
 			}
 			ring, err := t.activity(q)
 			if err == nil {
 				ring.Add(t.now, r.Counts)
 				q.counted = true
 			}
-			return struct{}{}, err
+			return err
 		})
 		queue, _, _, _ := store.CutSubQueue(r.Queue)
 		results[i].Watchers = s.hub.Publish(queue, r.Events, r.Number)

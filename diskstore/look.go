@@ -181,29 +181,23 @@ func bounds(req store.ListRequest) (first, last int64) {
 
 // listLeased returns a page of the leased messages, by lease id and then by id: an order that lasts while leases are
 // extended. The page begins behind an id of a lease.
-func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.Page, error) {
+func (v *view) listLeased(req store.ListRequest, after, afterID string) (_ store.Page, err error) {
 	first, last := bounds(req)
 	p := page{limit: req.Limit}
-	it, err := v.iterate(appendIDKey(nil, v.number, kindLease, after), appendKey(nil, v.number, kindLease+1))
-	if err != nil {
-		return store.Page{}, err
-	}
-	for valid := it.First(); valid && p.Next == ""; valid = it.Next() {
-		id := string(it.Key()[prefixLength:])
-		l, bad := parseLease(id, it.Value())
-		if bad != nil {
-			err = bad
+	for id, value := range v.keys(&err, v.number, kindLease, after) {
+		var l *lease
+		if l, err = parseLease(id, value); err != nil {
 			break
 		}
 		members := slices.DeleteFunc(l.members, func(m *member) bool {
 			return m == nil || m.record.due < first || m.record.due > last || id == after && m.id <= afterID
 		})
 		slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-		if err = v.addMembers(&p, members, req.IDsOnly); err != nil {
+		if err = v.addMembers(&p, members, req.IDsOnly); err != nil || p.Next != "" {
 			break
 		}
 	}
-	return p.Page, v.end(it, err)
+	return p.Page, err
 }
 
 // addMembers puts leased messages on a page, until it is full.
@@ -253,18 +247,16 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
 	names, err = read(ctx, s, "", nil, func(v *view) (names []string, err error) {
 		for _, kind := range []byte{kindName, kindSign} {
-			it, err := v.iterate(append(appendIDKey(nil, 0, kind, cursor), 0), appendKey(nil, 0, kind+1))
-			if err != nil {
-				return nil, err
-			}
-			found := 0
-			for valid := it.First(); valid && found <= store.MaxBatch; valid = it.Next() {
-				if name := string(it.Key()[prefixLength:]); !isSubQueue(name) {
+			most := len(names) + store.MaxBatch
+			for name := range v.keys(&err, 0, kind, cursor+"\x00") {
+				if !isSubQueue(name) {
 					names = append(names, name)
-					found++
+				}
+				if len(names) > most {
+					break
 				}
 			}
-			if err := v.end(it, nil); err != nil {
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -91,7 +91,7 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 	if !q.isOrdered() || key == "" || !due.At.IsZero() || due.Delay > 0 {
 		return record{due: t.dueAt(due)}
 	}
-	place := q.flow.arrivals.Next(t.micros)
+	place := q.flow.Arrivals.Next(t.micros)
 	return record{due: place / 1000, rank: rank{micros: uint16(place % 1000), arrived: true}}
 }
 
@@ -171,7 +171,7 @@ func (t *tx) findArrivals(q *queue) error {
 }
 
 // lookForArrivals has claims look for messages that arrived and that are ahead of the clock.
-func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = int64(q.flow.arrivals), entry{} }
+func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = int64(q.flow.Arrivals), entry{} }
 
 // rewind has claims sort messages by a clock that was set back. What is sorted stays so, because messages that arrive
 // later must not start before it. Messages that arrived and were to be sorted at the former time are looked for.
@@ -291,14 +291,20 @@ func (l *lanes) haltedKeys() (keys []string) {
 func (l *lanes) holds() map[string]hold {
 	all := map[string]hold{}
 	for key, s := range l.states {
-		if s.id == "" {
+		if s.Holder == "" {
 			continue
 		}
-		if held, halts := l.order.Holds(s.id); held == key && halts == s.dead {
-			all[key] = s.hold
+		if held, halts := l.order.Holds(s.Holder); held == key && halts == s.Dead {
+			all[key] = hold{s.Holder, s.Dead}
 		}
 	}
 	return all
+}
+
+// hold is the message that holds a key while it is not leased; see turns.State.
+type hold struct {
+	id   string
+	dead bool
 }
 
 // canHold reports whether a message can hold a key: it exists, has the key, and is dead or not as h says.
@@ -326,22 +332,22 @@ func (t *tx) copyKeyState(q *queue, from *reader, kind byte, key, value []byte) 
 		return "", nil
 	}
 	s, _ := parseKeyState(name, value)
-	if s.id != "" {
-		ok, err := from.canHold(number, name, s.hold)
+	if s.Holder != "" {
+		ok, err := from.canHold(number, name, hold{s.Holder, s.Dead})
 		if err != nil {
 			return "", err
 		}
 		if !ok || !q.isOrdered() {
-			s.hold, failed = hold{}, "holds"
+			s.Holder, s.Dead, failed = "", false, "holds"
 		}
 	}
 	t.keepStates(q)
-	if s.id == "" {
+	if s.Holder == "" {
 		k := q.lanes.order.Key(t.micros, name)
-		s.hold = hold{k.Holder, k.Halted} // which was leased, or in a damaged parcel
+		s.Holder, s.Dead = k.Holder, k.Halted // which was leased, or in a damaged parcel
 	}
 	t.keepState(q, name, s)
-	q.lanes.order.Restore(t.micros, name, s.turnsState())
-	q.lanes.order.Changes(func(string, *turns.State) {}) // so that it stays as it was stored, whatever the clock says
+	q.lanes.order.Restore(t.micros, name, s)
+	q.lanes.order.Changes(func(string, turns.State) {}) // so that it stays as it was stored, whatever the clock says
 	return failed, nil
 }

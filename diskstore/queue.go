@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/tidwall/btree"
@@ -24,6 +23,7 @@ type queue struct {
 	retention store.Retention // of dead messages, MaxAge in whole milliseconds
 	dropped   int64           // dead messages removed because of it
 	flow      flow
+	leased    int    // messages that count against its Concurrency
 	lanes     *lanes // nil unless the flow is Fair
 
 	due    index // scheduled and ready messages
@@ -66,22 +66,19 @@ func newQueue(name string, number uint32) *queue {
 
 // meta returns the counters and settings to store at a time in microseconds.
 func (q *queue) meta(now int64) meta {
-	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
-		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
-		head: q.due.first.at, swept: q.swept, now: now, flow: q.flow}
+	return meta{Paused: q.paused, Retention: q.retention, Dropped: q.dropped, Due: q.due.n, Dead: q.dead.n,
+		Remembered: q.forget.n, Grouped: q.groups.n, Head: q.due.first.at, Swept: q.swept, Now: now, Flow: q.flow}
 }
 
 // restore sets the counters and settings.
 func (q *queue) restore(m meta) {
-	q.paused, q.swept, q.flow = m.paused, m.swept, m.flow
-	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
-	q.dropped = m.dropped
-	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.due, m.dead, m.remembered, m.grouped
+	q.paused, q.retention, q.dropped, q.swept, q.flow = m.Paused, m.Retention, m.Dropped, m.Swept, m.Flow
+	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.Due, m.Dead, m.Remembered, m.Grouped
 	for _, x := range q.indexes() {
 		x.forgetGaps()
 	}
 	if q.due.n > 0 {
-		q.due.startAt(entry{at: m.head}, false)
+		q.due.startAt(entry{at: m.Head}, false)
 	}
 	if q.lanes = nil; q.flow.Fair {
 		q.lanes = newLanes(q)
@@ -448,9 +445,9 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 	if err := s.loadLeases(it, q); err != nil {
 		return err
 	}
-	s.correctLeases(q, m.now)
+	s.correctLeases(q, m.Now)
 	now := max(s.clock.Now().UnixMicro(), s.lastMicros)
-	q.flow.state.Start(q.flow.Rate, now, 0) // the clock may have been set back
+	q.flow.State.Start(q.flow.Rate, now, 0) // the clock may have been set back
 	if q.lanes != nil {
 		if err := s.loadKeys(it, q, now); err != nil {
 			return err

@@ -3,6 +3,7 @@ package diskstore
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -62,6 +63,21 @@ func (r *reader) end(it *pebble.Iterator, err error) error {
 		return r.s.unreadable(closed)
 	}
 	return err
+}
+
+// keys iterates over the keys of a kind of a queue, from one on. It yields each key without its prefix, and its value,
+// which is valid until the next one. An error of reading is set in *err, unless the loop has set another one.
+func (r *reader) keys(err *error, queue uint32, kind byte, from string) iter.Seq2[string, []byte] {
+	return func(yield func(rest string, value []byte) bool) {
+		it, failed := r.iterate(appendIDKey(nil, queue, kind, from), appendKey(nil, queue, kind+1))
+		if failed != nil {
+			*err = failed
+			return
+		}
+		for valid := it.First(); valid && yield(string(it.Key()[prefixLength:]), it.Value()); valid = it.Next() {
+		}
+		*err = r.end(it, *err)
+	}
 }
 
 // sentDue returns the due time that a message was sent with, without reading the message.

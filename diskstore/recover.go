@@ -258,7 +258,7 @@ func recoveredName(number uint32) string { return fmt.Sprintf("recovered-%d", nu
 func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 	r.leased = map[string]string{}
 	var found issues
-	m, lost := meta{paused: true}, true // it may have been paused
+	m, lost := meta{Paused: true}, true // it may have been paused
 	_, err := from.view(appendKey(nil, number, kindMeta), func(value []byte) error {
 		if stored, bad := parseMeta(value); bad == nil {
 			m, lost = stored, false
@@ -284,11 +284,10 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 				return
 			}
 			if begin {
-				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
-					swept: q.swept, flow: m.flow})
+				q.restore(meta{Paused: m.Paused, Retention: m.Retention, Dropped: m.Dropped, Swept: q.swept, Flow: m.Flow})
 				t.touch(q)
 				if sent := r.sent[name]; sent > 0 {
-					t.putOutbox(q, &outbox{number: sent})
+					t.putOutbox(q, &outbox{parcelHead: parcelHead{Number: sent}})
 				}
 			}
 			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {

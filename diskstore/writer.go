@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
 )
 
@@ -36,6 +37,7 @@ type tx struct {
 	reader
 	batch    *pebble.Batch
 	value    []byte // scratch
+	counters meta   // scratch
 	now      int64  // the engine's clock in this call, in milliseconds
 	soonest  int64  // its next whole millisecond
 	micros   int64  // the same time in microseconds
@@ -233,7 +235,8 @@ func (t *tx) gather() error {
 			t.keepStates(q)
 		}
 		t.key = appendKey(t.key[:0], q.number, kindMeta)
-		t.value = appendMeta(t.value[:0], q.meta(t.micros))
+		t.counters = q.meta(t.micros)
+		t.value = codec.Append(t.value[:0], &t.counters)
 		if err := t.batch.Set(t.key, t.value, nil); err != nil {
 			return err
 		}

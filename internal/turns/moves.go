@@ -53,7 +53,7 @@ func (o *Order) HandOver(now int64, name string) (h Handover) {
 	k := o.keys[name]
 	if k != nil {
 		o.next(k, o.limitsOf(k), now)
-		h.Starts, h.N = k.starts, k.n
+		h.Starts, h.N = k.rate()
 		k.starts, k.n, k.expected = gcra.State{}, 0, false
 	}
 	o.overrides.Delete(name)

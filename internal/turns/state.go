@@ -91,21 +91,28 @@ type State struct {
 // Track has the Order remember which keys change, for Changes.
 func (o *Order) Track() { o.changed = map[string]struct{}{} }
 
-// Changes calls f for each key with a state that may have changed since the last call, and with nil for a key that was
-// forgotten.
-func (o *Order) Changes(f func(name string, s *State)) {
+// Changes calls f for each key with a state that may have changed since the last call. The zero State is that of a key
+// that was forgotten.
+func (o *Order) Changes(f func(name string, s State)) {
 	for name := range o.changed {
+		var s State
 		if k := o.keys[name]; k != nil {
-			s := &State{Starts: k.starts, N: k.n, Expected: k.expected}
-			if k.hold != nil {
+			s.Expected = k.expected
+			if s.Starts, s.N = k.rate(); k.hold != nil {
 				s.Holder, s.Dead = k.hold.id, k.hold.dead
 			}
-			f(name, s)
-		} else {
-			f(name, nil)
 		}
+		f(name, s)
 	}
 	clear(o.changed)
+}
+
+// rate returns the state of the rate of a key, and the N that it is in parts of, both zero if the key has rested.
+func (k *key) rate() (starts gcra.State, n int) {
+	if k.starts == (gcra.State{}) {
+		return k.starts, 0
+	}
+	return k.starts, k.n
 }
 
 // Restore gives a key the state that Changes has returned. The engine then restores the counted messages with Hold, and
