@@ -259,8 +259,10 @@ var damages = []struct {
 	}},
 	{name: "lease with another due time", checks: "leases", damage: func(r raw) {
 		id, value := r.lease()
-		value[timeLength+2+3+timeLength-1] ^= 1
-		r.set(r.id(kindLease, id), value)
+		l, err := parseLease(id, value)
+		try(r.t, err)
+		l.members[0].record.due ^= 1
+		r.set(r.id(kindLease, id), appendLease(nil, l))
 	}},
 	{
 		name:   "unreadable message",

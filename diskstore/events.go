@@ -48,15 +48,12 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 func (s *Store) Activity(ctx context.Context, name string) (store.Activity, error) {
 	return call(ctx, s, name, how{}, func(t *tx, q *queue) (store.Activity, error) {
 		t.quick = true
-		if q.number == 0 {
-			return new(activity.Ring).At(s.clock.Now()), nil
-		}
 		ring, err := t.activity(q)
 		if err != nil {
 			return store.Activity{}, err
 		}
 		a := ring.At(s.clock.Now())
-		a.Exists = true
+		a.Exists = q.number != 0
 		return a, nil
 	})
 }

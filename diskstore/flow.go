@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/internal/turns"
@@ -185,19 +184,4 @@ func (t *tx) setFlow(q *queue, to store.Flow) {
 		f.Keyed, f.Passed = 0, turns.Passed{}
 	}
 	t.touch(q)
-}
-
-// flowState returns the limits of a queue with their state.
-func (t *tx) flowState(q *queue) (state store.FlowState) {
-	if !q.flow.Limited() {
-		return state
-	}
-	state = store.FlowState{Flow: q.flow.Flow, Leased: q.leased, Now: time.UnixMicro(t.micros)}
-	if q.flow.Rate.N > 0 {
-		state.Next = time.UnixMicro(q.flow.State.Next(q.flow.Rate, t.micros))
-	}
-	if q.lanes != nil {
-		state.Keys = q.lanes.order.Counts(t.micros)
-	}
-	return state
 }

@@ -119,11 +119,6 @@ func (t *tx) setKeyFlow(q *queue, key string, o store.KeyOverride) error {
 	default:
 		t.value = codec.Append(t.value[:0], &o)
 		t.set(at, t.value)
-		kept, err := parseOverride(key, t.value) // a copy, as a restart reads it
-		if err != nil {
-			return err
-		}
-		o = *kept
 	}
 	order.SetOverride(t.micros, key, o)
 	t.touch(q)
@@ -158,28 +153,24 @@ func (s *Store) Keys(ctx context.Context, name string, req store.KeysRequest) ([
 	})
 }
 
-// loadKeys reads the overrides and the states of the keys of a Fair queue with an iterator.
-func (s *Store) loadKeys(it *pebble.Iterator, q *queue, now int64) error {
-	boundTo(it, q.number, kindKeyFlow)
-	for valid := it.First(); valid; valid = it.Next() {
-		key := string(it.Key()[prefixLength:])
-		o, err := parseOverride(key, it.Value())
-		if err != nil {
+// loadKeys reads the overrides and the states of the keys of a Fair queue.
+func (q *queue) loadKeys(r *reader, it *pebble.Iterator, now int64) (err error) {
+	for key, value := range r.keysBy(it, &err, q.number, kindKeyFlow) {
+		var o *store.KeyOverride
+		if o, err = parseOverride(key, value); err != nil {
 			return err
 		}
 		q.lanes.order.SetOverride(now, key, *o)
 	}
-	if err := it.Error(); err != nil {
-		return s.unreadable(err)
+	if err != nil {
+		return err
 	}
-	boundTo(it, q.number, kindKeyState)
-	for valid := it.First(); valid; valid = it.Next() {
-		key := string(it.Key()[prefixLength:])
-		state, err := parseKeyState(key, it.Value())
-		if err != nil {
+	for key, value := range r.keysBy(it, &err, q.number, kindKeyState) {
+		var state turns.State
+		if state, err = parseKeyState(key, value); err != nil {
 			return err
 		}
 		q.lanes.restoreState(now, key, state)
 	}
-	return s.unreadable(it.Error())
+	return err
 }

@@ -269,22 +269,7 @@ func parseMessage(b []byte) (message, error) {
 
 // attemptsLeft reports whether a message may fail once more.
 func attemptsLeft(attempts, maxAttempts int) bool {
-	if maxAttempts == 0 {
-		maxAttempts = store.DefaultMaxAttempts
-	}
-	return attempts < maxAttempts
-}
-
-func expired(now int64, r *record, m *store.Message) bool {
-	switch {
-	case r.delivered:
-		return false
-	case m.ExpireAfter > 0:
-		return r.due+store.Millis(m.ExpireAfter) <= now
-	case !m.ExpireAt.IsZero():
-		return store.UnixMillis(m.ExpireAt) <= now
-	}
-	return false
+	return attempts < cmp.Or(maxAttempts, store.DefaultMaxAttempts)
 }
 
 // meta is the stored counters and settings of a queue. It is written with every change of the queue.

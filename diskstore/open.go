@@ -50,7 +50,7 @@ type Store struct {
 	guards  sync.WaitGroup
 	ending  sync.Once
 	endErr  error
-	logs    lazyLogs // with syncEvery
+	log     atomic.Pointer[lazyLog] // that is written, with syncEvery
 	written *written
 
 	failing sync.Once

@@ -97,8 +97,8 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 
 // rankOf returns the rank of a message that is scheduled or ready. It has one too while the order of its queue is
 // removed. The caller has flushed.
-func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
-	_, err = t.view(appendTimeKey(t.key[:0], q.number, kindDue, e), func(value []byte) error {
+func (r *reader) rankOf(queue uint32, e entry) (k rank, err error) {
+	_, err = r.view(appendTimeKey(r.key[:0], queue, kindDue, e), func(value []byte) error {
 		_, k, _ = parseDueValue(value)
 		return nil
 	})
@@ -109,7 +109,7 @@ func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
 const maxPassed = 20 * store.MaxBatch
 
 // firstAhead returns the first entry ahead, or a bound of it, or an entry that never comes.
-func (t *tx) firstAhead(q *queue) (entry, error) {
+func (t *tx) firstAhead(q *queue) (first entry, err error) {
 	l := q.lanes
 	x := &l.ahead
 	if x.exact {
@@ -118,16 +118,15 @@ func (t *tx) firstAhead(q *queue) (entry, error) {
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
-	first, exact, passed := entry{at: never}, true, 0
-	err := t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		if exact = l.isAhead(e); !exact && passed < maxPassed {
-			passed++
-			exact = true
-			return true, nil
+	exact, passed := true, 0
+	first = entry{at: never}
+	for e := range t.each(&err, q, x, x.first, lastTime) {
+		if isAhead := l.isAhead(e); isAhead || passed == maxPassed {
+			first, exact = e, isAhead
+			break
 		}
-		first = e
-		return false, nil
-	})
+		passed++
+	}
 	if err == nil {
 		x.startAt(first, exact)
 	}
@@ -136,7 +135,7 @@ func (t *tx) firstAhead(q *queue) (entry, error) {
 
 // findArrivals has a claim sort the messages that arrived and that are ahead of the clock, after it was set back and
 // the store was opened. It looks at a bounded number of messages; until the last one was looked at, nothing starts.
-func (t *tx) findArrivals(q *queue) error {
+func (t *tx) findArrivals(q *queue) (err error) {
 	l := q.lanes
 	if l.unseen <= t.micros {
 		l.unseen = 0
@@ -147,16 +146,15 @@ func (t *tx) findArrivals(q *queue) error {
 		from = l.seen
 	}
 	var all []lateEntry
-	err := t.each(q, &l.ahead, from, l.unseen/1000, func(e entry, value []byte) (bool, error) {
+	for e, value := range t.each(&err, q, &l.ahead, from, l.unseen/1000) {
 		if passed++; passed > maxPassed || len(all) == maxSorted {
 			rest = e
-			return false, nil
+			break
 		}
 		if e := lateEntryOf(e, value); e.rank.arrived && l.isAhead(e.entry) {
 			all = append(all, e)
 		}
-		return true, nil
-	})
+	}
 	if err != nil {
 		return err
 	}

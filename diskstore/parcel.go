@@ -3,6 +3,7 @@ package diskstore
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/laterq/later/internal/codec"
@@ -52,7 +53,7 @@ func parseOutbox(b []byte) (o outbox, err error) {
 }
 
 // appendText appends the length of a text, and the text.
-func appendText(b, text []byte) []byte {
+func appendText[T ~[]byte | ~string](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
@@ -220,22 +221,16 @@ type leaving struct {
 
 // choose reads what departs.
 func (t *tx) choose(p *departing, d store.Departure) error {
-	for _, id := range d.IDs {
+	for i, id := range slices.Concat(d.IDs, d.Once) {
+		choose := t.chooseID
+		if i >= len(d.IDs) {
+			id, choose = oncePrefix+id, t.chooseRemembered
+		}
 		if p.seen[id] {
 			continue
 		}
 		p.seen[id] = true
-		if err := t.chooseID(p, id); err != nil {
-			return err
-		}
-	}
-	for _, key := range d.Once {
-		key = oncePrefix + key
-		if p.seen[key] {
-			continue
-		}
-		p.seen[key] = true
-		if err := t.chooseRemembered(p, key); err != nil {
+		if err := choose(p, id); err != nil {
 			return err
 		}
 	}
@@ -267,7 +262,7 @@ func (t *tx) chooseID(p *departing, id string) error {
 		x.Record = appendRecord(nil, &at.record)
 	}
 	if at.record.deadReason == "" {
-		if at.record.rank, err = t.rankOf(q, entry{at.record.due, id}); err != nil {
+		if at.record.rank, err = t.rankOf(q.number, entry{at.record.due, id}); err != nil {
 			return err
 		}
 		x.Due = appendDueValue(nil, &at.record)
@@ -310,9 +305,7 @@ func (p *departing) takeOut(t *tx) {
 	}
 	for _, e := range p.until {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRemembered, e.id))
-		t.remove(appendTimeKey(t.key[:0], q.number, kindForget, e))
-		q.forget.remove(e)
-		t.touch(q)
+		t.removeEntry(q, &q.forget, e)
 	}
 }
 
@@ -384,20 +377,26 @@ func (t *tx) landOne(q *queue, x *landing) {
 		t.rememberValue(q, x.ID, readTime(x.Remembered))
 		return
 	}
-	t.addMessage(q, x.ID, x.Message)
+	group := int64(0)
 	if m, err := parseMessage(x.Message); err == nil {
-		t.joinGroup(q, x.ID, groupIn(m.envelope))
+		group = groupIn(m.envelope)
 	}
-	r := &x.parsed
+	t.landMessage(q, x.ID, x.Message, group, &x.parsed)
+	if x.key != "" && q.lanes != nil {
+		q.lanes.order.Regain(t.micros, x.key, x.ID, x.parsed.deadReason != "")
+	}
+}
+
+// landMessage adds a message that is not leased, with its group and its record.
+func (t *tx) landMessage(q *queue, id string, value []byte, group int64, r *record) {
+	t.addMessage(q, id, value)
+	t.joinGroup(q, id, group)
 	if r.stored {
-		t.keep(q, x.ID, r)
+		t.keep(q, id, r)
 	}
 	if r.deadReason != "" {
-		t.addDead(q, entry{r.diedAt, x.ID})
+		t.addDead(q, entry{r.diedAt, id})
 	} else {
-		t.landDue(q, x.ID, r)
-	}
-	if x.key != "" && q.lanes != nil {
-		q.lanes.order.Regain(t.micros, x.key, x.ID, r.deadReason != "")
+		t.landDue(q, id, r)
 	}
 }

@@ -268,7 +268,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	case store.StateLeased:
 		t.takeLeased(q, p.held)
 	case store.StateDead:
-		t.removeDead(q, entry{p.record.diedAt, id})
+		t.removeEntry(q, &q.dead, entry{p.record.diedAt, id})
 	default:
 		t.removeDue(q, entry{p.record.due, id})
 	}

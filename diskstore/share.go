@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -358,14 +357,10 @@ func parseRequest(session string, value []byte) (*lastRequest, error) {
 	return nil, corrupt("the last request of session %q is %x", session, value)
 }
 
-// isRequest reports whether a key and its value belong to a session.
-func isRequest(key, value string) bool {
-	session, ok := strings.CutPrefix(key, string(appendKey(nil, 0, kindRequest)))
-	if ok {
-		_, err := parseRequest(session, []byte(value))
-		ok = err == nil
-	}
-	return ok
+// isRequest reports whether a session has such a value.
+func isRequest(session string, value []byte) bool {
+	_, err := parseRequest(session, value)
+	return err == nil
 }
 
 // loadRequests reads the last requests. One that cannot be read is as good as forgotten.

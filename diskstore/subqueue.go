@@ -18,16 +18,10 @@ var _ store.SubQueues = (*Store)(nil)
 // Calls of store.SubQueues are fsynced before they return, with SyncEvery too, also where they only read. They can be
 // repeated, so a store.Request is not looked at, except by SendKnown.
 
-// isSubQueue reports whether a name is one of a sub-queue.
-func isSubQueue(name string) bool {
-	_, _, _, ok := store.CutSubQueue(name)
-	return ok
-}
-
 // moved returns a *store.Moved if a name has a sign, or is one of a sub-queue that does not exist.
 func (s *Store) moved(name string) error {
 	sign, signed := s.signs[name]
-	if !signed && (s.queues[name] != nil || !isSubQueue(name)) {
+	if !signed && (s.queues[name] != nil || !store.IsSubQueue(name)) {
 		return nil
 	}
 	return &store.Moved{Name: name, Sign: sign}

@@ -149,10 +149,11 @@ func TestUrgenciesAreKeptAfterACrash(t *testing.T) {
 			try(t.flush())
 			q := t.s.queues["q"]
 			text = fmt.Sprint(q.flow.Urgency, q.flow.Passed, len(q.held))
-			try(t.each(q, &q.due, entry{}, lastTime, func(e entry, value []byte) (bool, error) {
+			var err error
+			for e, value := range t.each(&err, q, &q.due, entry{}, lastTime) {
 				text += fmt.Sprint(" ", e.id, dueRecord(e, value).rank.class&urgencyBits)
-				return true, nil
-			}))
+			}
+			try(err)
 		})
 		return text
 	}

@@ -7,6 +7,22 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// FlowState returns the limits of a queue with their state: that of the rate, the number of messages that count, and the
+// order of the keys, which is nil unless the queue is Fair.
+func FlowState(f store.Flow, starts gcra.State, leased int, o *Order, now int64) (s store.FlowState) {
+	if !f.Limited() {
+		return s
+	}
+	s = store.FlowState{Flow: f, Leased: leased, Now: time.UnixMicro(now)}
+	if f.Rate.N != 0 {
+		s.Next = time.UnixMicro(starts.Next(f.Rate, now))
+	}
+	if o != nil {
+		s.Keys = o.Counts(now)
+	}
+	return s
+}
+
 // Counts counts the keys that wait.
 func (o *Order) Counts(now int64) store.KeyCounts {
 	c := store.KeyCounts{Waiting: int64(o.turning()), Halted: int64(o.halted.Len())}
