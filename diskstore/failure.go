@@ -53,9 +53,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// giveUp notes that Pebble must not be called any more.
-func (s *Store) giveUp() { s.sticks.Do(func() { close(s.stuck) }) }
-
 func (s *Store) isStuck() bool { return isClosed(s.stuck) }
 
 // guarded calls Pebble. It returns early if Pebble fails for good during the call, or has before.
