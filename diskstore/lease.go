@@ -8,9 +8,9 @@ import (
 
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
-// It is stored as four numbers and its members. When a member leaves, its two-byte position is appended (a Pebble merge),
-// with wasCancelled set or not, so that a lease is not written again for each message that is settled. Where it is
-// written again, so are the cancelled members.
+// It is stored as four numbers and its members. When a member leaves, its two-byte position is appended (a Pebble
+// merge), with wasCancelled set or not, so that a lease is not written again for each message that is settled. Where it
+// is written again, so are the cancelled members.
 type lease struct {
 	id        string
 	deadline  int64

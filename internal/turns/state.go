@@ -7,8 +7,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// FlowState returns the limits of a queue with their state: that of the rate, the number of messages that count, and the
-// order of the keys, which is nil unless the queue is Fair.
+// FlowState returns the limits of a queue with their state: that of the rate, the number of messages that count, and
+// the order of the keys, which is nil unless the queue is Fair.
 func FlowState(f store.Flow, starts gcra.State, leased int, o *Order, now int64) (s store.FlowState) {
 	if !f.Limited() {
 		return s
