@@ -88,10 +88,7 @@ func (d *directory) markBackup(r store.Request) error {
 	if r.Session == "" {
 		return nil
 	}
-	if err := d.writeFile(backupFile, r.Session); err != nil {
-		return backupFailed(d.dir, err)
-	}
-	return nil
+	return backupFailed(d.dir, d.writeFile(backupFile, r.Session))
 }
 
 // isBackupOf reports whether a directory is a backup that was made for a request, or the beginning of one.
@@ -175,14 +172,10 @@ func (t *tx) writeStamp(stamp []byte) error {
 }
 
 func (s *Store) pebbleCheckpoint(copied *directory) error {
-	err := s.guarded(func() (err error) {
+	return backupFailed(copied.dir, s.guarded(func() (err error) {
 		defer recovered(&err) // Pebble panics when a directory cannot be synced, here that of the copy
 		return s.db.Checkpoint(copied.dir, pebble.WithFlushedWAL())
-	})
-	if err != nil {
-		return backupFailed(copied.dir, err)
-	}
-	return nil
+	}))
 }
 
 // verify makes a store of the copy, and opens it: that reads the logs and the list of files, and checks that each file

@@ -32,13 +32,17 @@ func (c *choice) add(x chosen) bool {
 }
 
 // entries chooses the entries of an index from a millisecond to another.
-func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
+func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) (err error) {
 	if c.more {
 		return nil
 	}
-	return t.each(q, x, entry{at: first}, last, func(e entry, value []byte) (bool, error) {
-		return c.add(chosen{entry: e, record: x.kind == kindDead || dueRecord(e, value).stored, kind: x.kind}), nil
-	})
+	for e, value := range t.each(&err, q, x, entry{at: first}, last) {
+		stored := x.kind == kindDead || dueRecord(e, value).stored
+		if !c.add(chosen{entry: e, record: stored, kind: x.kind}) {
+			break
+		}
+	}
+	return err
 }
 
 // deadOnes chooses the dead messages among ids, each once.
@@ -60,18 +64,10 @@ func (t *tx) deadOnes(q *queue, c *choice, ids []string) error {
 	return nil
 }
 
-// before returns the time that limits a Replay or Purge: that of its first call.
-func (t *tx) before(sel store.Selection) int64 {
-	if sel.Before.IsZero() {
-		return t.now
-	}
-	return sel.Before.UnixMilli()
-}
-
 func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, error) {
 	var c choice
 	var err error
-	limit := t.before(sel)
+	limit := sel.Limit(t.now)
 	if len(sel.IDs) > 0 {
 		err = t.deadOnes(q, &c, sel.IDs)
 	} else {
@@ -89,7 +85,7 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 		failures[i] = r.failures
 	}
 	for _, x := range c.all {
-		t.removeDead(q, x.entry)
+		t.removeEntry(q, &q.dead, x.entry)
 	}
 	for i, x := range c.all {
 		r := record{due: t.dueAt(due), delivered: true, failures: failures[i]} // its expiry no longer counts
@@ -104,7 +100,7 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 
 func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 	var c choice
-	limit := t.before(sel)
+	limit := sel.Limit(t.now)
 	if errors.Is(t.checkRoom(), store.ErrFull) && q.number != 0 {
 		if all, err := t.selectsAll(q, sel, limit); err != nil || all {
 			return t.dropMessages(q, limit, err)
@@ -126,7 +122,7 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		case kindDue:
 			t.removeDue(q, x.entry)
 		case kindDead:
-			t.removeDead(q, x.entry)
+			t.removeEntry(q, &q.dead, x.entry)
 		case kindLease:
 			if m := q.held[x.id]; q.isCounted(m.lease) {
 				t.takeLeased(q, m)
@@ -195,10 +191,10 @@ func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error
 		return first.at > t.now, err
 	}
 	later := false
-	err = t.each(q, &q.due, entry{at: limit + 1}, lastTime, func(entry, []byte) (bool, error) {
+	for range t.each(&err, q, &q.due, entry{at: limit + 1}, lastTime) {
 		later = true
-		return false, nil
-	})
+		break
+	}
 	return !later, err
 }
 
@@ -222,7 +218,7 @@ func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) 
 	}
 	t.resetLanes(q)
 	t.touch(q)
-	t.emptied = true
+	t.s.room.emptied = true
 	return b, t.flush() // a send in this group looks for its id on the disk
 }
 
@@ -238,7 +234,7 @@ func (t *tx) removeQueue(q *queue) error {
 	delete(t.s.queues, q.name)
 	if q.number != 0 { // else the other keys cannot be found
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
-		t.emptied = errors.Is(t.checkRoom(), store.ErrFull)
+		t.s.room.emptied = true
 	}
 	return nil
 }
@@ -283,25 +279,16 @@ func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]b
 func (t *tx) restoreOne(q *queue, m *store.Info) {
 	r := record{due: store.UnixMillis(m.Due), attempts: m.Attempts, delivered: m.Delivered, lastError: m.LastError,
 		failures: string(envelope.AppendFailures(nil, m.Failures))}
-	t.value = envelope.AppendInfo(appendTime(t.value[:0], r.due), m)
-	t.addMessage(q, m.ID, t.value)
+	if m.State == store.StateDead {
+		r.deadReason, r.diedAt = m.DeadReason, min(store.UnixMillis(m.DiedAt), t.now)
+	}
+	r.stored = r != record{due: r.due}
 	group := groupNumber(m.Group)
 	if m.Raw != nil {
 		group = groupIn(string(m.Raw)) // another version of this engine may have written it
 	}
-	t.joinGroup(q, m.ID, group)
-	dead := m.State == store.StateDead
-	if dead {
-		r.deadReason, r.diedAt = m.DeadReason, min(store.UnixMillis(m.DiedAt), t.now)
-	}
-	if dead || r.attempts > 0 || r.delivered || r.lastError != "" || r.failures != "" {
-		t.keep(q, m.ID, &r)
-	}
-	if !dead {
-		t.addDue(q, m.ID, &r)
-		return
-	}
-	t.addDead(q, entry{r.diedAt, m.ID})
+	t.value = envelope.AppendInfo(appendTime(t.value[:0], r.due), m)
+	t.landMessage(q, m.ID, t.value, group, &r)
 }
 
 // unchanged returns the place of a message that is still as it was told, and not leased, else nil.

@@ -69,7 +69,7 @@ func (e *checker) checkQueues() error {
 	if err != nil {
 		return err
 	}
-	if len(n.stray) == 0 {
+	if n.stray == 0 {
 		e.ok("names", "", int64(len(n.queues)), "queues: %d, each with a number of its own", len(n.queues))
 	}
 	n.issues.report("", e.s.recoverAdvice(), e.report)
@@ -85,7 +85,7 @@ func (e *checker) checkQueues() error {
 type names struct {
 	queues map[uint32]string // by number, "" for a number without a name
 	signs  map[string]string // by name
-	stray  [][]byte          // keys that belong to nothing
+	stray  int               // keys that belong to nothing
 	issues
 }
 
@@ -97,24 +97,26 @@ func (r *reader) names() (*names, error) {
 		return nil, err
 	}
 	for valid := it.First(); valid; {
-		key, value := string(it.Key()), string(it.Value())
-		name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
-		signed, hasSign := strings.CutPrefix(key, string(appendKey(nil, 0, kindSign)))
-		switch number, named := numberOf(key), numberOf(value); {
-		case number != 0:
+		key, value := string(it.Key()), it.Value()
+		if number := numberOf(key); number != 0 {
 			n.queues[number] += "" // its name, which came first, or none
 			valid = it.SeekGE(numberKey(number + 1))
 			continue
-		case hasSign && isSign(signed, []byte(value)):
-			n.signs[signed] = value // they come before the names
-		case isName && len(value) == 4 && named != 0 && n.queues[named] == "" && n.signs[name] == "":
-			n.queues[named] = name
-		case isName:
-			n.add("names", name)
-			n.stray = append(n.stray, []byte(key))
-		case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
+		}
+		_, kind, _ := splitKey(it.Key())
+		rest := key[min(len(key), prefixLength):]
+		switch named := numberOf(string(value)); {
+		case kind == kindSign && isSign(rest, value):
+			n.signs[rest] = string(value) // they come before the names
+		case kind == kindName && len(value) == 4 && named != 0 && n.queues[named] == "" && n.signs[rest] == "":
+			n.queues[named] = rest
+		case kind == kindName:
+			n.add("names", rest)
+			n.stray++
+		case kind == kindStamp && rest == "", kind == kindRequest && isRequest(rest, value):
+		default:
 			n.add("keys", fmt.Sprintf("%x", key))
-			n.stray = append(n.stray, []byte(key))
+			n.stray++
 		}
 		valid = it.Next()
 	}

@@ -18,7 +18,7 @@ import (
 
 // checkQueue checks a queue. The name is "" for a number without one. A queue that was deleted since is passed over.
 func (e *checker) checkQueue(name string, number uint32) error {
-	c := &scan{meta: meta{head: never}, held: map[string]*member{}, followed: map[string]bool{},
+	c := &scan{meta: meta{Head: never}, held: map[string]*member{}, followed: map[string]bool{},
 		keys: map[string]int{}, seed: maphash.MakeSeed()}
 	gone := false
 	prepare := func(t *tx, _ *queue) {
@@ -31,7 +31,7 @@ func (e *checker) checkQueue(name string, number uint32) error {
 			}
 		}
 		if c.loaded = q != nil && q.damage == nil; c.loaded {
-			c.flow, c.lanes = q.flow, q.lanes.inMemory(q, t.micros)
+			c.flow, c.inMemory, c.lanes = q.flow, q.leased, q.lanes.inMemory(q, t.micros)
 		}
 	}
 	_, err := read(e.ctx, e.s, "", prepare, func(v *view) (struct{}, error) {
@@ -54,7 +54,7 @@ func (e *checker) checkQueue(name string, number uint32) error {
 	c.issues.report(name, e.s.recoverAdvice(), e.report)
 	if len(c.issues) == 0 {
 		e.ok("queue", name, c.messages, "messages: %d (%d scheduled or ready, %d leased, %d dead), each in its place",
-			c.messages, c.meta.due, c.messages-c.meta.due-c.meta.dead, c.meta.dead)
+			c.messages, c.meta.Due, c.messages-c.meta.Due-c.meta.Dead, c.meta.Dead)
 	}
 	return nil
 }
@@ -72,6 +72,7 @@ type scan struct {
 	meta       meta               // the right counters
 	loaded     bool               // the queue is served
 	flow       flow               // its limits in memory
+	inMemory   int                // as leased, in memory
 	lanes      *lanesInMemory     // nil unless it is Fair
 	leased     int                // messages that count against its concurrency, by the leases
 	keys       map[string]int     // messages that count for each key, by the leases
@@ -137,7 +138,7 @@ func (c *scan) visit(key, value []byte) error {
 		if !ok || kind != kindDue && len(value) > 0 {
 			c.add("keys", fmt.Sprintf("%x", key))
 		}
-		if c.stored.flow.hasClass(k.class) {
+		if c.stored.Flow.hasClass(k.class) {
 			c.classes[k.class&urgencyBits]++
 		}
 		c.have[kind].add(c.seed, rest, stored)
@@ -197,7 +198,7 @@ func isSound(kind byte, rest, value []byte) bool {
 
 // keyState checks an override or the state of a key.
 func (c *scan) keyState(kind byte, key string, value []byte) error {
-	if c.damage == nil && !c.stored.flow.Fair || !isSound(kind, []byte(key), value) {
+	if c.damage == nil && !c.stored.Flow.Fair || !isSound(kind, []byte(key), value) {
 		c.add("limits", key)
 	}
 	if kind == kindKeyFlow {
@@ -206,15 +207,16 @@ func (c *scan) keyState(kind byte, key string, value []byte) error {
 	}
 	c.keyStates++
 	s, err := parseKeyState(key, value)
-	c.expected += int(boolByte(s.expected))
-	if err != nil || s.id == "" {
+	c.expected += int(boolByte(s.Expected))
+	if err != nil || s.Holder == "" {
 		return nil
 	}
-	ok, err := c.canHold(c.number, key, s.hold)
-	_, leased := c.followed[s.id]
-	order := c.stored.flow.Key.Order
-	allowed := order == store.OrderHalt || order == store.OrderContinue && !s.dead || c.damage != nil
-	if inMemory := c.lanes == nil || c.lanes.holds[key] == s.hold; !ok || leased || !allowed || !inMemory {
+	held := hold{s.Holder, s.Dead}
+	ok, err := c.canHold(c.number, key, held)
+	_, leased := c.followed[s.Holder]
+	order := c.stored.Flow.Key.Order
+	allowed := order == store.OrderHalt || order == store.OrderContinue && !s.Dead || c.damage != nil
+	if inMemory := c.lanes == nil || c.lanes.holds[key] == held; !ok || leased || !allowed || !inMemory {
 		c.add("holds", key)
 	}
 	if c.lanes != nil {
@@ -260,10 +262,10 @@ func (c *scan) lease(id string, value []byte) {
 		c.add("leases", id)
 		return
 	}
-	if l.flow != 0 && l.flow == c.stored.flow.id {
+	if l.flow != 0 && l.flow == c.stored.Flow.ID {
 		c.leased += l.left + len(l.cancelled)
 	}
-	if l.keyed != 0 && l.keyed == c.stored.flow.keyed {
+	if l.keyed != 0 && l.keyed == c.stored.Flow.Keyed {
 		l.eachKey(func(key string) { c.keys[key]++ })
 	}
 	for _, m := range l.members {
@@ -292,12 +294,12 @@ func (c *scan) message(id string, value []byte) error {
 		c.records++
 	}
 	if p.group != 0 {
-		c.meta.grouped++
+		c.meta.Grouped++
 		c.entry(kindGroup, entry{p.group, id}, false)
 	}
 	switch {
 	case r.deadReason != "":
-		c.meta.dead++
+		c.meta.Dead++
 		c.entry(kindDead, entry{r.diedAt, id}, false)
 	case h != nil:
 		if h.record.stored != r.stored || !r.stored && h.record.due != r.due || h.group != p.group {
@@ -359,26 +361,26 @@ func (c *scan) compare() {
 			wrong = append(wrong, fmt.Sprintf("%s is %d instead of %d", name, has, want))
 		}
 	}
-	counter("due", c.stored.due, c.meta.due)
-	counter("dead", c.stored.dead, c.meta.dead)
-	counter("in groups", c.stored.grouped, c.meta.grouped)
-	counter("remembered", c.stored.remembered, c.have[kindForget].n)
-	if c.meta.due > 0 { // an empty queue has no earliest due time
-		counter("earliest due time", max(c.stored.head, c.meta.head), c.meta.head)
+	counter("due", c.stored.Due, c.meta.Due)
+	counter("dead", c.stored.Dead, c.meta.Dead)
+	counter("in groups", c.stored.Grouped, c.meta.Grouped)
+	counter("remembered", c.stored.Remembered, c.have[kindForget].n)
+	if c.meta.Due > 0 { // an empty queue has no earliest due time
+		counter("earliest due time", max(c.stored.Head, c.meta.Head), c.meta.Head)
 	}
-	if f := c.stored.flow; c.loaded && (c.flow.Flow != f.Flow || c.flow.id != f.id || c.flow.keyed != f.keyed) {
-		wrong = append(wrong, fmt.Sprintf("the limits are %+v instead of %+v", c.stored.flow.Flow, c.flow.Flow))
+	if f := c.stored.Flow; c.loaded && (c.flow.Flow != f.Flow || c.flow.ID != f.ID || c.flow.Keyed != f.Keyed) {
+		wrong = append(wrong, fmt.Sprintf("the limits are %+v instead of %+v", c.stored.Flow.Flow, c.flow.Flow))
 	} else if c.loaded {
-		counter("leased under the limits", int64(c.flow.leased), int64(c.leased))
-		counter("starts that passed normal urgency", int64(f.passed.Normal), int64(c.flow.passed.Normal))
-		counter("starts that passed low urgency", int64(f.passed.Low), int64(c.flow.passed.Low))
+		counter("leased under the limits", int64(c.inMemory), int64(c.leased))
+		counter("starts that passed normal urgency", int64(f.Passed.Normal), int64(c.flow.Passed.Normal))
+		counter("starts that passed low urgency", int64(f.Passed.Low), int64(c.flow.Passed.Low))
 	}
 	if c.lanes != nil {
 		counter("overrides of keys", int64(c.lanes.keyFlows), int64(c.keyFlows))
 		counter("states of keys", int64(c.lanes.keyStates), int64(c.keyStates))
 		counter("expected keys", int64(c.lanes.expected), int64(c.expected))
 		counter("holds that are not stored", int64(len(c.lanes.holds)), 0)
-		counter("sorted and to be sorted", c.lanes.messages, c.stored.due)
+		counter("sorted and to be sorted", c.lanes.messages, c.stored.Due)
 		for i, u := range urgencies {
 			n, stored := c.lanes.classes[i+1], c.classes[i+1]
 			counter(fmt.Sprintf("stored as sorted for urgency %q", u), int64(min(n, stored)), int64(n))
@@ -391,7 +393,7 @@ func (c *scan) compare() {
 		c.note("counters", int64(len(wrong)), "counters are wrong: "+strings.Join(wrong, ", "))
 	}
 	// If the index or its counter is wrong, so are the counts.
-	if c.countDue(-1); !indexes && c.stored.due == c.meta.due && c.have[kindCount] != c.want[kindCount] {
+	if c.countDue(-1); !indexes && c.stored.Due == c.meta.Due && c.have[kindCount] != c.want[kindCount] {
 		c.note("counts", 1, "the counts by due time, for histograms, are wrong")
 	}
 }

@@ -59,7 +59,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		}
 		t.take(q, &c, deliverable, req)
 		if q.isOrdered() {
-			q.flow.fences.Fence(t.micros, c.Messages)
+			q.flow.Fences.Fence(t.micros, c.Messages)
 		}
 	}
 	t.start(q, len(c.Messages))
@@ -161,17 +161,14 @@ func (t *tx) readReady(q *queue, limit int, limited bool) (rest entry, deliverab
 
 // readWindow appends up to limit entries that are due to t.ready, and returns the entry behind them.
 func (t *tx) readWindow(q *queue, from entry, limit int) (next entry, err error) {
-	next = entry{at: never}
 	begin := len(t.ready)
-	err = t.each(q, &q.due, from, lastTime, func(e entry, value []byte) (bool, error) {
+	for e, value := range t.each(&err, q, &q.due, from, lastTime) {
 		if e.at > t.now || len(t.ready)-begin == limit {
-			next = e
-			return false, nil
+			return e, err
 		}
 		t.ready = append(t.ready, found{entry: e, record: dueRecord(e, value)})
-		return true, nil
-	})
-	return next, err
+	}
+	return entry{at: never}, err
 }
 
 // messageReader reads many messages of a queue in order of id with one iterator: neighbours are in one block of the
@@ -212,15 +209,21 @@ func (r *messageReader) read(window []found) error {
 	return nil
 }
 
+// seek returns a stored message, which is valid until the next one, and reports whether it exists.
+func (r *messageReader) seek(id string) (value []byte, ok bool, err error) {
+	r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, id)
+	if !r.it.SeekGE(r.t.key) || string(r.it.Key()) != string(r.t.key) {
+		return nil, false, r.it.Error()
+	}
+	value, err = r.it.ValueAndErr()
+	return value, err == nil, err
+}
+
 func (r *messageReader) readOne(f *found) error {
 	t := r.t
-	t.key = appendIDKey(t.key[:0], r.q.number, kindMessage, f.id)
-	if !r.it.SeekGE(t.key) || string(r.it.Key()) != string(t.key) {
-		f.gone = r.it.Error() == nil
-		return t.s.unreadable(r.it.Error())
-	}
-	value, err := r.it.ValueAndErr()
-	if err != nil {
+	value, ok, err := r.seek(f.id)
+	if !ok || err != nil {
+		f.gone = err == nil
 		return t.s.unreadable(err)
 	}
 	f.length = len(value)
@@ -241,7 +244,7 @@ func (r *messageReader) readOne(f *found) error {
 	switch {
 	case bad != nil, envelope.Decode(m.envelope, &f.message) != nil:
 		f.death = store.DeadUnreadable
-	case expired(t.now, &f.record, &f.message):
+	case !f.record.delivered && f.message.Expired(f.record.due, t.now):
 		f.death = store.DeadExpired
 	}
 	if f.death != "" {
@@ -252,7 +255,7 @@ func (r *messageReader) readOne(f *found) error {
 
 // take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
 func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.id, keyed: q.flow.keyed,
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), flow: q.flow.ID, keyed: q.flow.Keyed,
 		members: make([]*member, 0, deliverable)}
 	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
@@ -295,7 +298,7 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 		q.leases[l.id] = l
 		q.deadlines.Set(entry{l.deadline, l.id})
 		if q.isCounted(l) { // the lanes have counted them for their keys
-			q.flow.leased += l.left
+			q.leased += l.left
 		}
 		t.touchLease(q, l)
 		c.Deadline = store.Time(l.deadline)
@@ -321,18 +324,18 @@ func (t *tx) dropDead(q *queue) (dropped []string, more bool, err error) {
 	}
 	var all []entry
 	rest, passed := entry{at: never}, 0
-	err = t.each(q, &q.dead, first, lastTime, func(e entry, _ []byte) (bool, error) {
-		switch more = len(all) == store.MaxBatch || passed == maxPassed; {
-		case more || e.at > reached && int64(len(all)) >= excess:
+	for e := range t.each(&err, q, &q.dead, first, lastTime) {
+		more = len(all) == store.MaxBatch || passed == maxPassed
+		if more || e.at > reached && int64(len(all)) >= excess {
 			rest = e
-			return false, nil
-		case q.halts(e.id):
+			break
+		}
+		if q.halts(e.id) {
 			passed++
-		default:
+		} else {
 			all = append(all, e)
 		}
-		return true, nil
-	})
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -343,7 +346,7 @@ func (t *tx) dropDead(q *queue) (dropped []string, more bool, err error) {
 		}
 	}
 	for i, e := range all {
-		t.removeDead(q, e)
+		t.removeEntry(q, &q.dead, e)
 		t.erase(q, e.id, &record{stored: true}, groups[i])
 		dropped = append(dropped, e.id)
 	}

@@ -84,7 +84,7 @@ func (t *tx) takeTurns(q *queue, reader *messageReader, limit int) (deliverable 
 
 // sortReady sorts ready messages by their keys: the late ones, and then those from the frontier on. It sorts a bounded
 // number, and reads a bounded number of bytes for that. It returns the sorted messages.
-func (t *tx) sortReady(q *queue, reader *messageReader) ([]lateEntry, error) {
+func (t *tx) sortReady(q *queue, reader *messageReader) (sorted []lateEntry, err error) {
 	l := q.lanes
 	if err := t.findArrivals(q); err != nil {
 		return nil, err
@@ -99,19 +99,18 @@ func (t *tx) sortReady(q *queue, reader *messageReader) ([]lateEntry, error) {
 	if late < maxSorted && l.ahead.first.at <= t.now {
 		scanned = true
 		passed := 0
-		err := t.each(q, &l.ahead, l.ahead.first, lastTime, func(e entry, value []byte) (bool, error) {
+		for e, value := range t.each(&err, q, &l.ahead, l.ahead.first, lastTime) {
 			isAhead := l.isAhead(e)
-			switch {
-			case isAhead && (e.at > t.now || len(all) == maxSorted), passed == maxPassed:
+			if isAhead && (e.at > t.now || len(all) == maxSorted) || passed == maxPassed {
 				next, exact = e, isAhead
-				return false, nil
-			case isAhead:
+				break
+			}
+			if isAhead {
 				all = append(all, lateEntryOf(e, value))
-			default:
+			} else {
 				passed++
 			}
-			return true, nil
-		})
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -160,12 +159,8 @@ func (r *messageReader) keys(all []lateEntry) (keys []turns.Message, err error) 
 // keyOf returns a message with its key and urgency, and how many bytes it read. A message that does not exist or makes
 // no sense has none; it has its turn among the messages without a key, and is set aside then.
 func (r *messageReader) keyOf(id string) (m turns.Message, length int, err error) {
-	r.t.key = appendIDKey(r.t.key[:0], r.q.number, kindMessage, id)
-	if !r.it.SeekGE(r.t.key) || string(r.it.Key()) != string(r.t.key) {
-		return m, 0, r.it.Error()
-	}
-	value, err := r.it.ValueAndErr()
-	if err != nil {
+	value, ok, err := r.seek(id)
+	if !ok || err != nil {
 		return m, 0, err
 	}
 	m = keyIn(value)

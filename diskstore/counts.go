@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -62,40 +63,28 @@ func (t *tally) Finish(bool) ([]byte, io.Closer, error) {
 }
 
 // gatherCounts puts changed counts into the batch, and removes the counts before the first message.
-func (t *tx) gatherCounts(q *queue) error {
+func (t *tx) gatherCounts(q *queue) {
 	changed := [len(slotBits)]map[int64]int64{{}, q.counts}
 	for slot, n := range q.counts {
 		changed[0][slot>>(slotBits[0]-shortBits)] += n
 	}
 	for level, counts := range changed {
 		for slot, n := range counts {
-			if n == 0 {
-				continue
-			}
-			t.key = appendSlotKey(t.key[:0], q.number, level, slot<<slotBits[level])
-			t.value = binary.AppendVarint(t.value[:0], n)
-			if err := t.batch.Merge(t.key, t.value, nil); err != nil {
-				return err
+			if n != 0 {
+				t.value = binary.AppendVarint(t.value[:0], n)
+				t.merge(appendSlotKey(t.key[:0], q.number, level, slot<<slotBits[level]), t.value)
 			}
 		}
 	}
 	clear(q.counts)
-	return t.sweepCounts(q)
-}
-
-func (t *tx) sweepCounts(q *queue) error {
 	before := min(q.due.first.at, t.now)
 	if shortSlot(before) < q.swept+sweepEvery {
-		return nil
+		return
 	}
 	q.swept = shortSlot(before)
 	for level := range slotBits {
-		from, to := appendSlotKey(nil, q.number, level, 0), appendSlotKey(nil, q.number, level, before)
-		if err := t.batch.DeleteRange(from, to, nil); err != nil {
-			return err
-		}
+		t.removeRange(appendSlotKey(nil, q.number, level, 0), appendSlotKey(nil, q.number, level, before))
 	}
-	return nil
 }
 
 // countDue counts the messages that are due from each bound to before the next, in milliseconds.
@@ -204,12 +193,16 @@ func (t *tx) stats(q *queue) (store.Stats, error) {
 	if err != nil {
 		return store.Stats{}, err
 	}
+	var order *turns.Order
+	if q.lanes != nil {
+		order = q.lanes.order
+	}
 	s := store.Stats{
 		Scheduled: q.due.n,
 		Leased:    int64(len(q.held)),
 		Dead:      q.dead.n,
 		Paused:    q.paused,
-		Flow:      t.flowState(q),
+		Flow:      turns.FlowState(q.flow.Flow, q.flow.State, q.leased, order, t.micros),
 		Exists:    q.number != 0,
 		Now:       store.Time(t.now),
 

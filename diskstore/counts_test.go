@@ -22,13 +22,13 @@ func histogramOf(t *testing.T, s *Store, from, to time.Time, buckets int) []int6
 	}
 	want, err := read(t.Context(), s, "q", nil, func(v *view) ([]int64, error) {
 		counts, bucket, bounds := make([]int64, buckets), 0, store.BoundMillis(store.HistogramBounds(from, to, buckets))
-		err := v.each(v.due, entry{at: bounds[0]}, bounds[buckets]-1, func(e entry, _ []byte) (bool, error) {
+		var err error
+		for e := range v.each(&err, v.due, entry{at: bounds[0]}, bounds[buckets]-1) {
 			for e.at >= bounds[bucket+1] {
 				bucket++
 			}
 			counts[bucket]++
-			return true, nil
-		})
+		}
 		return counts, err
 	})
 	if err != nil {

@@ -1,11 +1,13 @@
 package diskstore
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
 )
 
@@ -65,7 +67,7 @@ func (r raw) meta(change func(m *meta)) {
 		r.t.Fatal(err)
 	}
 	change(&m)
-	r.set(appendKey(nil, r.number, kindMeta), appendMeta(nil, m))
+	r.set(appendKey(nil, r.number, kindMeta), codec.Append(nil, &m))
 }
 
 // lease returns the id and value of the only lease.
@@ -93,23 +95,23 @@ var damages = []struct {
 	{
 		name:   "counter of due",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.due += 5 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.Due += 5 }) },
 	},
 	{
 		name:   "counter of due is zero",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.due = 0 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.Due = 0 }) },
 	},
-	{name: "counter of dead", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.dead = 0 }) }},
+	{name: "counter of dead", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.Dead = 0 }) }},
 	{
 		name:   "counter of remembered",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.remembered = 0 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.Remembered = 0 }) },
 	},
 	{
 		name:   "counter of messages in groups",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.grouped = 9 }) },
+		damage: func(r raw) { r.meta(func(m *meta) { m.Grouped = 9 }) },
 	},
 	{
 		name:   "entry of a group without message",
@@ -144,11 +146,13 @@ var damages = []struct {
 			r.set(r.id(kindLease, id), appendLease(nil, l))
 		},
 	},
-	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.head += 1e9 }) }},
+	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.Head += 1e9 }) }},
 	{
 		name:   "retention that is not possible",
 		checks: "counters",
-		damage: func(r raw) { r.meta(func(m *meta) { m.maxAge, m.maxCount = -1, store.MaxDeadCount+1 }) },
+		damage: func(r raw) {
+			r.meta(func(m *meta) { m.Retention = store.Retention{MaxAge: -1, MaxCount: store.MaxDeadCount + 1} })
+		},
 	},
 	{name: "no counters", checks: "counters", damage: func(r raw) { r.remove(appendKey(nil, r.number, kindMeta)) }},
 	{
@@ -255,8 +259,10 @@ var damages = []struct {
 	}},
 	{name: "lease with another due time", checks: "leases", damage: func(r raw) {
 		id, value := r.lease()
-		value[timeLength+2+3+timeLength-1] ^= 1
-		r.set(r.id(kindLease, id), value)
+		l, err := parseLease(id, value)
+		try(r.t, err)
+		l.members[0].record.due ^= 1
+		r.set(r.id(kindLease, id), appendLease(nil, l))
 	}},
 	{
 		name:   "unreadable message",
@@ -313,7 +319,7 @@ var damages = []struct {
 	{name: "outbox that nobody can read", checks: "outbox", damage: func(r raw) {
 		r.set(r.id(kindOutbox, ""), []byte("x"))
 		r.set(r.id(kindArrived, "q{g}a"), []byte("x"))
-		r.set(r.id(kindArrived, ""), appendNumbers(nil, 1))
+		r.set(r.id(kindArrived, ""), binary.BigEndian.AppendUint64(nil, 1))
 	}},
 	{
 		name:   "sign at the name of a queue",

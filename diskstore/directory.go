@@ -89,23 +89,12 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 // makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link
 // that changes later does not lead the open store elsewhere.
 func (d *directory) makeDirectory() error {
-	var parents []string // of the missing directories
-	for at := d.dir; ; {
-		if _, err := d.fs.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-			break // MkdirAll reports any other error
-		}
-		parent := d.fs.PathDir(at)
-		if parent == at {
-			break
-		}
-		parents = append(parents, parent)
-		at = parent
-	}
+	missing := d.missing()
 	if err := d.fs.MkdirAll(d.dir, 0o700); err != nil {
 		return err
 	}
-	for _, parent := range parents {
-		if err := d.syncDirectory(parent); err != nil {
+	for _, made := range missing {
+		if err := d.syncDirectory(d.fs.PathDir(made)); err != nil {
 			return err
 		}
 	}
@@ -117,6 +106,16 @@ func (d *directory) makeDirectory() error {
 		d.dir, err = filepath.EvalSymlinks(dir)
 	}
 	return err
+}
+
+// missing returns the directory and those above it that do not exist, from the innermost on.
+func (d *directory) missing() (dirs []string) {
+	for at := d.dir; ; at = d.fs.PathDir(at) {
+		if _, err := d.fs.Stat(at); !errors.Is(err, fs.ErrNotExist) || d.fs.PathDir(at) == at {
+			return dirs
+		}
+		dirs = append(dirs, at)
+	}
 }
 
 func (d *directory) syncDirectory(path string) error {
@@ -312,7 +311,11 @@ func (d *directory) checkUser() error {
 	if owner, ok := ownerOf(filepath.Join(d.dir, formatFile)); ok && owner != me {
 		return d.foreign(owner)
 	}
-	if owner, ok := ownerOf(d.existing()); ok && owner != me && owner != root {
+	existing := d.dir // or the nearest one above it that exists
+	if missing := d.missing(); len(missing) > 0 {
+		existing = filepath.Dir(missing[len(missing)-1])
+	}
+	if owner, ok := ownerOf(existing); ok && owner != me && owner != root {
 		return d.foreign(owner)
 	}
 	return nil
@@ -338,22 +341,6 @@ func (d *directory) checkMode() store.CheckResult {
 		r.Advice = "if that is not intended, chmod o= " + d.dir
 	}
 	return r
-}
-
-// existing returns the directory, or the nearest one above it that exists.
-func (d *directory) existing() string {
-	at, err := filepath.Abs(d.dir)
-	if err != nil {
-		return d.dir
-	}
-	for {
-		_, err := os.Stat(at)
-		parent := filepath.Dir(at)
-		if !errors.Is(err, fs.ErrNotExist) || parent == at {
-			return at
-		}
-		at = parent
-	}
 }
 
 func (d *directory) foreign(owner int) error {

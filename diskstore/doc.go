@@ -45,7 +45,7 @@
 // last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is found
 // when it is read: the call that needs it returns ErrCorrupt, and all others go on. A queue that contradicts itself is
 // refused. Check checks everything, Inspect checks a store that cannot be opened, and Recover copies all readable
-// messages to a new store and rebuilds its indexes (rebuild.go).
+// messages to a new store and rebuilds its indexes (recover.go).
 //
 // # A full disk
 //

@@ -17,17 +17,17 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 	results := make([]store.ReportResult, len(reports))
 	for i := range reports {
 		r := &reports[i]
-		_, results[i].Err = call(ctx, s, r.Queue, how{}, func(t *tx, q *queue) (struct{}, error) {
+		results[i].Err = s.update(ctx, r.Queue, how{}, func(t *tx, q *queue) error {
 			t.quick = true
 			if q.number == 0 || len(r.Counts) == 0 {
-				return struct{}{}, nil
+				return nil
 			}
 			ring, err := t.activity(q)
 			if err == nil {
 				ring.Add(t.now, r.Counts)
 				q.counted = true
 			}
-			return struct{}{}, err
+			return err
 		})
 		queue, _, _, _ := store.CutSubQueue(r.Queue)
 		results[i].Watchers = s.hub.Publish(queue, r.Events, r.Number)
@@ -48,15 +48,12 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 func (s *Store) Activity(ctx context.Context, name string) (store.Activity, error) {
 	return call(ctx, s, name, how{}, func(t *tx, q *queue) (store.Activity, error) {
 		t.quick = true
-		if q.number == 0 {
-			return new(activity.Ring).At(s.clock.Now()), nil
-		}
 		ring, err := t.activity(q)
 		if err != nil {
 			return store.Activity{}, err
 		}
 		a := ring.At(s.clock.Now())
-		a.Exists = true
+		a.Exists = q.number != 0
 		return a, nil
 	})
 }

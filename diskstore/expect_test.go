@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -128,12 +130,14 @@ func TestCheckFindsDamageOfExpectedKeys(t *testing.T) {
 		loaded string // after a reopen
 		change func(value []byte) []byte
 	}{
-		"another bit":         {"limits", "limits", func(v []byte) []byte { return append(v[:len(v)-1], 4) }},
-		"no bit":              {"limits", "limits", func(v []byte) []byte { return append(v[:len(v)-1], 0) }},
-		"dead without a hold": {"limits", "limits", func(v []byte) []byte { return append(v[:len(v)-1], 3) }},
-		"no state":            {"limits", "limits", func(v []byte) []byte { return v[:len(v)-1] }},
-		"not expected": {"holds counters", "holds", func(v []byte) []byte {
-			return append(append(v[:len(v)-1], 0), "x"...)
+		"another bit": {"limits", "limits", func(v []byte) []byte { return append(v[:len(v)-1], 32) }},
+		"no bit":      {"limits", "limits", func(v []byte) []byte { return append(v[:len(v)-1], 0) }},
+		"dead without a hold": {"limits", "limits", func([]byte) []byte {
+			return codec.Append(nil, &turns.State{Dead: true, Expected: true})
+		}},
+		"no state": {"limits", "limits", func(v []byte) []byte { return v[:len(v)-1] }},
+		"not expected": {"holds counters", "holds", func([]byte) []byte {
+			return codec.Append(nil, &turns.State{Holder: "x"})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,26 +42,18 @@ type stopped struct{ error }
 func (s *stopped) Unwrap() error        { return s.error }
 func (s *stopped) Is(target error) bool { return target == store.ErrClosed }
 
-func (s *Store) hasFailed() bool {
+func (s *Store) hasFailed() bool { return isClosed(s.failed) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-s.failed:
+	case <-c:
 		return true
 	default:
 		return false
 	}
 }
 
-// giveUp notes that Pebble must not be called any more.
-func (s *Store) giveUp() { s.sticks.Do(func() { close(s.stuck) }) }
-
-func (s *Store) isStuck() bool {
-	select {
-	case <-s.stuck:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Store) isStuck() bool { return isClosed(s.stuck) }
 
 // guarded calls Pebble. It returns early if Pebble fails for good during the call, or has before.
 func (s *Store) guarded(f func() error) error {
@@ -114,14 +106,13 @@ const interruptEvery = 10_000
 
 // interrupted returns why a long operation should stop, nil if it should not.
 func (s *Store) interrupted(ctx context.Context) error {
-	select {
-	case <-s.closed:
+	switch {
+	case isClosed(s.closed):
 		return store.ErrClosed
-	case <-s.failed:
+	case s.hasFailed():
 		return s.failure
-	default:
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx)
 }
 
 // isNoAccess reports whether this process could not reach a file, which says nothing about its content.

@@ -2,133 +2,42 @@ package diskstore
 
 import (
 	"context"
-	"encoding/binary"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
-// flow is the limits of a queue and their state; the zero flow is that of a plain queue. It is stored behind the
-// counters of the queue, except for the number of leased messages, which is derived from the leases. A claim writes its
-// lease and its starts in one batch, so a crash undoes both or neither.
+// flow is the limits of a queue and their state, as they are stored with its counters; the zero flow is that of a plain
+// queue. A claim writes its lease and its starts in one batch, so a crash undoes both or neither.
 type flow struct {
 	store.Flow
-	// id marks the leases that count. It is random: when the limits of a queue are removed and set again, earlier
+	// ID marks the leases that count. It is random: when the limits of a queue are removed and set again, earlier
 	// leases have another one, and none of them has to be written.
-	id     uint64
-	state  gcra.State
-	leased int // messages that count against Concurrency
-	// keyed marks the leases that count for keys, as id does. It is 0 unless the queue is Fair, and another number each
+	ID    uint64
+	State gcra.State
+	// Keyed marks the leases that count for keys, as ID does. It is 0 unless the queue is Fair, and another number each
 	// time that it becomes so.
-	keyed uint64
-	// arrivals are the places of messages that arrived in a queue with an order, and fences are of its claims; see
+	Keyed uint64
+	// Arrivals are the places of messages that arrived in a queue with an order, and Fences are of its claims; see
 	// order.go. They outlive the limits.
-	arrivals, fences turns.Sequence
-	passed           turns.Passed // zero unless the queue is Fair
+	Arrivals, Fences turns.Sequence
+	Passed           turns.Passed // zero unless the queue is Fair
 }
 
-// The lengths of a stored flow, of the fields of keys behind it in a Fair queue, and of the counts at the end.
-const (
-	flowLength  = 7 * 8
-	keyedLength = 7 * 8
-	endLength   = 4 * 8
-)
-
-// orders are stored as twice their index here, and 1 more with Urgency.
-var orders = []store.Order{store.OrderNone, store.OrderContinue, store.OrderHalt}
-
-func appendFlow(b []byte, f *flow) []byte {
-	if f.id != 0 {
-		b = appendNumbers(b, int64(f.Concurrency), int64(f.Rate.N), f.Rate.Per.Microseconds(), int64(f.Rate.Burst),
-			int64(f.id), f.state.Micros, f.state.Part)
-	}
-	if f.keyed != 0 {
-		b = appendNumbers(b, int64(f.Key.Concurrency), int64(f.Key.Rate.N), f.Key.Rate.Per.Microseconds(),
-			int64(f.Key.Rate.Burst), int64(f.Key.Weight),
-			int64(slices.Index(orders, f.Key.Order))<<1|int64(boolByte(f.Urgency)), int64(f.keyed))
-	}
-	if f.arrivals != 0 || f.fences != 0 || f.passed != (turns.Passed{}) {
-		b = appendNumbers(b, int64(f.arrivals), int64(f.fences), int64(f.passed.Normal), int64(f.passed.Low))
-	}
-	return b
-}
-
-func appendNumbers(b []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
-	}
-	return b
-}
-
-// numbers reads what appendNumbers wrote.
-func numbers(b []byte) []int64 {
-	n := make([]int64, len(b)/8)
-	for i := range n {
-		n[i] = int64(binary.BigEndian.Uint64(b[8*i:]))
-	}
-	return n
-}
-
-// areLimits reports whether numbers can be fields of limits; their checks compute with them.
-func areLimits(n []int64) bool {
-	return slices.Min(n) >= 0 && slices.Max(n) <= store.MaxPeriod.Microseconds()
-}
-
-// rateOf returns the rate of three numbers.
-func rateOf(n []int64) store.Rate {
-	return store.Rate{N: int(n[0]), Per: time.Duration(n[1]) * time.Microsecond, Burst: int(n[2])}
+// isSound reports whether a flow that was stored makes sense.
+func (f *flow) isSound() bool {
+	last := turns.Sequence(micros(lastTime))
+	return f.Check() == nil && f.Flow == f.Normal() && f.Limited() == (f.ID != 0) && f.Fair == (f.Keyed != 0) &&
+		isState(f.State, f.Rate.N) && min(f.Arrivals, f.Fences) >= 0 && max(f.Arrivals, f.Fences) <= last &&
+		min(f.Passed.Normal, f.Passed.Low) >= 0
 }
 
 // isState reports whether s can be the state of a rate with that N.
 func isState(s gcra.State, n int) bool {
 	return s.Micros >= 0 && s.Micros <= micros(lastTime) && s.Part >= 0 && s.Part < int64(max(1, n))
-}
-
-// areTimes reports whether numbers can be times in microseconds or counts, which are not all 0.
-func areTimes(n []int64) bool {
-	return slices.Min(n) >= 0 && slices.Max(n) > 0 && slices.Max(n) <= micros(lastTime)
-}
-
-// parseFlow reads the flow that appendFlow wrote.
-func parseFlow(b []byte) (f flow, err error) {
-	bad := corrupt("limits %x are not of this format", b)
-	if len(b)%flowLength == endLength {
-		n := numbers(b[len(b)-endLength:])
-		f.arrivals, f.fences = turns.Sequence(n[0]), turns.Sequence(n[1])
-		if f.passed = (turns.Passed{Normal: int(n[2]), Low: int(n[3])}); !areTimes(n) {
-			return flow{}, bad
-		}
-		b = b[:len(b)-endLength]
-	}
-	if len(b) == 0 {
-		return f, nil
-	}
-	if len(b) != flowLength && len(b) != flowLength+keyedLength {
-		return flow{}, bad
-	}
-	n := numbers(b)
-	if !areLimits(n[:4]) {
-		return flow{}, bad
-	}
-	f.Concurrency, f.Rate = int(n[0]), rateOf(n[1:])
-	f.id, f.state = uint64(n[4]), gcra.State{Micros: n[5], Part: n[6]}
-	if n = n[7:]; len(n) > 0 {
-		if !areLimits(n[:5]) || n[5] < 0 || n[5]>>1 >= int64(len(orders)) || n[6] == 0 {
-			return flow{}, bad
-		}
-		f.Fair, f.Urgency = true, n[5]&1 == 1
-		f.Key = store.KeyFlow{Concurrency: int(n[0]), Rate: rateOf(n[1:]), Weight: int(n[4]), Order: orders[n[5]>>1]}
-		f.keyed = uint64(n[6])
-	}
-	known := f.Check() == nil && f.Flow == f.Normal() && f.Limited() && f.id != 0
-	if !known || !isState(f.state, f.Rate.N) {
-		return flow{}, bad
-	}
-	return f, nil
 }
 
 // micros returns a time in microseconds.
@@ -139,21 +48,21 @@ func micros(ms int64) int64 {
 	return 1000 * ms
 }
 
-func (q *queue) isLimited() bool { return q.flow.id != 0 }
+func (q *queue) isLimited() bool { return q.flow.ID != 0 }
 
 // isFull reports whether all messages that may be leased at once are.
-func (q *queue) isFull() bool { return q.flow.Concurrency > 0 && q.flow.leased >= q.flow.Concurrency }
+func (q *queue) isFull() bool { return q.flow.Concurrency > 0 && q.leased >= q.flow.Concurrency }
 
 // isCounted reports whether the messages of a lease count against Concurrency.
-func (q *queue) isCounted(l *lease) bool { return l.flow != 0 && l.flow == q.flow.id }
+func (q *queue) isCounted(l *lease) bool { return l.flow != 0 && l.flow == q.flow.ID }
 
 // countsKeys reports whether the messages of a lease count for their keys.
-func (q *queue) countsKeys(l *lease) bool { return l.keyed != 0 && l.keyed == q.flow.keyed }
+func (q *queue) countsKeys(l *lease) bool { return l.keyed != 0 && l.keyed == q.flow.Keyed }
 
 // countLeased adds n messages of a lease with a key to the number of messages that count, if it is a lease that counts.
 func (q *queue) countLeased(now int64, l *lease, key string, n int) {
 	if q.isCounted(l) {
-		q.flow.leased += n
+		q.leased += n
 	}
 	switch {
 	case !q.countsKeys(l):
@@ -184,15 +93,15 @@ func (t *tx) mayStart(q *queue, req store.ClaimRequest) int {
 	}
 	n := req.Max - req.Ahead
 	if q.flow.Concurrency > 0 {
-		n = min(n, max(0, q.flow.Concurrency-q.flow.leased))
+		n = min(n, max(0, q.flow.Concurrency-q.leased))
 	}
-	return q.flow.state.May(q.flow.Rate, t.micros, n)
+	return q.flow.State.May(q.flow.Rate, t.micros, n)
 }
 
 // start counts n messages that a claim starts. It is called even if n is 0; see gcra.State.
 func (t *tx) start(q *queue, n int) {
-	before := q.flow.state
-	if q.flow.state.Start(q.flow.Rate, t.micros, n); q.flow.state != before {
+	before := q.flow.State
+	if q.flow.State.Start(q.flow.Rate, t.micros, n); q.flow.State != before {
 		t.touch(q)
 	}
 }
@@ -206,7 +115,7 @@ func (q *queue) claimable(ready, now int64) int64 {
 	if q.flow.Rate.N == 0 {
 		return ready
 	}
-	if next := q.flow.state.Next(q.flow.Rate, now); next > now {
+	if next := q.flow.State.Next(q.flow.Rate, now); next > now {
 		return max(ready, next)
 	}
 	return ready
@@ -261,33 +170,18 @@ func (s *Store) SetFlow(ctx context.Context, name string, f store.Flow, former *
 func (t *tx) setFlow(q *queue, to store.Flow) {
 	f := &q.flow
 	t.setLanes(q, to)
-	f.state = f.state.Changed(f.Rate, to.Rate, t.micros)
+	f.State = f.State.Changed(f.Rate, to.Rate, t.micros)
 	if f.Flow = to; !to.Limited() {
-		*f = flow{arrivals: f.arrivals, fences: f.fences}
+		*f, q.leased = flow{Arrivals: f.Arrivals, Fences: f.Fences}, 0
 	}
-	for to.Limited() && f.id == 0 {
-		f.id = rand.Uint64()
+	for to.Limited() && f.ID == 0 {
+		f.ID = rand.Uint64()
 	}
-	for to.Fair && f.keyed == 0 {
-		f.keyed = rand.Uint64()
+	for to.Fair && f.Keyed == 0 {
+		f.Keyed = rand.Uint64()
 	}
 	if !to.Fair {
-		f.keyed, f.passed = 0, turns.Passed{}
+		f.Keyed, f.Passed = 0, turns.Passed{}
 	}
 	t.touch(q)
-}
-
-// flowState returns the limits of a queue with their state.
-func (t *tx) flowState(q *queue) (state store.FlowState) {
-	if !q.flow.Limited() {
-		return state
-	}
-	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.leased, Now: time.UnixMicro(t.micros)}
-	if q.flow.Rate.N > 0 {
-		state.Next = time.UnixMicro(q.flow.state.Next(q.flow.Rate, t.micros))
-	}
-	if q.lanes != nil {
-		state.Keys = q.lanes.order.Counts(t.micros)
-	}
-	return state
 }

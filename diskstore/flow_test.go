@@ -98,7 +98,7 @@ func TestEveryStartIsChargedAfterACrash(t *testing.T) {
 		leased := len(listed(t, s, "q", store.StateLeased))
 		charged := int64(0)
 		execute(t, s, func(t *tx) {
-			if at := t.s.queues["q"].flow.state.Micros; at > 0 {
+			if at := t.s.queues["q"].flow.State.Micros; at > 0 {
 				charged = (at - begin) / interval
 			}
 		})
@@ -374,15 +374,15 @@ func TestCheckFindsWrongLimits(t *testing.T) {
 		damage       func(r raw)
 	}{
 		"count": {"leased under the limits is 3 instead of 2", "", func(r raw) {
-			execute(r.t, r.s, func(t *tx) { t.s.queues["q"].flow.leased++ })
+			execute(r.t, r.s, func(t *tx) { t.s.queues["q"].leased++ })
 		}},
-		"other limits": {"the limits are", "", func(r raw) { r.meta(func(m *meta) { m.flow.Concurrency++ }) }},
-		"no limits":    {"the limits are", "", func(r raw) { r.meta(func(m *meta) { m.flow = flow{} }) }},
+		"other limits": {"the limits are", "", func(r raw) { r.meta(func(m *meta) { m.Flow.Concurrency++ }) }},
+		"no limits":    {"the limits are", "", func(r raw) { r.meta(func(m *meta) { m.Flow = flow{} }) }},
 		"limits that cannot be": {"cannot be read", "cannot be read", func(r raw) {
-			r.meta(func(m *meta) { m.flow.Rate.Per = -1000 })
+			r.meta(func(m *meta) { m.Flow.Rate.Per = -1000 })
 		}},
 		"start that cannot be": {"cannot be read", "cannot be read", func(r raw) {
-			r.meta(func(m *meta) { m.flow.state.Part = 5 })
+			r.meta(func(m *meta) { m.Flow.State.Part = 5 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"iter"
 	"slices"
 	"sort"
 
@@ -11,14 +12,10 @@ import (
 // over one by one until Pebble has compacted them away. So an index knows where nothing is: before its first entry,
 // and in some gaps. Scans skip ranges known to be empty.
 type index struct {
-	kind byte
-	n    int64 // entries
-	// first is the first entry when exact is set, else a lower bound of it.
-	first entry
-	exact bool
-	gaps  []gap // in order; they do not touch
+	indexView
+	n     int64 // entries
+	exact bool  // first is the first entry, and not only a lower bound of it
 	lent  bool  // a view has the gaps, so that they are copied before they change
-	adds  int   // how often an entry was added
 }
 
 // gap is a part of an index without entries: from one place on and before another.
@@ -33,7 +30,9 @@ const (
 	maxGaps   = 2048
 )
 
-func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
+func newIndex(kind byte) index {
+	return index{indexView: indexView{kind: kind, first: entry{at: never}}, exact: true}
+}
 
 func (g gap) holds(e entry) bool { return !e.less(g.from) && e.less(g.to) }
 
@@ -124,16 +123,17 @@ func (x *index) forgetGaps() {
 // index too if no entry was added since.
 type indexView struct {
 	kind  byte
-	first entry
-	gaps  []gap
-	adds  int
-	found []gap // by the scans
+	first entry // no entry is before it
+	gaps  []gap // in order; they do not touch
+	adds  int   // how often an entry was added
+	found []gap // by the scans of a view
 }
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
 	x.lent = true
-	return &indexView{kind: x.kind, first: x.first, gaps: x.gaps, adds: x.adds}
+	v := x.indexView
+	return &v
 }
 
 // learnFrom learns the gaps that a view found. The caller is the writer.
@@ -146,30 +146,33 @@ func (x *index) learnFrom(v *indexView) {
 	}
 }
 
-// scan calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. It
-// skips known gaps, and calls learn with new ones. A value of kindDue is 1 where a record is stored.
-func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn func(gap),
-	f func(e entry, value []byte) (bool, error)) error {
-	to := entry{at: min(last, lastTime-1) + 1}
-	if from.less(x.first) {
-		from = x.first
-	}
-	if !from.less(to) {
-		return nil
-	}
-	it, err := r.iterate(appendTimeKey(nil, queue, x.kind, from), appendTimeKey(nil, queue, x.kind, to))
-	if err != nil {
-		return err
-	}
-	s := scanner{it: it, queue: queue, view: x, at: from}
-	err = s.run(to, f)
-	r.s.steps.Add(int64(s.steps))
-	if err = r.end(it, err); err == nil {
-		for _, g := range s.found {
-			learn(g)
+// scan iterates over the entries of an index from one on to the end of the millisecond last, with their values. It
+// skips known gaps, and calls learn with new ones at the end. An error of reading is set in *err, unless the loop has
+// set another one.
+func (r *reader) scan(err *error, queue uint32, x *indexView, from entry, last int64,
+	learn func(gap)) iter.Seq2[entry, []byte] {
+	return func(yield func(e entry, value []byte) bool) {
+		to := entry{at: min(last, lastTime-1) + 1}
+		if from.less(x.first) {
+			from = x.first
+		}
+		if !from.less(to) {
+			return
+		}
+		it, failed := r.iterate(appendTimeKey(nil, queue, x.kind, from), appendTimeKey(nil, queue, x.kind, to))
+		if failed != nil {
+			*err = failed
+			return
+		}
+		s := scanner{it: it, queue: queue, view: x, at: from}
+		s.run(to, yield)
+		r.s.steps.Add(int64(s.steps))
+		if *err = r.end(it, *err); *err == nil {
+			for _, g := range s.found {
+				learn(g)
+			}
 		}
 	}
-	return err
 }
 
 // scanner scans a part of an index with one iterator.
@@ -184,7 +187,7 @@ type scanner struct {
 	limit []byte // scratch
 }
 
-func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) error {
+func (s *scanner) run(to entry, yield func(e entry, value []byte) bool) {
 	gaps := s.view.gaps
 	next := sort.Search(len(gaps), func(i int) bool { return s.at.less(gaps[i].to) })
 	for seek := true; ; {
@@ -199,7 +202,7 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 			limit = s.limit
 		}
 		if !s.at.less(to) {
-			return nil
+			return
 		}
 		var state pebble.IterValidityState
 		if seek {
@@ -214,7 +217,7 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 			if s.it.Error() == nil {
 				s.cross(to)
 			}
-			return nil
+			return
 		case pebble.IterAtLimit:
 			s.cross(gaps[next].from)
 			s.at = gaps[next].from
@@ -226,9 +229,8 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 		}
 		s.cross(e)
 		s.at = e.behind()
-		more, err := f(e, s.it.Value())
-		if err != nil || !more {
-			return err
+		if !yield(e, s.it.Value()) {
+			return
 		}
 	}
 }

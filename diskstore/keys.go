@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
@@ -37,6 +39,9 @@ import (
 //	kindOutbox      -           → number, parcel           the last parcel that has departed, see parcel.go
 //	kindKeyFlow     key         → limits                   overrides of keys, see key_flow.go
 //	kindKeyState    key         → next start, holder       states of keys, see key_flow.go; whether they are expected
+//
+// The values of kindMeta, kindKeyFlow and kindKeyState, and the parts of kindOutbox, are written by the codec; kinds of
+// which a message has a key of its own have a format of their own.
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key for
 // each queue's name with its number, kindSign one for each sign (subqueue.go), kindRequest one for each session with
@@ -264,77 +269,40 @@ func parseMessage(b []byte) (message, error) {
 
 // attemptsLeft reports whether a message may fail once more.
 func attemptsLeft(attempts, maxAttempts int) bool {
-	if maxAttempts == 0 {
-		maxAttempts = store.DefaultMaxAttempts
-	}
-	return attempts < maxAttempts
+	return attempts < cmp.Or(maxAttempts, store.DefaultMaxAttempts)
 }
 
-func expired(now int64, r *record, m *store.Message) bool {
-	switch {
-	case r.delivered:
-		return false
-	case m.ExpireAfter > 0:
-		return r.due+store.Millis(m.ExpireAfter) <= now
-	case !m.ExpireAt.IsZero():
-		return store.UnixMillis(m.ExpireAt) <= now
-	}
-	return false
-}
-
-// meta is the stored counters and settings of a queue. It is written with every change of the queue. Only a queue with
-// limits has a flow behind the numbers.
+// meta is the stored counters and settings of a queue. It is written with every change of the queue.
 type meta struct {
-	paused     bool
-	maxAge     int64 // of dead messages in ms; 0 means unlimited
-	maxCount   int64 // of dead messages; 0 means unlimited
-	dropped    int64 // dead messages removed because of these
-	due        int64 // number of scheduled and ready messages
-	dead       int64
-	remembered int64 // number of kindForget keys
-	grouped    int64 // number of kindGroup keys
-	head       int64 // no message is due before this millisecond
-	swept      int64 // see queue
-	now        int64 // the engine's clock at the last change, in microseconds
-	flow       flow  // stored behind the numbers
+	Paused     bool
+	Retention  store.Retention // of dead messages, MaxAge in whole milliseconds
+	Dropped    int64           // dead messages removed because of it
+	Due        int64           // number of scheduled and ready messages
+	Dead       int64
+	Remembered int64 // number of kindForget keys
+	Grouped    int64 // number of kindGroup keys
+	Head       int64 // no message is due before this millisecond
+	Swept      int64 // see queue
+	Now        int64 // the engine's clock at the last change, in microseconds
+	Flow       flow
 }
 
 // addDue counts a scheduled or ready message.
 func (m *meta) addDue(due int64) {
-	m.due++
-	m.head = min(m.head, due)
-}
-
-func (m *meta) numbers() []*int64 {
-	return []*int64{&m.maxAge, &m.maxCount, &m.dropped, &m.due, &m.dead, &m.remembered, &m.grouped, &m.head, &m.swept,
-		&m.now}
-}
-
-func appendMeta(b []byte, m meta) []byte {
-	b = append(b, boolByte(m.paused))
-	for _, n := range m.numbers() {
-		b = binary.BigEndian.AppendUint64(b, uint64(*n))
-	}
-	return appendFlow(b, &m.flow)
+	m.Due++
+	m.Head = min(m.Head, due)
 }
 
 func parseMeta(b []byte) (m meta, err error) {
-	numbers := m.numbers()
-	flow := 1 + 8*len(numbers) // where it starts
-	if len(b) < flow {
-		return meta{}, corrupt("counters %x are not of this format", b)
-	}
-	m.paused = b[0] == 1
-	for i, n := range numbers {
-		*n = int64(binary.BigEndian.Uint64(b[1+8*i:]))
-	}
-	if m.maxAge < 0 || m.maxAge > store.Millis(store.MaxDelay) || m.maxCount < 0 || m.maxCount > store.MaxDeadCount {
-		return meta{}, corrupt("dead messages are limited to %d ms and to %d", m.maxAge, m.maxCount)
-	}
-	if m.flow, err = parseFlow(b[flow:]); err != nil {
-		return meta{}, err
+	if !decode(b, &m) || m.Retention.Check() != nil || !m.Flow.isSound() {
+		return meta{}, corrupt("counters and limits %x are not of this format", b)
 	}
 	return m, nil
+}
+
+// decode reads a value that codec.Append wrote, and reports whether it is the only encoding of it.
+func decode[T any](b []byte, v *T) bool {
+	return codec.Decode(b, v) == nil && bytes.Equal(codec.Append(nil, v), b)
 }
 
 // formatFile identifies the directory, in up to three lines: the format of the keys, Pebble's format, and
@@ -343,7 +311,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in this file. A change of them raises it.
-	formatVersion = 15
+	formatVersion = 16
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

@@ -24,8 +24,8 @@ type lanes struct {
 	frontier entry             // entries of the due index before it are sorted, or late
 	ahead    index             // the entries that are neither
 	late     *btree.BTreeG[lateEntry]
-	classes  classCounts          // of sorted
-	states   map[string]keptState // of keys, as they are stored
+	classes  classCounts            // of sorted
+	states   map[string]turns.State // of keys, as they are stored
 
 	unseen int64 // the latest place of a message that arrived and may be ahead; 0 once claims have looked for them
 	seen   entry // where the next claim goes on with that
@@ -52,9 +52,9 @@ func (e lateEntry) less(f lateEntry) bool { return e.entry.less(f.entry) }
 func newLanes(q *queue) *lanes {
 	l := &lanes{order: turns.New(q.flow.Key), sorted: map[string]sorted{}, ahead: newIndex(kindDue),
 		late:   btree.NewBTreeGOptions(lateEntry.less, btree.Options{NoLocks: true}),
-		states: map[string]keptState{}}
+		states: map[string]turns.State{}}
 	l.order.Track()
-	l.order.RestorePassed(q.flow.passed)
+	l.order.RestorePassed(q.flow.Passed)
 	l.ahead.n = q.due.n
 	l.ahead.startAt(q.due.first, q.due.exact)
 	if q.isOrdered() {
@@ -158,10 +158,10 @@ func (t *tx) resetLanes(q *queue) {
 		}
 	}
 	for key, s := range was.states {
-		q.lanes.restoreState(t.micros, key, keptState{State: s.State, n: s.n, expected: s.expected})
+		q.lanes.restoreState(t.micros, key, turns.State{Starts: s.Starts, N: s.N, Expected: s.Expected})
 		q.lanes.states[key] = s
 	}
-	q.flow.leased = 0
+	q.leased = 0
 	for _, l := range q.leases {
 		q.countLease(t.micros, l)
 	}
@@ -186,7 +186,7 @@ func (l *lanes) inMemory(q *queue, now int64) *lanesInMemory {
 	m := &lanesInMemory{messages: int64(len(l.sorted)) + int64(l.late.Len()) + l.ahead.n, classes: l.classes,
 		keyFlows: l.order.Overrides(), keyStates: len(l.states), leased: map[string]int{}, holds: l.holds()}
 	for _, s := range l.states {
-		m.expected += int(boolByte(s.expected))
+		m.expected += int(boolByte(s.Expected))
 	}
 	for _, lease := range q.leases {
 		lease.eachKey(func(key string) {

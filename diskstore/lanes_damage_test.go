@@ -11,7 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/gcra"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -52,14 +54,14 @@ func TestCheckFindsWrongLimitsOfKeys(t *testing.T) {
 		"override": {"overrides of keys is 1 instead of 0", "", "", func(r raw) { r.remove(r.id(kindKeyFlow, "b")) }},
 		"rate":     {"states of keys is 1 instead of 0", "", "", func(r raw) { r.remove(r.id(kindKeyState, "a")) }},
 		"override that cannot be": {"limits of keys", "limits of keys", "limits", func(r raw) {
-			r.set(r.id(kindKeyFlow, "b"), []byte{overridesWeight})
+			r.set(r.id(kindKeyFlow, "b"), []byte{4})
 		}},
 		"rate that cannot be": {"limits of keys", "limits of keys", "limits", func(r raw) {
-			r.set(r.id(kindKeyState, "a"), appendKeyState(nil, keptState{State: gcra.State{Part: 5}, n: 3}))
+			r.set(r.id(kindKeyState, "a"), codec.Append(nil, &turns.State{Starts: gcra.State{Part: 5}, N: 3}))
 		}},
-		"mark of leases": {"the limits are", "", "", func(r raw) { r.meta(func(m *meta) { m.flow.keyed++ }) }},
+		"mark of leases": {"the limits are", "", "", func(r raw) { r.meta(func(m *meta) { m.Flow.Keyed++ }) }},
 		"limits of keys that cannot be": {"cannot be read", "cannot be read", "counters", func(r raw) {
-			r.meta(func(m *meta) { m.flow.Key.Weight = store.MaxWeight + 1 })
+			r.meta(func(m *meta) { m.Flow.Key.Weight = store.MaxWeight + 1 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestEveryStartOfAKeyIsChargedAfterACrash(t *testing.T) {
 		for _, key := range keys {
 			got, charged := keyState(t, s, key), int64(0)
 			execute(t, s, func(t *tx) {
-				if at := t.s.queues["q"].lanes.states[key].Micros; at > 0 {
+				if at := t.s.queues["q"].lanes.states[key].Starts.Micros; at > 0 {
 					charged = (at - begin) / interval
 				}
 			})

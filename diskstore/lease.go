@@ -8,10 +8,9 @@ import (
 
 // lease is the right to settle the messages of one claim. It lists exactly the messages that it holds.
 //
-// It is stored as its deadline, the number of members (with isLimited if its flow follows, and isKeyed if the mark of
-// leases that count for keys does), and the members. When a
-// member leaves, its two-byte position is appended (a Pebble merge), with wasCancelled set or not, so that a lease is
-// not written again for each message that is settled. Where it is written again, so are the cancelled members.
+// It is stored as four numbers and its members. When a member leaves, its two-byte position is appended (a Pebble
+// merge), with wasCancelled set or not, so that a lease is not written again for each message that is settled. Where it
+// is written again, so are the cancelled members.
 type lease struct {
 	id        string
 	deadline  int64
@@ -27,11 +26,7 @@ type lease struct {
 	touched bool     // it is in tx.leases
 }
 
-const (
-	wasCancelled = 1 << 15
-	isLimited    = 1 << 15
-	isKeyed      = 1 << 14
-)
+const wasCancelled = 1 << 15
 
 // cancelled is a message that was cancelled while it was leased.
 type cancelled struct{ id, key string }
@@ -74,28 +69,12 @@ func (r *reader) original(queue uint32, id string) (due int64, attempts int, tex
 
 // The bits of the first byte of a stored member.
 const (
-	memberStored  = 1  // there is a record
-	memberGrouped = 2  // the number of its group follows the id
-	memberFollows = 4  // it has a successor
-	memberKeyed   = 8  // its key follows
-	memberRanked  = 16 // its rank.micros follows
+	memberStored  = 1 // there is a record
+	memberFollows = 2 // it has a successor
 )
 
 func appendLease(b []byte, l *lease) []byte {
-	b = appendTime(b, l.deadline)
-	n := uint16(len(l.members) + len(l.cancelled))
-	if l.flow != 0 {
-		n |= isLimited
-	}
-	if l.keyed != 0 {
-		n |= isKeyed
-	}
-	b = binary.BigEndian.AppendUint16(b, n)
-	for _, mark := range []uint64{l.flow, l.keyed} {
-		if mark != 0 {
-			b = binary.BigEndian.AppendUint64(b, mark)
-		}
-	}
+	b = appendUvarints(b, uint64(l.deadline), uint64(len(l.members)+len(l.cancelled)), l.flow, l.keyed)
 	for _, m := range l.members {
 		b = appendMember(b, m)
 	}
@@ -109,61 +88,47 @@ func appendLease(b []byte, l *lease) []byte {
 }
 
 func appendMember(b []byte, m *member) []byte {
-	bits := boolByte(m.record.stored)*memberStored | boolByte(m.follows)*memberFollows
-	if m.group != 0 {
-		bits |= memberGrouped
-	}
-	if m.key != "" {
-		bits |= memberKeyed
-	}
-	if m.record.rank.micros != 0 {
-		bits |= memberRanked
-	}
-	b = append(b, bits)
-	b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
-	b = appendTime(b, m.record.due)
-	b = append(append(b, byte(len(m.id))), m.id...)
-	if m.group != 0 {
-		b = appendTime(b, m.group)
-	}
-	if m.key != "" {
-		b = append(append(b, byte(len(m.key))), m.key...)
-	}
-	if m.record.rank.micros != 0 {
-		b = binary.BigEndian.AppendUint16(b, m.record.rank.micros)
+	b = append(b, boolByte(m.record.stored)*memberStored|boolByte(m.follows)*memberFollows)
+	b = appendUvarints(b, uint64(m.maxAttempts), uint64(m.record.due), uint64(m.record.rank.micros), uint64(m.group))
+	return appendText(appendText(b, m.id), m.key)
+}
+
+func appendUvarints(b []byte, numbers ...uint64) []byte {
+	for _, n := range numbers {
+		b = binary.AppendUvarint(b, n)
 	}
 	return b
+}
+
+// cutUvarints reads numbers that appendUvarints has appended, and cuts them off.
+func cutUvarints(b []byte, to ...*uint64) (rest []byte, ok bool) {
+	for _, n := range to {
+		var length int
+		if *n, length = binary.Uvarint(b); length <= 0 {
+			return nil, false
+		}
+		b = b[length:]
+	}
+	return b, true
 }
 
 // parseLease returns a lease with the members that have not left it. Their records have due and stored set.
 func parseLease(id string, b []byte) (*lease, error) {
 	bad := corrupt("lease %q has %d bytes that are not of this format", id, len(b))
-	if len(b) < timeLength+2 {
+	l := &lease{id: id, stored: true}
+	var deadline, n uint64
+	b, ok := cutUvarints(b, &deadline, &n, &l.flow, &l.keyed)
+	if !ok || deadline > lastTime || n > uint64(len(b)) {
 		return nil, bad
 	}
-	l := &lease{id: id, deadline: readTime(b), stored: true}
-	n := binary.BigEndian.Uint16(b[timeLength:])
-	b = b[timeLength+2:]
-	for _, mark := range []struct {
-		bit uint16
-		to  *uint64
-	}{{isLimited, &l.flow}, {isKeyed, &l.keyed}} {
-		if n&mark.bit == 0 {
-			continue
-		}
-		if len(b) < 8 {
-			return nil, bad
-		}
-		*mark.to, b = binary.BigEndian.Uint64(b), b[8:]
-	}
-	l.members = make([]*member, n&^(isLimited|isKeyed))
+	l.deadline, l.left = int64(deadline), int(n)
+	l.members = make([]*member, n)
 	for i := range l.members {
-		m, rest := parseMember(b)
-		if m == nil {
+		m := &member{lease: l, position: i}
+		if b, ok = m.parse(b); !ok {
 			return nil, bad
 		}
-		m.lease, m.position = l, i
-		l.members[i], b = m, rest
+		l.members[i] = m
 	}
 	for ; len(b) > 0; b = b[2:] {
 		if len(b) == 1 {
@@ -178,48 +143,27 @@ func parseLease(id string, b []byte) (*lease, error) {
 			l.cancelled = append(l.cancelled, cancelled{l.members[position].id, l.members[position].key})
 		}
 		l.members[position] = nil
-	}
-	for _, m := range l.members {
-		if m != nil {
-			l.left++
-		}
+		l.left--
 	}
 	return l, nil
 }
 
-// parseMember reads the member that b begins with, and returns what follows it. The record has due and stored set. The
-// member is nil if b is not of this format.
-func parseMember(b []byte) (m *member, rest []byte) {
-	const fixed = 1 + 2 + timeLength + 1
-	if len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
-		return nil, nil
+// parse reads the member that b begins with, and returns what follows it. The record has due and stored set.
+func (m *member) parse(b []byte) (rest []byte, ok bool) {
+	if len(b) == 0 || b[0] > memberStored|memberFollows {
+		return nil, false
 	}
-	bits, end := b[0], fixed+int(b[fixed-1])
-	m = &member{
-		id: string(b[fixed:end]), maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
-		record:  record{stored: bits&memberStored != 0, due: readTime(b[3:])},
-		follows: bits&memberFollows != 0,
+	m.record.stored, m.follows = b[0]&memberStored != 0, b[0]&memberFollows != 0
+	var maxAttempts, due, micros, group uint64
+	if b, ok = cutUvarints(b[1:], &maxAttempts, &due, &micros, &group); !ok || max(due, group) > lastTime {
+		return nil, false
 	}
-	b = b[end:]
-	if bits&memberGrouped != 0 {
-		if len(b) < timeLength {
-			return nil, nil
-		}
-		m.group, b = readTime(b), b[timeLength:]
-	}
-	if bits&memberKeyed != 0 {
-		if len(b) == 0 || len(b) < 1+int(b[0]) {
-			return nil, nil
-		}
-		m.key, b = string(b[1:1+b[0]]), b[1+b[0]:]
-	}
-	if bits&memberRanked != 0 {
-		if len(b) < 2 {
-			return nil, nil
-		}
-		m.record.rank.micros, b = binary.BigEndian.Uint16(b), b[2:]
-	}
-	return m, b
+	m.maxAttempts, m.group = int(maxAttempts), int64(group)
+	m.record.due, m.record.rank.micros = int64(due), uint16(micros)
+	id, b, hasID := cutText(b)
+	key, b, hasKey := cutText(b)
+	m.id, m.key = string(id), string(key)
+	return b, hasID && hasKey
 }
 
 // eachKey calls f with the key of each message that may count: the held ones, and the cancelled ones.
@@ -248,31 +192,28 @@ func (l *lease) compact() {
 }
 
 // storeLease writes the changes of a lease.
-func (t *tx) storeLease(q *queue, l *lease) error {
+func (t *tx) storeLease(q *queue, l *lease) {
 	l.touched = false
 	key := appendIDKey(t.key[:0], q.number, kindLease, l.id)
-	t.key = key
-	var err error
 	switch {
 	case l.left == 0 && len(l.cancelled) == 0:
 		if l.stored {
-			err = t.batch.Delete(key, nil)
+			t.remove(key)
 		}
 		l.stored = false
 	case l.rewrite || !l.stored:
 		l.compact()
 		t.value = appendLease(t.value[:0], l)
-		err = t.batch.Set(key, t.value, nil)
+		t.set(key, t.value)
 		l.stored = true
 	case len(l.leaving) > 0:
 		t.value = t.value[:0]
 		for _, position := range l.leaving {
 			t.value = binary.BigEndian.AppendUint16(t.value, position)
 		}
-		err = t.batch.Merge(key, t.value, nil)
+		t.merge(key, t.value)
 	}
 	l.rewrite, l.leaving = false, l.leaving[:0]
-	return err
 }
 
 // unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is empty.
@@ -297,13 +238,12 @@ func (t *tx) endLease(q *queue, l *lease) {
 	t.touchLease(q, l)
 }
 
-// loadLeases reads a queue's leases, which the iterator is bound to.
-func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
-	r := &reader{s: s, src: s.db}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
+// loadLeases reads the leases of a queue.
+func (q *queue) loadLeases(r *reader, it *pebble.Iterator) (err error) {
+	for id, value := range r.keysBy(it, &err, q.number, kindLease) {
 		var l *lease
-		if l, err = parseLease(string(it.Key()[prefixLength:]), it.Value()); err != nil {
-			break
+		if l, err = parseLease(id, value); err != nil {
+			return err
 		}
 		q.leases[l.id] = l
 		for _, m := range l.members {
@@ -311,21 +251,17 @@ func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 				continue
 			}
 			if other := q.held[m.id]; other != nil {
-				err = corrupt("message %q is held by the leases %q and %q", m.id, other.lease.id, l.id)
-				break
+				return corrupt("message %q is held by the leases %q and %q", m.id, other.lease.id, l.id)
 			}
 			q.held[m.id] = m
 			if m.record.stored {
 				k := m.record.rank
 				if m.record, err = r.record(q.number, m.id, m.record.due); err != nil {
-					break
+					return err
 				}
 				m.record.rank = k
 			}
 		}
-	}
-	if err == nil {
-		err = s.unreadable(it.Error())
 	}
 	return err
 }

@@ -244,11 +244,7 @@ func (d *directory) checkManifest(path string, wasClosed bool) error {
 func intactPart(b []byte) (end int, torn bool) {
 	r := logrecord.NewReader(bytes.NewReader(b), 0)
 	for {
-		rec, err := r.Next()
-		if err == nil {
-			_, err = io.Copy(io.Discard, rec)
-		}
-		if err != nil {
+		if _, err := readRecord(r); err != nil {
 			return end, !errors.Is(err, io.EOF)
 		}
 		end = int(r.Offset())

@@ -118,7 +118,7 @@ func (p *page) add(info *store.Info, cursor string) bool {
 }
 
 // list returns a page of the due or the dead messages: the entries from both the cursor and req.From on.
-func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
+func (v *view) list(req store.ListRequest, from entry) (_ store.Page, err error) {
 	first, last := bounds(req)
 	x := v.due
 	switch req.State {
@@ -133,13 +133,15 @@ func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 		from = begin
 	}
 	p := page{limit: req.Limit}
-	err := v.each(x, from, last, func(e entry, _ []byte) (bool, error) {
-		info, err := v.listed(e, x.kind, req.IDsOnly)
-		if info == nil || err != nil { // the next claim removes an entry without message
-			return err == nil, err
+	for e := range v.each(&err, x, from, last) {
+		var info *store.Info
+		if info, err = v.listed(e, x.kind, req.IDsOnly); err != nil {
+			break
 		}
-		return p.add(info, e.cursor()), nil
-	})
+		if info != nil && !p.add(info, e.cursor()) { // the next claim removes an entry without message
+			break
+		}
+	}
 	return p.Page, err
 }
 
@@ -181,29 +183,23 @@ func bounds(req store.ListRequest) (first, last int64) {
 
 // listLeased returns a page of the leased messages, by lease id and then by id: an order that lasts while leases are
 // extended. The page begins behind an id of a lease.
-func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.Page, error) {
+func (v *view) listLeased(req store.ListRequest, after, afterID string) (_ store.Page, err error) {
 	first, last := bounds(req)
 	p := page{limit: req.Limit}
-	it, err := v.iterate(appendIDKey(nil, v.number, kindLease, after), appendKey(nil, v.number, kindLease+1))
-	if err != nil {
-		return store.Page{}, err
-	}
-	for valid := it.First(); valid && p.Next == ""; valid = it.Next() {
-		id := string(it.Key()[prefixLength:])
-		l, bad := parseLease(id, it.Value())
-		if bad != nil {
-			err = bad
+	for id, value := range v.keys(&err, v.number, kindLease, after) {
+		var l *lease
+		if l, err = parseLease(id, value); err != nil {
 			break
 		}
 		members := slices.DeleteFunc(l.members, func(m *member) bool {
 			return m == nil || m.record.due < first || m.record.due > last || id == after && m.id <= afterID
 		})
 		slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-		if err = v.addMembers(&p, members, req.IDsOnly); err != nil {
+		if err = v.addMembers(&p, members, req.IDsOnly); err != nil || p.Next != "" {
 			break
 		}
 	}
-	return p.Page, v.end(it, err)
+	return p.Page, err
 }
 
 // addMembers puts leased messages on a page, until it is full.
@@ -253,18 +249,16 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
 	names, err = read(ctx, s, "", nil, func(v *view) (names []string, err error) {
 		for _, kind := range []byte{kindName, kindSign} {
-			it, err := v.iterate(append(appendIDKey(nil, 0, kind, cursor), 0), appendKey(nil, 0, kind+1))
-			if err != nil {
-				return nil, err
-			}
-			found := 0
-			for valid := it.First(); valid && found <= store.MaxBatch; valid = it.Next() {
-				if name := string(it.Key()[prefixLength:]); !isSubQueue(name) {
+			most := len(names) + store.MaxBatch
+			for name := range v.keys(&err, 0, kind, cursor+"\x00") {
+				if !store.IsSubQueue(name) {
 					names = append(names, name)
-					found++
+				}
+				if len(names) > most {
+					break
 				}
 			}
-			if err := v.end(it, nil); err != nil {
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -321,24 +315,16 @@ func (t *tx) groupOf(q *queue, id string) (int64, error) {
 
 // joinGroup puts a message in its group, if it has one.
 func (t *tx) joinGroup(q *queue, id string, group int64) {
-	if group == 0 {
-		return
+	if group != 0 {
+		t.addEntry(q, &q.groups, entry{group, id})
 	}
-	e := entry{group, id}
-	t.set(appendTimeKey(t.key[:0], q.number, kindGroup, e), nil)
-	q.groups.add(e)
-	t.touch(q)
 }
 
 // leaveGroup takes a message out of its group, if it has one.
 func (t *tx) leaveGroup(q *queue, id string, group int64) {
-	if group == 0 {
-		return
+	if group != 0 {
+		t.removeEntry(q, &q.groups, entry{group, id})
 	}
-	e := entry{group, id}
-	t.remove(appendTimeKey(t.key[:0], q.number, kindGroup, e))
-	q.groups.remove(e)
-	t.touch(q)
 }
 
 // listGroup returns a page of a group. It finds the ids in a view, and then gets their messages, because a view does
@@ -351,23 +337,25 @@ func (s *Store) listGroup(ctx context.Context, name string, req store.ListReques
 	var groups *indexView
 	prepare := func(_ *tx, q *queue) { groups = q.groups.view() }
 	p := page{limit: req.Limit}
-	found, err := read(ctx, s, name, prepare, func(v *view) (store.Page, error) {
+	found, err := read(ctx, s, name, prepare, func(v *view) (_ store.Page, err error) {
 		v.groups = groups
-		err := v.each(groups, from, number, func(e entry, _ []byte) (bool, error) {
-			text, _, _, err := v.envelope(v.number, e.id)
-			if err != nil {
-				return false, err
+		for e := range v.each(&err, groups, from, number) {
+			var text string
+			if text, _, _, err = v.envelope(v.number, e.id); err != nil {
+				break
 			}
 			info := store.Info{Message: store.Message{ID: e.id}, Raw: []byte(text)} // for its size
 			if req.IDsOnly {
 				var m store.Message
 				if envelope.Decode(text, &m) != nil || m.Group != req.Group {
-					return true, nil
+					continue
 				}
 				info.Raw = nil
 			}
-			return p.add(&info, e.cursor()), nil
-		})
+			if !p.add(&info, e.cursor()) {
+				break
+			}
+		}
 		return p.Page, err
 	})
 	if err != nil || req.IDsOnly {

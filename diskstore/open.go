@@ -45,19 +45,20 @@ type Store struct {
 	writing chan *group    // from the writer to the acknowledger
 	calls   sync.WaitGroup // calls under way
 	loops   sync.WaitGroup
+	closes  sync.Once
 	closed  chan struct{} // closed when Close begins
-	ended   chan struct{} // closed when it is over
 	guards  sync.WaitGroup
-	ending  sync.Once
-	endErr  error
-	logs    lazyLogs // with syncEvery
+	// end ends everything but the watchers, and gives up the directory, so that another process can open it. It is called
+	// when the store stops, too; a second call waits for the first.
+	end     func() error
+	log     atomic.Pointer[lazyLog] // that is written, with syncEvery
 	written *written
 
 	failing sync.Once
 	failed  chan struct{} // closed when the store stopped for good
 	failure error         // set before
 	stuck   chan struct{} // closed when Pebble must not be called any more
-	sticks  sync.Once
+	giveUp  func()        // closes it
 
 	waitMu    sync.Mutex
 	notifiers map[string]*notifier // by queue
@@ -143,7 +144,6 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		writing:     make(chan *group, maxUnsynced),
 		written:     newWritten(),
 		closed:      make(chan struct{}),
-		ended:       make(chan struct{}),
 		backups:     make(chan struct{}, 1),
 		failed:      make(chan struct{}),
 		stuck:       make(chan struct{}),
@@ -166,6 +166,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		return nil, store.Invalid("sync every %v: must be 0 (before every reply) or at least %v", s.syncEvery,
 			minSyncEvery)
 	}
+	s.end, s.giveUp = sync.OnceValue(s.endAll), sync.OnceFunc(func() { close(s.stuck) })
 	s.reserve = newReserve(s)
 	if err := s.open(); err != nil {
 		s.reserve.end()
@@ -294,26 +295,16 @@ func (s *Store) enter(ctx context.Context) error {
 
 // Close waits for the calls under way, ends every Wait and Watcher with ErrClosed, and closes the directory. A second
 // call waits for the first.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closing {
+func (s *Store) Close() (err error) {
+	s.closes.Do(func() {
+		s.mu.Lock()
+		s.closing = true
 		s.mu.Unlock()
-		<-s.ended
-		return nil
-	}
-	s.closing = true
-	s.mu.Unlock()
-	defer close(s.ended)
-	close(s.closed)
-	s.guards.Wait()
-	return s.end()
-}
-
-// end ends everything but the watchers, and gives up the directory, so that another process can open it. It is called
-// when the store stops, too; a second call waits for the first.
-func (s *Store) end() error {
-	s.ending.Do(func() { s.endErr = s.endAll() })
-	return s.endErr
+		close(s.closed)
+		s.guards.Wait()
+		err = s.end()
+	})
+	return err
 }
 
 func (s *Store) endAll() error {

@@ -105,10 +105,10 @@ func TestOpenRefusesOtherFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		"later diskstore 1\n":                      store.ErrUnsupported,
 		"later diskstore 3\npebble format 1\n":     store.ErrUnsupported,
-		"later diskstore 16\npebble format 1\n":    store.ErrUnsupported,
-		"later diskstore 15\npebble format 9999\n": store.ErrUnsupported,
-		"later diskstore 10\npebble format 24\n":   store.ErrUnsupported,
-		"later diskstore 15\n":                     store.ErrCorrupt,
+		"later diskstore 17\npebble format 1\n":    store.ErrUnsupported,
+		"later diskstore 16\npebble format 9999\n": store.ErrUnsupported,
+		"later diskstore 15\npebble format 24\n":   store.ErrUnsupported,
+		"later diskstore 16\n":                     store.ErrCorrupt,
 		"":                                         store.ErrCorrupt,
 		"something else":                           store.ErrCorrupt,
 	} {

@@ -91,14 +91,14 @@ func (t *tx) sentRecord(q *queue, key string, due store.Due) record {
 	if !q.isOrdered() || key == "" || !due.At.IsZero() || due.Delay > 0 {
 		return record{due: t.dueAt(due)}
 	}
-	place := q.flow.arrivals.Next(t.micros)
+	place := q.flow.Arrivals.Next(t.micros)
 	return record{due: place / 1000, rank: rank{micros: uint16(place % 1000), arrived: true}}
 }
 
 // rankOf returns the rank of a message that is scheduled or ready. It has one too while the order of its queue is
 // removed. The caller has flushed.
-func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
-	_, err = t.view(appendTimeKey(t.key[:0], q.number, kindDue, e), func(value []byte) error {
+func (r *reader) rankOf(queue uint32, e entry) (k rank, err error) {
+	_, err = r.view(appendTimeKey(r.key[:0], queue, kindDue, e), func(value []byte) error {
 		_, k, _ = parseDueValue(value)
 		return nil
 	})
@@ -109,7 +109,7 @@ func (t *tx) rankOf(q *queue, e entry) (k rank, err error) {
 const maxPassed = 20 * store.MaxBatch
 
 // firstAhead returns the first entry ahead, or a bound of it, or an entry that never comes.
-func (t *tx) firstAhead(q *queue) (entry, error) {
+func (t *tx) firstAhead(q *queue) (first entry, err error) {
 	l := q.lanes
 	x := &l.ahead
 	if x.exact {
@@ -118,16 +118,15 @@ func (t *tx) firstAhead(q *queue) (entry, error) {
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
-	first, exact, passed := entry{at: never}, true, 0
-	err := t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		if exact = l.isAhead(e); !exact && passed < maxPassed {
-			passed++
-			exact = true
-			return true, nil
+	exact, passed := true, 0
+	first = entry{at: never}
+	for e := range t.each(&err, q, x, x.first, lastTime) {
+		if isAhead := l.isAhead(e); isAhead || passed == maxPassed {
+			first, exact = e, isAhead
+			break
 		}
-		first = e
-		return false, nil
-	})
+		passed++
+	}
 	if err == nil {
 		x.startAt(first, exact)
 	}
@@ -136,7 +135,7 @@ func (t *tx) firstAhead(q *queue) (entry, error) {
 
 // findArrivals has a claim sort the messages that arrived and that are ahead of the clock, after it was set back and
 // the store was opened. It looks at a bounded number of messages; until the last one was looked at, nothing starts.
-func (t *tx) findArrivals(q *queue) error {
+func (t *tx) findArrivals(q *queue) (err error) {
 	l := q.lanes
 	if l.unseen <= t.micros {
 		l.unseen = 0
@@ -147,16 +146,15 @@ func (t *tx) findArrivals(q *queue) error {
 		from = l.seen
 	}
 	var all []lateEntry
-	err := t.each(q, &l.ahead, from, l.unseen/1000, func(e entry, value []byte) (bool, error) {
+	for e, value := range t.each(&err, q, &l.ahead, from, l.unseen/1000) {
 		if passed++; passed > maxPassed || len(all) == maxSorted {
 			rest = e
-			return false, nil
+			break
 		}
 		if e := lateEntryOf(e, value); e.rank.arrived && l.isAhead(e.entry) {
 			all = append(all, e)
 		}
-		return true, nil
-	})
+	}
 	if err != nil {
 		return err
 	}
@@ -171,7 +169,7 @@ func (t *tx) findArrivals(q *queue) error {
 }
 
 // lookForArrivals has claims look for messages that arrived and that are ahead of the clock.
-func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = int64(q.flow.arrivals), entry{} }
+func (l *lanes) lookForArrivals(q *queue) { l.unseen, l.seen = int64(q.flow.Arrivals), entry{} }
 
 // rewind has claims sort messages by a clock that was set back. What is sorted stays so, because messages that arrive
 // later must not start before it. Messages that arrived and were to be sorted at the former time are looked for.
@@ -291,14 +289,20 @@ func (l *lanes) haltedKeys() (keys []string) {
 func (l *lanes) holds() map[string]hold {
 	all := map[string]hold{}
 	for key, s := range l.states {
-		if s.id == "" {
+		if s.Holder == "" {
 			continue
 		}
-		if held, halts := l.order.Holds(s.id); held == key && halts == s.dead {
-			all[key] = s.hold
+		if held, halts := l.order.Holds(s.Holder); held == key && halts == s.Dead {
+			all[key] = hold{s.Holder, s.Dead}
 		}
 	}
 	return all
+}
+
+// hold is the message that holds a key while it is not leased; see turns.State.
+type hold struct {
+	id   string
+	dead bool
 }
 
 // canHold reports whether a message can hold a key: it exists, has the key, and is dead or not as h says.
@@ -326,22 +330,22 @@ func (t *tx) copyKeyState(q *queue, from *reader, kind byte, key, value []byte) 
 		return "", nil
 	}
 	s, _ := parseKeyState(name, value)
-	if s.id != "" {
-		ok, err := from.canHold(number, name, s.hold)
+	if s.Holder != "" {
+		ok, err := from.canHold(number, name, hold{s.Holder, s.Dead})
 		if err != nil {
 			return "", err
 		}
 		if !ok || !q.isOrdered() {
-			s.hold, failed = hold{}, "holds"
+			s.Holder, s.Dead, failed = "", false, "holds"
 		}
 	}
 	t.keepStates(q)
-	if s.id == "" {
+	if s.Holder == "" {
 		k := q.lanes.order.Key(t.micros, name)
-		s.hold = hold{k.Holder, k.Halted} // which was leased, or in a damaged parcel
+		s.Holder, s.Dead = k.Holder, k.Halted // which was leased, or in a damaged parcel
 	}
 	t.keepState(q, name, s)
-	q.lanes.order.Restore(t.micros, name, s.turnsState())
-	q.lanes.order.Changes(func(string, *turns.State) {}) // so that it stays as it was stored, whatever the clock says
+	q.lanes.order.Restore(t.micros, name, s)
+	q.lanes.order.Changes(func(string, turns.State) {}) // so that it stays as it was stored, whatever the clock says
 	return failed, nil
 }

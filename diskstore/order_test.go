@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -161,7 +163,7 @@ func TestOrderIsKeptAfterACrash(t *testing.T) {
 			held += len(q.lanes.holds())
 			halted += int(q.halted())
 			for id := range q.leases {
-				if leased++; byLease[id] > int64(q.flow.fences) {
+				if leased++; byLease[id] > int64(q.flow.Fences) {
 					wrong = append(wrong, id)
 				}
 			}
@@ -272,7 +274,7 @@ func TestRecoverKeepsTheOrderOfKeys(t *testing.T) {
 
 func TestCheckFindsWrongHolds(t *testing.T) {
 	state := func(r raw, key string, h hold) {
-		r.set(r.id(kindKeyState, key), appendKeyState(nil, keptState{hold: h}))
+		r.set(r.id(kindKeyState, key), codec.Append(nil, &turns.State{Holder: h.id, Dead: h.dead}))
 	}
 	for name, c := range map[string]struct {
 		live, loaded string // the checks that fail while the store is open, and after a reopen
@@ -285,11 +287,11 @@ func TestCheckFindsWrongHolds(t *testing.T) {
 		"dead":            {"holds", "holds", func(r raw) { state(r, "halted", hold{id: "halted-9"}) }},
 		"lost":            {"counters", "", func(r raw) { r.remove(r.id(kindKeyState, "held")) }},
 		"no order": {"holds counters", "holds", func(r raw) {
-			r.meta(func(m *meta) { m.flow.Key.Order, m.flow.Key.Concurrency = store.OrderNone, 1 })
+			r.meta(func(m *meta) { m.Flow.Key.Order, m.Flow.Key.Concurrency = store.OrderNone, 1 })
 		}},
 		"a wrong place": {"keys", "keys", func(r raw) {
 			q := r.s.queues["q"]
-			r.set(r.time(kindDue, int64(q.flow.arrivals)/1000, "leased-3"), []byte{dueRanked, 255, 255})
+			r.set(r.time(kindDue, int64(q.flow.Arrivals)/1000, "leased-3"), []byte{dueRanked, 255, 255})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

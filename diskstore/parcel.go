@@ -3,8 +3,10 @@ package diskstore
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"strings"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
@@ -21,52 +23,37 @@ import (
 
 // outbox is the value of kindOutbox.
 type outbox struct {
-	number   int64  // of the last parcel that has departed
-	from, to string // "" if the outbox is empty
-	data     []byte // the items of the parcel
+	parcelHead
+	data []byte // the items of the parcel
+}
+
+type parcelHead struct {
+	Number   int64  // of the last parcel that has departed
+	From, To string // "" if the outbox is empty
 }
 
 func (o *outbox) parcel() *store.Parcel {
-	if o.from == "" {
+	if o.From == "" {
 		return nil
 	}
-	return &store.Parcel{From: o.from, To: o.to, Number: o.number, Data: o.data}
+	return &store.Parcel{From: o.From, To: o.To, Number: o.Number, Data: o.data}
 }
 
 func appendOutbox(b []byte, o *outbox) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(o.number))
-	if o.from == "" {
-		return b
-	}
-	return append(appendText(appendText(b, []byte(o.from)), []byte(o.to)), o.data...)
+	return append(appendText(b, codec.Append(nil, &o.parcelHead)), o.data...)
 }
 
 func parseOutbox(b []byte) (o outbox, err error) {
-	bad := corrupt("outbox of %d bytes is not of this format", len(b))
-	if len(b) < 8 {
-		return outbox{}, bad
+	head, data, ok := cutText(b)
+	if !ok || !decode(head, &o.parcelHead) || o.Number <= 0 || (o.From == "") != (len(data) == 0) {
+		return outbox{}, corrupt("outbox of %d bytes is not of this format", len(b))
 	}
-	o.number = int64(binary.BigEndian.Uint64(b))
-	if b = b[8:]; o.number <= 0 {
-		return outbox{}, bad
-	}
-	if len(b) == 0 {
-		return o, nil
-	}
-	from, b, ok := cutText(b)
-	if !ok || len(from) == 0 {
-		return outbox{}, bad
-	}
-	to, b, ok := cutText(b)
-	if !ok || len(b) == 0 {
-		return outbox{}, bad
-	}
-	o.from, o.to, o.data = string(from), string(to), b
+	o.data = data
 	return o, nil
 }
 
 // appendText appends the length of a text, and the text.
-func appendText(b, text []byte) []byte {
+func appendText[T ~[]byte | ~string](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
@@ -82,91 +69,55 @@ func cutText(b []byte) (text, rest []byte, ok bool) {
 
 // item is a message in a parcel, a remembered id, or a key of messages: the values of its keys.
 type item struct {
-	id         string // or the key
-	message    []byte
-	record     []byte // of a message; empty if none is stored
-	due        []byte // of a message that is scheduled or ready, the value of its entry
-	hold       []byte // of a message that holds its key, one byte: isHolder, or isHalter if it is dead
-	remembered []byte // of a remembered id
-	handover   []byte // of a key, by appendHandover
+	ID         string // or the key
+	Message    []byte
+	Record     []byte // of a message; empty if none is stored
+	Due        []byte // of a message that is scheduled or ready, the value of its entry
+	Holds      bool   // the message holds its key, and halts it if it is dead
+	Remembered []byte // of a remembered id
+	Handover   *turns.Handover
 }
 
-const (
-	isHolder = 1
-	isHalter = 2
-)
-
-func appendItem(b []byte, x *item) []byte {
-	for _, text := range [][]byte{[]byte(x.id), x.message, x.record, x.due, x.hold, x.remembered, x.handover} {
-		b = appendText(b, text)
-	}
-	return b
-}
+func appendItem(b []byte, x *item) []byte { return appendText(b, codec.Append(nil, x)) }
 
 // landing is an item that was read.
 type landing struct {
 	item
-	parsed   record         // of a message
-	key      string         // that a message holds, or ""
-	received turns.Handover // of a key
+	parsed record // of a message
+	key    string // that a message holds, or ""
 }
 
 // parseItems returns the items of a parcel. With an error it returns those before the damage.
 func parseItems(b []byte) (all []landing, err error) {
 	for n := 1; len(b) > 0; n++ {
 		var x landing
-		var texts [7][]byte
-		ok := true
-		for i := range texts {
-			if texts[i], b, ok = cutText(b); !ok {
-				return all, corrupt("item %d of a parcel is not of this format", n)
-			}
+		text, rest, ok := cutText(b)
+		if !ok || !decode(text, &x.item) || !x.parse() {
+			return all, corrupt("item %d of a parcel, %q, is not of this format", n, x.ID)
 		}
-		x.item = item{string(texts[0]), texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]}
-		if !x.parse() {
-			return all, corrupt("item %d of a parcel, %q, cannot be read", n, x.id)
-		}
-		all = append(all, x)
+		all, b = append(all, x), rest
 	}
 	return all, nil
 }
 
 // parse reads an item, and reports whether it makes sense.
 func (x *landing) parse() bool {
-	if len(x.remembered)+len(x.handover) > 0 {
-		return x.parseOther()
+	isKey, isRest := x.Handover != nil, len(x.Remembered) > 0
+	if isKey || isRest {
+		isMessage := len(x.Message)+len(x.Record)+len(x.Due) > 0 || x.Holds
+		return isKey != isRest && !isMessage && (isKey && isHandover(x.ID, x.Handover) ||
+			isRest && isRemembered([]byte(x.ID), x.Remembered))
 	}
-	m, err := parseMessage(x.message)
-	if x.parsed = (record{due: m.due}); len(x.record) > 0 {
-		x.parsed, err = parseRecord(x.record)
+	m, err := parseMessage(x.Message)
+	if x.parsed = (record{due: m.due}); len(x.Record) > 0 {
+		x.parsed, err = parseRecord(x.Record)
 	}
-	_, k, known := parseDueValue(x.due)
+	_, k, known := parseDueValue(x.Due)
 	k.class = 0
-	if x.parsed.rank = k; len(x.hold) > 0 {
-		x.key = strings.Clone(keyIn(x.message).Key)
-		known = known && x.key != "" && string(x.hold) == string(holdOf(&x.parsed))
+	if x.parsed.rank = k; x.Holds {
+		x.key = strings.Clone(keyIn(x.Message).Key)
 	}
-	return x.id != "" && err == nil && known
-}
-
-// parseOther reads an item that is no message.
-func (x *landing) parseOther() (ok bool) {
-	if len(x.message)+len(x.record)+len(x.due)+len(x.hold) > 0 {
-		return false
-	}
-	if len(x.handover) == 0 {
-		return isRemembered([]byte(x.id), x.remembered)
-	}
-	x.received, ok = parseHandover(x.id, x.handover)
-	return ok && len(x.remembered) == 0
-}
-
-// holdOf returns the item.hold of a message that holds its key.
-func holdOf(r *record) []byte {
-	if r.deadReason != "" {
-		return []byte{isHalter}
-	}
-	return []byte{isHolder}
+	return x.ID != "" && err == nil && known && x.Holds == (x.key != "")
 }
 
 // outbox returns the outbox of a queue.
@@ -213,15 +164,13 @@ func (s *Store) Outbox(ctx context.Context, name string) (*store.Parcel, error) 
 
 // Empty implements store.SubQueues.
 func (s *Store) Empty(ctx context.Context, name string, number int64) error {
-	_, err := call(ctx, s, name, how{looks: true, confirmed: true, change: makesRoom},
-		func(t *tx, q *queue) (struct{}, error) {
-			o, err := t.outbox(q.number)
-			if err == nil && o.from != "" && o.number == number {
-				t.putOutbox(q, &outbox{number: number})
-			}
-			return struct{}{}, err
-		})
-	return err
+	return s.update(ctx, name, how{looks: true, confirmed: true, change: makesRoom}, func(t *tx, q *queue) error {
+		o, err := t.outbox(q.number)
+		if err == nil && o.From != "" && o.Number == number {
+			t.putOutbox(q, &outbox{parcelHead: parcelHead{Number: number}})
+		}
+		return err
+	})
 }
 
 // Depart implements store.SubQueues.
@@ -232,8 +181,8 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 	return call(ctx, s, name, how{looks: true, confirmed: true, size: store.MaxDepartureBytes},
 		func(t *tx, q *queue) (store.Departed, error) {
 			o, err := t.outbox(q.number)
-			if err != nil || o.from != "" {
-				return store.Departed{Parcel: o.parcel(), Before: err == nil, Number: o.number}, err
+			if err != nil || o.From != "" {
+				return store.Departed{Parcel: o.parcel(), Before: err == nil, Number: o.Number}, err
 			}
 			if err := t.checkRoom(); err != nil {
 				return store.Departed{}, err
@@ -245,10 +194,10 @@ func (s *Store) Depart(ctx context.Context, name string, d store.Departure) (sto
 			p.takeOut(t)
 			p.handOver(t, d.Keys)
 			if len(p.data) > 0 {
-				o = outbox{number: o.number + 1, from: name, to: d.To, data: p.data}
+				o = outbox{parcelHead{o.Number + 1, name, d.To}, p.data}
 				t.putOutbox(q, &o)
 			}
-			p.Parcel, p.Number = o.parcel(), o.number
+			p.Parcel, p.Number = o.parcel(), o.Number
 			return p.Departed, nil
 		})
 }
@@ -272,22 +221,16 @@ type leaving struct {
 
 // choose reads what departs.
 func (t *tx) choose(p *departing, d store.Departure) error {
-	for _, id := range d.IDs {
+	for i, id := range slices.Concat(d.IDs, d.Once) {
+		choose := t.chooseID
+		if i >= len(d.IDs) {
+			id, choose = oncePrefix+id, t.chooseRemembered
+		}
 		if p.seen[id] {
 			continue
 		}
 		p.seen[id] = true
-		if err := t.chooseID(p, id); err != nil {
-			return err
-		}
-	}
-	for _, key := range d.Once {
-		key = oncePrefix + key
-		if p.seen[key] {
-			continue
-		}
-		p.seen[key] = true
-		if err := t.chooseRemembered(p, key); err != nil {
+		if err := choose(p, id); err != nil {
 			return err
 		}
 	}
@@ -311,23 +254,21 @@ func (t *tx) chooseID(p *departing, id string) error {
 	case !ok:
 		return t.chooseRemembered(p, id)
 	}
-	x := item{id: id}
-	if x.message, ok, err = t.get(appendIDKey(t.key[:0], q.number, kindMessage, id)); !ok || err != nil {
+	x := item{ID: id}
+	if x.Message, ok, err = t.get(appendIDKey(t.key[:0], q.number, kindMessage, id)); !ok || err != nil {
 		return err
 	}
 	if at.record.stored {
-		x.record = appendRecord(nil, &at.record)
+		x.Record = appendRecord(nil, &at.record)
 	}
 	if at.record.deadReason == "" {
-		if at.record.rank, err = t.rankOf(q, entry{at.record.due, id}); err != nil {
+		if at.record.rank, err = t.rankOf(q.number, entry{at.record.due, id}); err != nil {
 			return err
 		}
-		x.due = appendDueValue(nil, &at.record)
+		x.Due = appendDueValue(nil, &at.record)
 	}
-	if q.isHeldBy(id, keyIn(x.message).Key, &at.record) {
-		x.hold = holdOf(&at.record)
-	}
-	size := len(x.message) + len(x.record)
+	x.Holds = q.isHeldBy(id, keyIn(x.Message).Key, &at.record)
+	size := len(x.Message) + len(x.Record)
 	if p.size > 0 && p.size+size > store.MaxDepartureBytes {
 		p.More = true
 		return nil
@@ -351,7 +292,7 @@ func (t *tx) chooseRemembered(p *departing, id string) error {
 		p.Kept = append(p.Kept, id[len(oncePrefix):])
 		return nil
 	}
-	p.data = appendItem(p.data, &item{id: id, remembered: value})
+	p.data = appendItem(p.data, &item{ID: id, Remembered: value})
 	p.until = append(p.until, entry{readTime(value), id})
 	return nil
 }
@@ -364,9 +305,7 @@ func (p *departing) takeOut(t *tx) {
 	}
 	for _, e := range p.until {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRemembered, e.id))
-		t.remove(appendTimeKey(t.key[:0], q.number, kindForget, e))
-		q.forget.remove(e)
-		t.touch(q)
+		t.removeEntry(q, &q.forget, e)
 	}
 }
 
@@ -376,26 +315,25 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 	if !ok || p.From == "" {
 		return store.Invalid("the parcel is not from an embedded store")
 	}
-	_, err := call(ctx, s, p.To, how{looks: true, confirmed: true, change: changes, size: len(data)},
-		func(t *tx, q *queue) (struct{}, error) {
-			last, err := t.arrived(q.number, p.From)
-			if err != nil || last >= p.Number {
-				return struct{}{}, err
-			}
-			items, err := parseItems(data)
-			if err == nil {
-				q, err = t.create(p.To)
-			}
-			if err == nil {
-				err = t.land(q, items)
-			}
-			if err == nil {
-				t.value = binary.BigEndian.AppendUint64(t.value[:0], uint64(p.Number))
-				t.set(appendIDKey(t.key[:0], q.number, kindArrived, p.From), t.value)
-			}
-			return struct{}{}, err
-		})
-	return err
+	h := how{looks: true, confirmed: true, change: changes, size: len(data)}
+	return s.update(ctx, p.To, h, func(t *tx, q *queue) error {
+		last, err := t.arrived(q.number, p.From)
+		if err != nil || last >= p.Number {
+			return err
+		}
+		items, err := parseItems(data)
+		if err == nil {
+			q, err = t.create(p.To)
+		}
+		if err == nil {
+			err = t.land(q, items)
+		}
+		if err == nil {
+			t.value = binary.BigEndian.AppendUint64(t.value[:0], uint64(p.Number))
+			t.set(appendIDKey(t.key[:0], q.number, kindArrived, p.From), t.value)
+		}
+		return err
+	})
 }
 
 // land puts items into a queue. An id that is live there stays as it is, and what is remembered longer. The caller has
@@ -404,18 +342,18 @@ func (t *tx) land(q *queue, items []landing) error {
 	known := make([]bool, len(items)) // everything is read before the first change
 	for i := range items {
 		x := &items[i]
-		if len(x.handover) > 0 {
+		if x.Handover != nil {
 			continue
 		}
-		if len(x.remembered) > 0 {
-			until, err := t.remembered(q.number, x.id)
+		if len(x.Remembered) > 0 {
+			until, err := t.remembered(q.number, x.ID)
 			if err != nil {
 				return err
 			}
-			known[i] = readTime(x.remembered) <= max(until, t.now)
+			known[i] = readTime(x.Remembered) <= max(until, t.now)
 			continue
 		}
-		_, ok, err := t.place(q, x.id)
+		_, ok, err := t.place(q, x.ID)
 		if err != nil && !isFormatError(err) {
 			return err
 		}
@@ -430,29 +368,35 @@ func (t *tx) land(q *queue, items []landing) error {
 }
 
 func (t *tx) landOne(q *queue, x *landing) {
-	if len(x.handover) > 0 {
+	if x.Handover != nil {
 		t.receive(q, x)
 		return
 	}
-	if len(x.remembered) > 0 {
-		t.value = append(t.value[:0], x.remembered...)
-		t.rememberValue(q, x.id, readTime(x.remembered))
+	if len(x.Remembered) > 0 {
+		t.value = append(t.value[:0], x.Remembered...)
+		t.rememberValue(q, x.ID, readTime(x.Remembered))
 		return
 	}
-	t.addMessage(q, x.id, x.message)
-	if m, err := parseMessage(x.message); err == nil {
-		t.joinGroup(q, x.id, groupIn(m.envelope))
+	group := int64(0)
+	if m, err := parseMessage(x.Message); err == nil {
+		group = groupIn(m.envelope)
 	}
-	r := &x.parsed
+	t.landMessage(q, x.ID, x.Message, group, &x.parsed)
+	if x.key != "" && q.lanes != nil {
+		q.lanes.order.Regain(t.micros, x.key, x.ID, x.parsed.deadReason != "")
+	}
+}
+
+// landMessage adds a message that is not leased, with its group and its record.
+func (t *tx) landMessage(q *queue, id string, value []byte, group int64, r *record) {
+	t.addMessage(q, id, value)
+	t.joinGroup(q, id, group)
 	if r.stored {
-		t.keep(q, x.id, r)
+		t.keep(q, id, r)
 	}
 	if r.deadReason != "" {
-		t.addDead(q, entry{r.diedAt, x.id})
+		t.addDead(q, entry{r.diedAt, id})
 	} else {
-		t.landDue(q, x.id, r)
-	}
-	if x.key != "" && q.lanes != nil {
-		q.lanes.order.Regain(t.micros, x.key, x.id, r.deadReason != "")
+		t.landDue(q, id, r)
 	}
 }

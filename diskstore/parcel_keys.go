@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/internal/gcra"
 	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
@@ -24,27 +25,9 @@ func checkKeys(keys []string) error {
 	return nil
 }
 
-// appendHandover writes the state of the rate of a key, as appendKeyState does, and the override behind it.
-func appendHandover(b []byte, h *turns.Handover) []byte {
-	b = appendKeyState(b, rateState(h.Starts, h.N))
-	if h.Override != nil {
-		b = appendOverride(b, h.Override)
-	}
-	return b
-}
-
-// parseHandover reads what appendHandover wrote of a key.
-func parseHandover(key string, b []byte) (h turns.Handover, ok bool) {
-	if len(b) < rateStateLength || store.CheckKey(key) != nil {
-		return turns.Handover{}, false
-	}
-	s, ok := parseRateState(b[:rateStateLength])
-	h.Starts, h.N = s.State, s.n
-	if rest := b[rateStateLength:]; len(rest) > 0 {
-		o, err := parseOverride(key, rest)
-		h.Override, ok = o, ok && err == nil
-	}
-	return h, ok
+// isHandover reports whether a key can be handed over like that.
+func isHandover(key string, h *turns.Handover) bool {
+	return store.CheckKey(key) == nil && isRateState(h.Starts, h.N) && (h.Override == nil || isOverride(key, h.Override))
 }
 
 // addBusy notes the keys of a message that stays: its key, and that of its lease, which may be the key of a message
@@ -88,7 +71,7 @@ func (p *departing) handOver(t *tx, keys []string) {
 		if h.Override != nil {
 			t.remove(appendIDKey(t.key[:0], q.number, kindKeyFlow, key))
 		}
-		p.data = appendItem(p.data, &item{id: key, handover: appendHandover(nil, &h)})
+		p.data = appendItem(p.data, &item{ID: key, Handover: &h})
 		t.touch(q)
 	}
 }
@@ -98,66 +81,63 @@ func (t *tx) receive(q *queue, x *landing) {
 	if q.lanes == nil {
 		return
 	}
-	if o := x.received.Override; o != nil {
-		t.value = appendOverride(t.value[:0], o)
-		t.set(appendIDKey(t.key[:0], q.number, kindKeyFlow, x.id), t.value)
+	if o := x.Handover.Override; o != nil {
+		t.value = codec.Append(t.value[:0], o)
+		t.set(appendIDKey(t.key[:0], q.number, kindKeyFlow, x.ID), t.value)
 	}
-	q.lanes.order.Receive(t.micros, x.id, x.received)
+	q.lanes.order.Receive(t.micros, x.ID, *x.Handover)
 	t.touch(q)
 }
 
 // scanKeys adds the keys from one on of which the queue knows something that departs at a time in microseconds, of
 // which a lease counts that has the mark keyed, or that a message holds. It adds store.MaxBatch keys at most, in order.
-func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from string) error {
+func (v *view) scanKeys(part *store.Scanned, keyed uint64, now int64, from string) (err error) {
 	var names []string
 	known, held := map[string]bool{}, map[string]bool{}
 	add := func(to map[string]bool, name string) {
 		names, to[name] = append(names, name), true
 	}
-	// each calls f for the keys of a kind, until it has added as many as the part can have, and one more.
-	each := func(kind byte, from string, f func(name string, value []byte) error) error {
-		it, err := v.iterate(appendIDKey(nil, v.number, kind, from), appendKey(nil, v.number, kind+1))
-		if err != nil {
-			return err
+	most := 2 * (store.MaxBatch + 1) // as many as the part can have, and one more; a key may be added twice
+	for key := range v.keys(&err, v.number, kindKeyFlow, from) {
+		if add(known, key); len(names) == most {
+			break
 		}
-		most := len(names) + 2*(store.MaxBatch+1) // a key may be added twice
-		for valid := it.First(); valid && err == nil && (kind == kindLease || len(names) < most); valid = it.Next() {
-			err = f(string(it.Key()[prefixLength:]), it.Value())
-		}
-		return v.end(it, err)
 	}
-	err := each(kindKeyFlow, from, func(key string, _ []byte) error {
-		add(known, key)
-		return nil
-	})
 	if err != nil {
 		return err
 	}
-	err = each(kindKeyState, from, func(key string, value []byte) error {
-		s, err := parseKeyState(key, value)
-		if s.State != (gcra.State{}) && s.Micros >= now {
+	most += len(names)
+	for key, value := range v.keys(&err, v.number, kindKeyState, from) {
+		var s turns.State
+		if s, err = parseKeyState(key, value); err != nil {
+			break
+		}
+		if s.Starts != (gcra.State{}) && s.Starts.Micros >= now {
 			add(known, key)
 		}
-		if s.hold.id != "" {
+		if s.Holder != "" {
 			add(held, key)
 		}
-		return err
-	})
+		if len(names) >= most {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
-	err = each(kindLease, "", func(id string, value []byte) error { // all of them, which the memory has too
-		l, err := parseLease(id, value)
-		if err != nil || l.keyed != keyed {
+	for id, value := range v.keys(&err, v.number, kindLease, "") { // all of them, which the memory has too
+		var l *lease
+		if l, err = parseLease(id, value); err != nil {
 			return err
 		}
-		l.eachKey(func(key string) {
-			if key != "" && key >= from {
-				add(known, key)
-			}
-		})
-		return nil
-	})
+		if l.keyed == keyed {
+			l.eachKey(func(key string) {
+				if key != "" && key >= from {
+					add(known, key)
+				}
+			})
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -201,14 +181,14 @@ func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (int6
 				if q, err = t.create(name); err != nil {
 					return 0, err
 				}
-				q.flow.arrivals.Raise(e.Last)
-				q.flow.fences.Raise(e.Last)
+				q.flow.Arrivals.Raise(e.Last)
+				q.flow.Fences.Raise(e.Last)
 				t.touch(q)
 			}
 			if q.lanes != nil {
 				t.expect(q, &e)
 			}
-			return int64(max(q.flow.arrivals, q.flow.fences)), nil
+			return int64(max(q.flow.Arrivals, q.flow.Fences)), nil
 		})
 }
 

@@ -204,7 +204,7 @@ func TestDamageOfKeysInAParcel(t *testing.T) {
 			try(r.t, err)
 			o.data = nil
 			for i := range all {
-				if all[i].id == id {
+				if all[i].ID == id {
 					f(&all[i].item)
 				}
 				o.data = appendItem(o.data, &all[i].item)
@@ -213,17 +213,15 @@ func TestDamageOfKeysInAParcel(t *testing.T) {
 		}
 	}
 	for name, damage := range map[string]func(r raw){
-		"a hold of another kind":   change("held-2", func(x *item) { x.hold[0] = isHalter }),
-		"a hold that cannot be":    change("halted-2", func(x *item) { x.hold = []byte{isHalter, 0} }),
-		"a hold of no key":         change("held-2", func(x *item) { x.message = x.message[:timeLength] }),
-		"a rate that cannot be":    change("rate", func(x *item) { x.handover[rateStateLength-1] = 0 }),
-		"a cut state":              change("rate", func(x *item) { x.handover = x.handover[1:] }),
-		"limits that cannot be":    change("own", func(x *item) { x.handover[rateStateLength] = 0xff }),
-		"a key with a message":     change("own", func(x *item) { x.message = make([]byte, timeLength) }),
-		"a key that is remembered": change("own", func(x *item) { x.remembered = make([]byte, timeLength) }),
-		"a key that cannot be":     change("own", func(x *item) { x.id = "a/b" }),
+		"a hold of no key":         change("held-2", func(x *item) { x.Message = x.Message[:timeLength] }),
+		"a rate that cannot be":    change("rate", func(x *item) { x.Handover.N = 0 }),
+		"parts that cannot be":     change("rate", func(x *item) { x.Handover.Starts.Part = -1 }),
+		"limits that cannot be":    change("own", func(x *item) { *x.Handover.Override.Weight = -1 }),
+		"a key with a message":     change("own", func(x *item) { x.Message = make([]byte, timeLength) }),
+		"a key that is remembered": change("own", func(x *item) { x.Remembered = make([]byte, timeLength) }),
+		"a key that cannot be":     change("own", func(x *item) { x.ID = "a/b" }),
 		"a remembered id with more": change("unknown", func(x *item) {
-			x.handover, x.remembered, x.due = nil, []byte("123456"), []byte{1}
+			x.Handover, x.Remembered, x.Due = nil, []byte("123456"), []byte{1}
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +248,7 @@ func TestDamageOfKeysInAParcel(t *testing.T) {
 		fs, clock := vfs.NewMem(), newManualClock()
 		s := openOn(t, fs, clock)
 		departsWithKeys(t, s)
-		change("unknown", func(x *item) { x.handover = []byte{1} })(raw{t, s, s.queues[subA].number})
+		change("unknown", func(x *item) { x.Handover.N = -1 })(raw{t, s, s.queues[subA].number})
 		wantIssues(t, issuesOf(checked(t, s)), "outbox")
 		s.Close()
 		s = recoveredStore(t, fs, clock)

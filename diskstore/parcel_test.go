@@ -23,8 +23,10 @@ func TestRecoverOfADamagedOutbox(t *testing.T) {
 			value := r.get(key)
 			r.set(key, value[:len(value)-3])
 		}, "outbox", []string{"w", "x", "z"}},
-		"lost":        {func(r raw) { r.remove(r.id(kindOutbox, "")) }, "", []string{"z"}},
-		"older state": {func(r raw) { r.set(r.id(kindOutbox, ""), appendNumbers(nil, 1)) }, "", []string{"z"}},
+		"lost": {func(r raw) { r.remove(r.id(kindOutbox, "")) }, "", []string{"z"}},
+		"older state": {func(r raw) {
+			r.set(r.id(kindOutbox, ""), appendOutbox(nil, &outbox{parcelHead: parcelHead{Number: 1}}))
+		}, "", []string{"z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, clock := vfs.NewMem(), newManualClock()

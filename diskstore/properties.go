@@ -27,13 +27,14 @@ func (s *Store) SetProperties(
 
 // setProperties sets properties of a queue, which is created if it does not exist and one is set. The caller has
 // flushed.
-func (t *tx) setProperties(q *queue, set map[string]string) error {
-	after := map[string]bool{}
-	err := t.eachProperty(q.number, func(name string, _ []byte) { after[name] = true })
+func (t *tx) setProperties(q *queue, set map[string]string) (err error) {
+	after, sets := map[string]bool{}, false
+	for name := range t.keys(&err, q.number, kindProperty, "") {
+		after[name] = true
+	}
 	if err != nil {
 		return err
 	}
-	sets := false
 	for name, value := range set {
 		if value == "" {
 			delete(after, name)
@@ -66,23 +67,13 @@ func (t *tx) setProperties(q *queue, set map[string]string) error {
 
 // Properties implements store.Store.
 func (s *Store) Properties(ctx context.Context, name string) (map[string]string, error) {
-	return read(ctx, s, name, nil, func(v *view) (map[string]string, error) {
+	return read(ctx, s, name, nil, func(v *view) (_ map[string]string, err error) {
 		all := map[string]string{}
-		err := v.eachProperty(v.number, func(name string, value []byte) { all[name] = string(value) })
+		for name, value := range v.keys(&err, v.number, kindProperty, "") {
+			all[name] = string(value)
+		}
 		return all, err
 	})
-}
-
-// eachProperty calls f for the properties of a queue. The value is valid only during the call.
-func (r *reader) eachProperty(queue uint32, f func(name string, value []byte)) error {
-	it, err := r.iterate(appendKey(nil, queue, kindProperty), appendKey(nil, queue, kindProperty+1))
-	if err != nil {
-		return err
-	}
-	for valid := it.First(); valid; valid = it.Next() {
-		f(string(it.Key()[prefixLength:]), it.Value())
-	}
-	return r.end(it, nil)
 }
 
 // meets reports whether a condition on a queue is met. None always is.

@@ -1,11 +1,12 @@
 package diskstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/tidwall/btree"
@@ -24,6 +25,7 @@ type queue struct {
 	retention store.Retention // of dead messages, MaxAge in whole milliseconds
 	dropped   int64           // dead messages removed because of it
 	flow      flow
+	leased    int    // messages that count against its Concurrency
 	lanes     *lanes // nil unless the flow is Fair
 
 	due    index // scheduled and ready messages
@@ -66,22 +68,19 @@ func newQueue(name string, number uint32) *queue {
 
 // meta returns the counters and settings to store at a time in microseconds.
 func (q *queue) meta(now int64) meta {
-	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
-		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
-		head: q.due.first.at, swept: q.swept, now: now, flow: q.flow}
+	return meta{Paused: q.paused, Retention: q.retention, Dropped: q.dropped, Due: q.due.n, Dead: q.dead.n,
+		Remembered: q.forget.n, Grouped: q.groups.n, Head: q.due.first.at, Swept: q.swept, Now: now, Flow: q.flow}
 }
 
 // restore sets the counters and settings.
 func (q *queue) restore(m meta) {
-	q.paused, q.swept, q.flow = m.paused, m.swept, m.flow
-	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
-	q.dropped = m.dropped
-	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.due, m.dead, m.remembered, m.grouped
+	q.paused, q.retention, q.dropped, q.swept, q.flow = m.Paused, m.Retention, m.Dropped, m.Swept, m.Flow
+	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.Due, m.Dead, m.Remembered, m.Grouped
 	for _, x := range q.indexes() {
 		x.forgetGaps()
 	}
 	if q.due.n > 0 {
-		q.due.startAt(entry{at: m.head}, false)
+		q.due.startAt(entry{at: m.Head}, false)
 	}
 	if q.lanes = nil; q.flow.Fair {
 		q.lanes = newLanes(q)
@@ -176,6 +175,13 @@ func (t *tx) remove(key []byte) {
 	}
 }
 
+func (t *tx) merge(key, value []byte) {
+	t.key = key
+	if err := t.batch.Merge(key, value, nil); err != nil {
+		t.s.fail(err)
+	}
+}
+
 func (t *tx) removeRange(from, to []byte) {
 	t.s.room.removed = true
 	if err := t.batch.DeleteRange(from, to, nil); err != nil {
@@ -228,27 +234,31 @@ func (t *tx) putDue(q *queue, id string, r *record) lateEntry {
 }
 
 func (t *tx) removeDue(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
-	q.due.remove(e)
+	t.removeEntry(q, &q.due, e)
 	if q.lanes != nil {
 		q.lanes.remove(t.micros, e)
 	}
 	q.counts[shortSlot(e.at)]--
-	t.touch(q)
 }
 
 func (t *tx) addDead(q *queue, e entry) {
-	t.set(appendTimeKey(t.key[:0], q.number, kindDead, e), nil)
-	q.dead.add(e)
+	t.addEntry(q, &q.dead, e)
 	if q.lanes != nil && e.less(q.lanes.halts) {
 		q.lanes.halts = e
 	}
+}
+
+// addEntry adds an entry without a value to an index.
+func (t *tx) addEntry(q *queue, x *index, e entry) {
+	t.set(appendTimeKey(t.key[:0], q.number, x.kind, e), nil)
+	x.add(e)
 	t.touch(q)
 }
 
-func (t *tx) removeDead(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDead, e))
-	q.dead.remove(e)
+// removeEntry removes an entry from an index.
+func (t *tx) removeEntry(q *queue, x *index, e entry) {
+	t.remove(appendTimeKey(t.key[:0], q.number, x.kind, e))
+	x.remove(e)
 	t.touch(q)
 }
 
@@ -272,34 +282,26 @@ func (t *tx) erase(q *queue, id string, r *record, group int64) (resumed string)
 	return t.dropHold(q, id)
 }
 
-// each calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. The
-// caller has flushed. A value of kindDue is 1 where a record is stored.
-func (t *tx) each(q *queue, x *index, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
-	var found []gap
-	at := indexView{kind: x.kind, first: x.first, gaps: x.gaps}
-	err := t.scan(q.number, &at, from, last, func(g gap) { found = append(found, g) }, f)
-	for _, g := range found {
-		x.learn(g)
-	}
-	return err
+// each is scan of an index as it is, which learns the gaps. The caller has flushed.
+func (t *tx) each(err *error, q *queue, x *index, from entry, last int64) iter.Seq2[entry, []byte] {
+	return t.scan(err, q.number, &x.indexView, from, last, x.learn)
 }
 
 // earliest returns the first due entry, or one that never comes.
 func (t *tx) earliest(q *queue) (entry, error) { return t.first(q, &q.due) }
 
 // first returns the first entry of an index, or one that never comes.
-func (t *tx) first(q *queue, x *index) (entry, error) {
+func (t *tx) first(q *queue, x *index) (first entry, err error) {
 	if x.exact {
 		return x.first, nil
 	}
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
-	first := entry{at: never}
-	err := t.each(q, x, x.first, lastTime, func(e entry, _ []byte) (bool, error) {
-		first = e
-		return false, nil
-	})
+	first = entry{at: never}
+	for first = range t.each(&err, q, x, x.first, lastTime) {
+		break
+	}
 	if err == nil {
 		x.startAt(first, true)
 	}
@@ -352,41 +354,40 @@ func (s *Store) load() error {
 	if err := s.loadSigns(r); err != nil {
 		return err
 	}
-	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
+	it, err := r.iterate(nil, nil)
 	if err != nil {
 		return err
 	}
-	queues, err := r.iterate(nil, nil)
-	if err != nil {
-		return errors.Join(err, it.Close())
-	}
 	named := map[uint32]string{}
-	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		name, number := string(it.Key()[prefixLength:]), uint32(0)
-		if len(it.Value()) == 4 {
-			number = binary.BigEndian.Uint32(it.Value())
-		}
+	for name, value := range r.keys(&err, 0, kindName, "") {
+		number := numberOf(string(value))
 		q := newQueue(name, 0)
 		switch other, taken := named[number]; {
-		case number == 0:
-			err = corrupt("its number is %x", it.Value())
+		case number == 0 || len(value) != 4:
+			err = corrupt("its number is %x", value)
 		case s.signs[name] != "":
 			err = corrupt("there is a sign at its name")
 		case taken:
 			err = corrupt("its number %d is that of queue %q too", number, other)
 		default:
 			named[number] = name
-			q, err = s.loadQueue(queues, name, number)
+			q, err = s.loadQueue(r, it, name, number)
 		}
 		s.queues[name] = q
-		err = s.setAside(q, err)
+		if err = s.setAside(q, err); err != nil {
+			break
+		}
 	}
-	queues.Close() // its errors belong to queues that are set aside
-	if err = r.end(it, err); err == nil {
-		err = s.loadRequests(r)
+	it.SetBounds(nil, nil)
+	if it.Last() && len(it.Key()) >= 4 {
+		s.lastNumber = binary.BigEndian.Uint32(it.Key()) // also of a queue that has lost its name
 	}
 	if err == nil {
-		err = s.loadLastNumber(r)
+		err = s.unreadable(it.Error())
+	}
+	it.Close() // its other errors belong to queues that are set aside
+	if err == nil {
+		err = s.loadRequests(r)
 	}
 	return err
 }
@@ -401,58 +402,41 @@ func (s *Store) setAside(q *queue, err error) error {
 	return nil
 }
 
-// loadLastNumber finds the highest number in use, also of a queue that has lost its name.
-func (s *Store) loadLastNumber(r *reader) error {
-	it, err := r.iterate(nil, nil)
-	if err != nil {
-		return err
-	}
-	if it.Last() && len(it.Key()) >= 4 {
-		s.lastNumber = binary.BigEndian.Uint32(it.Key())
-	}
-	return r.end(it, nil)
-}
-
-// loadQueue reads a queue with an iterator that may be used for others before and after, since creating one takes
-// longer than the reads here. With an error it returns the queue to refuse.
-func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
+// loadQueue reads a queue with an iterator. With an error it returns the queue to refuse.
+func (s *Store) loadQueue(r *reader, it *pebble.Iterator, name string, number uint32) (*queue, error) {
 	q := newQueue(name, number)
-	if err := s.fillQueue(it, q); err != nil {
+	if err := s.fillQueue(r, it, q); err != nil {
 		return newQueue(name, number), err
 	}
 	return q, nil
 }
 
-func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
-	boundTo(it, q.number, kindMeta)
-	var m meta
-	var err error
-	switch {
-	case it.First() && len(it.Key()) == prefixLength:
-		if m, err = parseMeta(it.Value()); err != nil {
-			return err
+func (s *Store) fillQueue(r *reader, it *pebble.Iterator, q *queue) (err error) {
+	m, bad := meta{}, corrupt("it has no counters")
+	for rest, value := range r.keysBy(it, &err, q.number, kindMeta) {
+		if rest == "" {
+			m, bad = parseMeta(value)
 		}
-	case it.Error() != nil:
-		return s.unreadable(it.Error())
-	default:
-		return corrupt("it has no counters")
+		break
+	}
+	if err = cmp.Or(err, bad); err != nil {
+		return err
 	}
 	q.restore(m)
-	boundTo(it, q.number, kindMessage)
+	it.SetBounds(appendKey(nil, q.number, kindMessage), appendKey(nil, q.number, kindMessage+1))
 	if it.Last() {
 		q.highest = string(it.Key()[prefixLength:])
 	} else if it.Error() != nil {
 		return s.unreadable(it.Error())
 	}
-	boundTo(it, q.number, kindLease)
-	if err := s.loadLeases(it, q); err != nil {
+	if err := q.loadLeases(r, it); err != nil {
 		return err
 	}
-	s.correctLeases(q, m.now)
+	s.correctLeases(q, m.Now)
 	now := max(s.clock.Now().UnixMicro(), s.lastMicros)
-	q.flow.state.Start(q.flow.Rate, now, 0) // the clock may have been set back
+	q.flow.State.Start(q.flow.Rate, now, 0) // the clock may have been set back
 	if q.lanes != nil {
-		if err := s.loadKeys(it, q, now); err != nil {
+		if err := q.loadKeys(r, it, now); err != nil {
 			return err
 		}
 	}
@@ -460,9 +444,4 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 		q.countLease(now, l)
 	}
 	return nil
-}
-
-// boundTo makes an iterator see the keys of a kind only.
-func boundTo(it *pebble.Iterator, number uint32, kind byte) {
-	it.SetBounds(appendKey(nil, number, kind), appendKey(nil, number, kind+1))
 }

@@ -3,6 +3,7 @@ package diskstore
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -62,6 +63,37 @@ func (r *reader) end(it *pebble.Iterator, err error) error {
 		return r.s.unreadable(closed)
 	}
 	return err
+}
+
+// keys iterates over the keys of a kind of a queue, from one on. It yields each key without its prefix, and its value,
+// which is valid until the next one. An error of reading is set in *err, unless the loop has set another one.
+func (r *reader) keys(err *error, queue uint32, kind byte, from string) iter.Seq2[string, []byte] {
+	return func(yield func(rest string, value []byte) bool) {
+		it, failed := r.iterate(appendIDKey(nil, queue, kind, from), appendKey(nil, queue, kind+1))
+		if failed != nil {
+			*err = failed
+			return
+		}
+		eachKey(it, yield)
+		*err = r.end(it, *err)
+	}
+}
+
+// keysBy is keys by an iterator that may be used for others before and after, since creating one takes longer than
+// reading a few keys.
+func (r *reader) keysBy(it *pebble.Iterator, err *error, queue uint32, kind byte) iter.Seq2[string, []byte] {
+	return func(yield func(rest string, value []byte) bool) {
+		it.SetBounds(appendKey(nil, queue, kind), appendKey(nil, queue, kind+1))
+		eachKey(it, yield)
+		if *err == nil {
+			*err = r.s.unreadable(it.Error())
+		}
+	}
+}
+
+func eachKey(it *pebble.Iterator, yield func(rest string, value []byte) bool) {
+	for valid := it.First(); valid && yield(string(it.Key()[prefixLength:]), it.Value()); valid = it.Next() {
+	}
 }
 
 // sentDue returns the due time that a message was sent with, without reading the message.
@@ -195,9 +227,9 @@ func (v *view) close(err error) error {
 	return err
 }
 
-// each calls f for the entries of an index from one on to the end of the millisecond last, until it returns false.
-func (v *view) each(x *indexView, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
-	return v.scan(v.number, x, from, last, func(g gap) { x.found = append(x.found, g) }, f)
+// each is scan of an index of the view, which notes the gaps.
+func (v *view) each(err *error, x *indexView, from entry, last int64) iter.Seq2[entry, []byte] {
+	return v.scan(err, v.number, x, from, last, func(g gap) { x.found = append(x.found, g) })
 }
 
 // read calls f with a view. It returns early if Pebble fails for good before f returns.

@@ -82,36 +82,43 @@ type recovery struct {
 	ctx    context.Context
 	report func(store.CheckResult)
 	s      *Store // the new one
-	writes *writes
-	failed error             // a file cannot be reached, and may be intact
-	leased map[string]string // keys of the messages of a queue that were leased with a key and counted
-	sent   map[string]int64  // the highest number of the parcels that have arrived, by where they came from
+	failed error  // a file cannot be reached, and may be intact, or writing failed
+	// ordered has all writes of the damaged store in order, because each of its tables and logs may hold writes of any
+	// time. Keys are the sequence number of a write and its key; values are its kind and its value. A write that is in
+	// several files is there once.
+	ordered *pebble.DB
+	batch   *pebble.Batch
+	leased  map[string]string // keys of the messages of a queue that were leased with a key and counted
+	sent    map[string]int64  // the highest number of the parcels that have arrived, by where they came from
 }
 
 // copyFiles copies all that can be read of files. The writes are put in order in one database and done again in
 // another. Logs come first: where a table that was left over has the same write merged with others, that counts.
 func (r *recovery) copyFiles(files files, partial directory) error {
-	ordered, err := r.scratch(partial, "writes")
-	if err != nil {
+	var err error
+	if r.ordered, err = r.scratch(partial, "writes"); err != nil {
 		return err
 	}
-	defer ordered.Close()
+	defer r.ordered.Close()
 	again, err := r.scratch(partial, "keys")
 	if err != nil {
 		return err
 	}
 	defer again.Close()
-	r.writes = &writes{ctx: r.ctx, s: r.s, db: ordered, batch: ordered.NewBatch()}
+	r.batch = r.ordered.NewBatch()
 	for i, log := range files.logs {
 		r.readLog(log, files.mayBeTorn(i))
 	}
 	for _, name := range files.tables {
 		r.part("table "+name, func() error { return r.readTable(name) })
 	}
-	if r.failed != nil {
-		return r.readError(r.failed)
+	if r.failed == nil {
+		r.failed = r.apply(r.ordered, r.batch)
 	}
-	n, err := r.writes.replay(again)
+	if r.failed != nil {
+		return r.failed
+	}
+	n, err := r.replay(again)
 	if err != nil {
 		return err
 	}
@@ -128,7 +135,7 @@ func (r *recovery) scratch(partial directory, name string) (*pebble.DB, error) {
 }
 
 // part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
-// replay reports.
+// apply reports.
 func (r *recovery) part(what string, read func() error) {
 	if r.ctx.Err() != nil {
 		return
@@ -145,54 +152,38 @@ func (r *recovery) part(what string, read func() error) {
 // lost reports an unreadable part of a file.
 func (r *recovery) lost(what string, err error) {
 	if isNoAccess(err) {
-		r.failed = err
+		r.failed = r.readError(err)
 		return
 	}
 	r.report(store.CheckResult{Severity: store.SeverityError, Check: "recover", Count: 1,
 		Text: fmt.Sprintf("%s cannot be read: %v", what, err)})
 }
 
-// writes puts all writes of a damaged store in order, in a database of its own, because each of its tables and logs may
-// hold writes of any time. Keys are the sequence number of a write and its key; values are its kind and its value. A
-// write that is in several files is there once.
-type writes struct {
-	ctx   context.Context
-	s     *Store // the new one
-	db    *pebble.DB
-	batch *pebble.Batch
-	err   error // the first; nothing is added any more
-}
-
-func (w *writes) add(sequence uint64, kind pebble.InternalKeyKind, key, value []byte) {
-	if w.err != nil {
+// add puts a write in order, unless something has failed.
+func (r *recovery) add(sequence uint64, kind pebble.InternalKeyKind, key, value []byte) {
+	if r.failed != nil {
 		return
 	}
 	key = append(binary.BigEndian.AppendUint64(nil, sequence), key...)
-	w.err = w.batch.Set(key, append([]byte{byte(kind)}, value...), nil)
-	if w.err == nil && w.batch.Len() >= maxGroupBytes {
-		w.err = w.apply(w.db, w.batch)
+	r.failed = r.batch.Set(key, append([]byte{byte(kind)}, value...), nil)
+	if r.failed == nil && r.batch.Len() >= maxGroupBytes {
+		r.failed = r.apply(r.ordered, r.batch)
 	}
 }
 
 // apply writes a batch and empties it.
-func (w *writes) apply(db *pebble.DB, batch *pebble.Batch) error {
-	if err := context.Cause(w.ctx); err != nil {
+func (r *recovery) apply(db *pebble.DB, batch *pebble.Batch) error {
+	if err := context.Cause(r.ctx); err != nil {
 		return err
 	}
 	defer batch.Reset()
-	return w.s.writeError(db.Apply(batch, pebble.NoSync))
+	return r.s.writeError(db.Apply(batch, pebble.NoSync))
 }
 
 // replay does all writes again in another database, and returns their number.
-func (w *writes) replay(db *pebble.DB) (n int64, err error) {
-	if w.err == nil {
-		w.err = w.apply(w.db, w.batch)
-	}
-	if w.err != nil {
-		return 0, w.err
-	}
-	r := &reader{s: w.s, src: w.db}
-	it, err := r.iterate(nil, nil)
+func (r *recovery) replay(db *pebble.DB) (n int64, err error) {
+	from := &reader{s: r.s, src: r.ordered}
+	it, err := from.iterate(nil, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -200,11 +191,11 @@ func (w *writes) replay(db *pebble.DB) (n int64, err error) {
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		n++
 		if err = replayOne(batch, it.Key()[8:], it.Value()); err == nil && batch.Len() >= maxGroupBytes {
-			err = w.apply(db, batch)
+			err = r.apply(db, batch)
 		}
 	}
-	if err = r.end(it, err); err == nil {
-		err = w.apply(db, batch)
+	if err = from.end(it, err); err == nil {
+		err = r.apply(db, batch)
 	}
 	return n, err
 }
@@ -258,7 +249,7 @@ func recoveredName(number uint32) string { return fmt.Sprintf("recovered-%d", nu
 func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 	r.leased = map[string]string{}
 	var found issues
-	m, lost := meta{paused: true}, true // it may have been paused
+	m, lost := meta{Paused: true}, true // it may have been paused
 	_, err := from.view(appendKey(nil, number, kindMeta), func(value []byte) error {
 		if stored, bad := parseMeta(value); bad == nil {
 			m, lost = stored, false
@@ -284,11 +275,10 @@ func (r *recovery) copyQueue(from *reader, name string, number uint32) error {
 				return
 			}
 			if begin {
-				q.restore(meta{paused: m.paused, maxAge: m.maxAge, maxCount: m.maxCount, dropped: m.dropped,
-					swept: q.swept, flow: m.flow})
+				q.restore(meta{Paused: m.Paused, Retention: m.Retention, Dropped: m.Dropped, Swept: q.swept, Flow: m.Flow})
 				t.touch(q)
 				if sent := r.sent[name]; sent > 0 {
-					t.putOutbox(q, &outbox{number: sent})
+					t.putOutbox(q, &outbox{parcelHead: parcelHead{Number: sent}})
 				}
 			}
 			for ; it.Valid() && failed == nil && t.batch.Len() < maxGroupBytes; it.Next() {
@@ -313,16 +303,12 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 		if p.damaged {
 			found.add("unreadable", id)
 		}
-		t.addMessage(q, id, value)
-		t.joinGroup(q, id, p.group)
-		if p.record.stored {
-			t.keep(q, id, &p.record)
+		p.record.rank, err = from.rankOf(number, entry{p.record.due, id})
+		t.landMessage(q, id, value, p.group, &p.record)
+		if key := r.leased[id]; key != "" && q.lanes != nil && p.record.deadReason == "" {
+			q.lanes.order.Keep(t.micros, key, id)
 		}
-		if p.record.deadReason != "" {
-			t.addDead(q, entry{p.record.diedAt, id})
-		} else {
-			return r.copyDue(t, q, from, number, id, &p.record)
-		}
+		return err
 	case kindLease:
 		r.noteLease(q, id, value)
 	case kindKeyFlow, kindKeyState:
@@ -331,16 +317,12 @@ func (r *recovery) copyKey(t *tx, q *queue, from *reader, found *issues, key, va
 			found.add(failed, id)
 		}
 		return err
-	case kindProperty, kindActivity:
+	case kindProperty, kindActivity, kindArrived:
 		if isSound(kind, []byte(id), value) {
 			t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
-		}
-	case kindArrived:
-		if !isSound(kind, []byte(id), value) {
+		} else if kind == kindArrived {
 			found.add("outbox", id)
-			return nil
 		}
-		t.set(appendIDKey(t.key[:0], q.number, kind, id), value)
 	case kindOutbox:
 		return r.copyOutbox(t, q, found, value)
 	case kindRemembered:
@@ -363,19 +345,6 @@ func (r *recovery) noteLease(q *queue, id string, value []byte) {
 			r.leased[m.id] = m.key
 		}
 	}
-}
-
-// copyDue recovers the place of a message that is not dead.
-func (r *recovery) copyDue(t *tx, q *queue, from *reader, number uint32, id string, rec *record) (err error) {
-	_, err = from.view(appendTimeKey(from.key[:0], number, kindDue, entry{rec.due, id}), func(value []byte) error {
-		_, rec.rank, _ = parseDueValue(value)
-		return nil
-	})
-	t.addDue(q, id, rec)
-	if key, ok := r.leased[id]; ok && q.lanes != nil {
-		q.lanes.order.Keep(t.micros, key, id)
-	}
-	return err
 }
 
 // readTable reads all writes in a table, block by block.
@@ -450,7 +419,7 @@ func (r *recovery) readWrites(t *sstable.Reader, h block.Handle, from, to []byte
 			failed = err
 			continue
 		}
-		r.writes.add(uint64(kv.SeqNum()), kv.Kind(), kv.K.UserKey, value)
+		r.add(uint64(kv.SeqNum()), kv.Kind(), kv.K.UserKey, value)
 	}
 	return failed
 }
@@ -464,7 +433,7 @@ func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
 	span, err := it.First()
 	for ; span != nil && err == nil; span, err = it.Next() {
 		for _, key := range span.Keys {
-			r.writes.add(uint64(key.SeqNum()), pebble.InternalKeyKindRangeDelete, span.Start, span.End)
+			r.add(uint64(key.SeqNum()), pebble.InternalKeyKindRangeDelete, span.Start, span.End)
 		}
 	}
 	return err
@@ -498,7 +467,7 @@ func (r *recovery) readBatch(b []byte) error {
 			return err
 		}
 		if kind != pebble.InternalKeyKindLogData {
-			r.writes.add(sequence, kind, key, value)
+			r.add(sequence, kind, key, value)
 			sequence++
 		}
 	}

@@ -1,5 +1,10 @@
 package diskstore
 
+import (
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/turns"
+)
+
 // copySigns copies signs to the new store.
 func (r *recovery) copySigns(signs map[string]string) error {
 	return r.s.do(r.ctx, "", inOrder, func(t *tx) {
@@ -11,24 +16,16 @@ func (r *recovery) copySigns(signs map[string]string) error {
 
 // findSent finds which parcels have arrived. If the outbox from which they came is lost, the next parcel must have
 // another number.
-func (r *recovery) findSent(from *reader, queues []uint32) error {
+func (r *recovery) findSent(from *reader, queues []uint32) (err error) {
 	r.sent = map[string]int64{}
-	for _, number := range queues {
-		it, err := from.iterate(appendKey(nil, number, kindArrived), appendKey(nil, number, kindArrived+1))
-		if err != nil {
-			return err
-		}
-		for valid := it.First(); valid; valid = it.Next() {
-			if n, err := parseArrived(it.Value()); err == nil {
-				name := string(it.Key()[prefixLength:])
+	for i := 0; i < len(queues) && err == nil; i++ {
+		for name, value := range from.keys(&err, queues[i], kindArrived, "") {
+			if n, bad := parseArrived(value); bad == nil {
 				r.sent[name] = max(r.sent[name], n)
 			}
 		}
-		if err := from.end(it, nil); err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // copyOutbox copies an outbox. If it cannot be read to its end, the items before the damage are back in the queue. Some
@@ -39,9 +36,9 @@ func (r *recovery) copyOutbox(t *tx, q *queue, found *issues, value []byte) erro
 	damaged := err != nil || damage != nil
 	if damaged {
 		found.add("outbox", q.name)
-		o = outbox{number: o.number}
+		o.data, o.From, o.To = nil, "", ""
 	}
-	if o.number > 0 && o.number >= r.sent[q.name] { // else it is an older state, and its parcel has arrived
+	if o.Number > 0 && o.Number >= r.sent[q.name] { // else it is an older state, and its parcel has arrived
 		t.putOutbox(q, &o)
 	}
 	if !damaged {
@@ -52,7 +49,7 @@ func (r *recovery) copyOutbox(t *tx, q *queue, found *issues, value []byte) erro
 	}
 	var keys, others []landing
 	for _, x := range items {
-		if len(x.handover) > 0 {
+		if x.Handover != nil {
 			keys = append(keys, x)
 		} else {
 			others = append(others, x)
@@ -72,14 +69,15 @@ func (r *recovery) copyOutbox(t *tx, q *queue, found *issues, value []byte) erro
 // copyHandover gives a key back to the queue that it has departed from. The messages of the parcel are back.
 func (t *tx) copyHandover(q *queue, x *landing) (err error) {
 	copyOne := func(kind byte, value []byte) error {
-		_, err := t.copyKeyState(q, nil, kind, appendIDKey(nil, q.number, kind, x.id), value)
+		_, err := t.copyKeyState(q, nil, kind, appendIDKey(nil, q.number, kind, x.ID), value)
 		return err
 	}
-	if x.received.Override != nil {
-		err = copyOne(kindKeyFlow, x.handover[rateStateLength:])
+	h := x.Handover
+	if h.Override != nil {
+		err = copyOne(kindKeyFlow, codec.Append(nil, h.Override))
 	}
-	if x.received.N != 0 && err == nil {
-		err = copyOne(kindKeyState, x.handover[:rateStateLength])
+	if h.N != 0 && err == nil {
+		err = copyOne(kindKeyState, codec.Append(nil, &turns.State{Starts: h.Starts, N: h.N}))
 	}
 	return err
 }

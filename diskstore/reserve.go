@@ -24,8 +24,8 @@ import (
 // write to the disk too. Then the log goes on being written, and with it claims and acks.
 const reserveName = "RESERVE"
 
-// maxReserve is how much that is. A message's claim and ack take 75 bytes of the log in claims of 100, 104 in claims of
-// 10 and 391 one by one, as measured, so it is good for 170,000 to 890,000 messages, less the size of the tables that
+// maxReserve is how much that is. A message's claim and ack take 76 bytes of the log in claims of 100, 96 in claims of
+// 10 and 301 one by one, as measured, so it is good for 220,000 to 880,000 messages, less the size of the tables that
 // are made of the log; and it is as much as one log and one table take.
 const maxReserve = 64 << 20
 
@@ -178,6 +178,9 @@ func (r *reserve) watch() {
 // reports whether nothing is left to do.
 func (r *reserve) check() (done bool) {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
+	if err == nil && r.state().full {
+		r.s.askForRoom(usage.AvailBytes)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended() {
@@ -208,35 +211,28 @@ func (r *reserve) begin() {
 		r.size = 0
 	}
 	r.size = min(r.size, int64(usage.TotalBytes/reserveOfVolume))
-	switch {
-	case r.size == 0:
-	case r.made:
-		r.fit(usage)
-		r.named(r.complete) // in a copy of the directory it may take up less space than its length
-	default:
-		if r.build(usage); !r.made {
-			r.watch()
-		}
+	if r.size == 0 {
+		return
+	}
+	if r.build(usage); !r.made {
+		r.watch()
 	}
 }
 
-// fit makes the reserve no larger than it is already, or than suits the free space.
-func (r *reserve) fit(usage vfs.DiskUsage) {
+// build makes the reserve if that leaves the room that sends need, or completes one that was made before: in a copy of
+// the directory it may take up less space than its length. The caller holds the lock.
+func (r *reserve) build(usage vfs.DiskUsage) {
 	size := int64(usage.AvailBytes / reserveOfFree)
 	if info, err := r.FS.Stat(r.path()); err == nil {
 		size = max(size, info.Size())
 	}
-	r.size = min(r.size, size)
-}
-
-// build makes the reserve if that leaves the room that sends need. The caller holds the lock.
-func (r *reserve) build(usage vfs.DiskUsage) {
-	size := min(r.size, int64(usage.AvailBytes/reserveOfFree))
-	if size < minReserve || usage.AvailBytes < uint64(size)+minRoom {
+	size = min(r.size, size)
+	if !r.made && (size < minReserve || usage.AvailBytes < uint64(size)+minRoom) {
 		return
 	}
 	r.size = size
 	if err := r.named(r.complete); err != nil {
+		r.made = false
 		r.Remove(r.path())
 		if !isFullError(err) {
 			r.size = 0
@@ -282,7 +278,7 @@ func (r *reserve) allocate(f vfs.File) error {
 func (r *reserve) try(f func() error) error {
 	frees := r.state().freed
 	err := f()
-	if err != nil && isFullError(err) && r.free(err, frees) {
+	if isFullError(err) && r.free(err, frees) {
 		err = f()
 	}
 	return err
@@ -319,7 +315,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 			return err
 		})
 	} else {
-		err = r.insist(name, func() error {
+		err = r.insistNamed(name, func() error {
 			f, err = r.FS.Create(name, category)
 			return err
 		})
@@ -343,7 +339,7 @@ func (r *reserve) setStalled(stalled bool) {
 
 // ReuseForWrite is called for a log that is written over an older one.
 func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
-	err = r.insist(newname, func() error {
+	err = r.insistNamed(newname, func() error {
 		f, err = r.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
@@ -355,12 +351,12 @@ func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 
 // Link is called for tables and markers.
 func (r *reserve) Link(oldname, newname string) error {
-	return r.insist(newname, func() error { return r.FS.Link(oldname, newname) })
+	return r.insistNamed(newname, func() error { return r.FS.Link(oldname, newname) })
 }
 
 // Rename is called for markers and options.
 func (r *reserve) Rename(oldname, newname string) error {
-	return r.insist(newname, func() error { return r.FS.Rename(oldname, newname) })
+	return r.insistNamed(newname, func() error { return r.FS.Rename(oldname, newname) })
 }
 
 // Remove is called for files that are obsolete.
@@ -380,7 +376,9 @@ type reserveFile struct {
 func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
 	f = &reserveFile{File: f, r: r, name: name, category: category}
 	if category == forLog && r.s.syncEvery > 0 {
-		f = r.s.logs.add(f)
+		log := &lazyLog{File: f}
+		r.s.log.Store(log)
+		return log
 	}
 	return f
 }
@@ -398,39 +396,32 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if canWait && state.full && !f.r.mayMerge() {
 		return 0, syscall.ENOSPC // Pebble removes the output of the compaction so far
 	}
-	frees := state.freed
 	var group uint64
 	if f.category == forLog {
 		group = f.r.s.written.tagged(p) // before the write, which owns p: Pebble's memory file system changes it
 	}
-	n, err = f.write(p)
-	if err == nil && group > 0 && f.r.s.isOwned() {
-		f.r.s.written.reached(group)
-	}
-	if err == nil || !isFullError(err) {
-		return n, err
-	}
-	if canWait {
-		f.r.postpone(err)
-		return n, err
-	}
-	for err != nil && isFullError(err) {
-		if !f.r.free(err, frees) {
-			if f.category == forFlush || f.category == forCompaction {
-				f.r.noTable()
-				break
-			}
-			if !f.r.isOurs(f.name) || !f.r.awaitLook() {
-				break
-			}
-		}
-		frees = f.r.state().freed
-		var more int
-		more, err = f.write(p[n:])
+	write := func() error {
+		more, err := f.write(p[n:])
 		n += more
+		return err
+	}
+	switch {
+	case canWait:
+		if err = write(); isFullError(err) {
+			f.r.postpone(err)
+		}
+	case f.category == forFlush || f.category == forCompaction:
+		if err = f.r.try(write); isFullError(err) {
+			f.r.noTable()
+		}
+	default:
+		err = f.r.insist(f.name, write)
 	}
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
+	}
+	if err == nil && group > 0 && f.r.s.isOwned() {
+		f.r.s.written.reached(group)
 	}
 	return n, err
 }

@@ -34,6 +34,7 @@ type room struct {
 	used    uint64    // by the store's files
 	looked  time.Time // when that was found out
 	removed bool      // keys were removed since the last flush
+	emptied bool      // so were all messages of a queue
 	flushed time.Time // when makeRoomOfDeletions flushed last
 }
 
@@ -92,7 +93,7 @@ func (t *tx) checkRoom() error {
 
 // makeRoomOfDeletions has Pebble write deletions since the last time to a table, and then merge the tables if the
 // messages that are left fit into half of the free space. Without it the deletions stay in a memory table until more is
-// written, which a store that refuses sends does not do.
+// written, which a store that refuses sends does not do. The caller is the writer.
 func (s *Store) makeRoomOfDeletions(left uint64) {
 	now := time.Now()
 	if !s.room.removed || now.Sub(s.room.flushed) < flushEvery {
@@ -108,7 +109,7 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 	if errors.Is(err, errBehind) {
 		return // a later send tries again
 	}
-	s.room.removed = false
+	s.room.removed, s.room.emptied = false, false
 	if err != nil {
 		s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
 		return
@@ -116,6 +117,7 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 	s.loops.Go(func() {
 		select {
 		case <-flushed:
+			s.reserve.merge()
 		case <-s.reserve.over.Done():
 			return
 		}
@@ -124,6 +126,20 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 		}
 		if err := s.mergeTables(); err != nil && !s.reserve.ended() {
 			s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
+		}
+	})
+}
+
+// askForRoom has the writer make room of queues that were emptied, unless it waits for room itself. Single deletions
+// are not worth a table of their own while the disk is full.
+func (s *Store) askForRoom(left uint64) {
+	if s.enter(s.reserve.over) != nil {
+		return
+	}
+	defer s.calls.Done()
+	s.post("", func(*tx) {
+		if s.room.emptied {
+			s.makeRoomOfDeletions(left)
 		}
 	})
 }
@@ -216,10 +232,15 @@ func (r *reserve) isUsedUp() bool {
 // answered then, because answers wait for the log.
 func (r *reserve) isWaiting() bool { return r.waiting.Load() > 0 }
 
+// insistNamed is insist for a change by the name of a file.
+func (r *reserve) insistNamed(name string, change func() error) error {
+	return r.insist(name, func() error { return r.named(change) })
+}
+
 // insist is try for a file that Pebble cannot do without: while the store is open it waits until there is room.
 func (r *reserve) insist(name string, f func() error) error {
 	for {
-		err := r.try(func() error { return r.named(f) })
+		err := r.try(f)
 		if err == nil || !isFullError(err) || !r.isOurs(name) || !r.awaitLook() {
 			return err
 		}
@@ -306,22 +327,17 @@ const (
 // pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
 // disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
 func (r *reserve) pace(resumed time.Time) {
-	now := time.Now()
-	r.mu.Lock()
-	hurry := r.stalled || r.ended() || resumed.IsZero()
-	count := !hurry && now.Sub(r.counted) >= checkSublevels
-	if count {
-		r.counted = now
+	now, state := time.Now(), r.state()
+	if state.stalled || r.ended() || resumed.IsZero() {
+		return
 	}
-	behind := r.behind
-	r.mu.Unlock()
-	if count {
-		behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
+	if now.Sub(state.counted) >= checkSublevels {
+		state.behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
 		r.mu.Lock()
-		r.behind = behind
+		r.counted, r.behind = now, state.behind
 		r.mu.Unlock()
 	}
-	if hurry || behind {
+	if state.behind {
 		return
 	}
 	timer := time.NewTimer(min(now.Sub(resumed), maxPause))

@@ -133,14 +133,11 @@ func (t *tx) remember(q *queue, id string, until int64) {
 // rememberValue is remember with t.value, which begins with the time.
 func (t *tx) rememberValue(q *queue, id string, until int64) {
 	t.set(appendIDKey(t.key[:0], q.number, kindRemembered, id), t.value)
-	e := entry{until, id}
-	t.set(appendTimeKey(t.key[:0], q.number, kindForget, e), nil)
-	q.forget.add(e)
-	t.touch(q)
+	t.addEntry(q, &q.forget, entry{until, id})
 }
 
 // forget drops a bounded number of remembered ids after their time. An id that was remembered again since stays.
-func (t *tx) forget(q *queue) error {
+func (t *tx) forget(q *queue) (err error) {
 	if q.forget.first.at > t.now {
 		return nil
 	}
@@ -149,14 +146,13 @@ func (t *tx) forget(q *queue) error {
 	}
 	var past []entry
 	next := entry{at: never}
-	err := t.each(q, &q.forget, q.forget.first, lastTime, func(e entry, _ []byte) (bool, error) {
+	for e := range t.each(&err, q, &q.forget, q.forget.first, lastTime) {
 		if e.at > t.now || len(past) == store.MaxBatch {
 			next = e
-			return false, nil
+			break
 		}
 		past = append(past, e)
-		return true, nil
-	})
+	}
 	if err != nil {
 		return err
 	}
@@ -174,8 +170,7 @@ func (t *tx) forget(q *queue) error {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRemembered, id))
 	}
 	for _, e := range past {
-		t.remove(appendTimeKey(t.key[:0], q.number, kindForget, e))
-		q.forget.remove(e)
+		t.removeEntry(q, &q.forget, e)
 	}
 	q.forget.startAt(next, true)
 	t.touch(q)
@@ -300,7 +295,7 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.Send
 		t.touch(q)
 		return store.SendResult{Replaced: true}, r.due, nil
 	case old.Key == m.Key:
-		if r.rank, err = t.rankOf(q, before); err != nil {
+		if r.rank, err = t.rankOf(q.number, before); err != nil {
 			return result, 0, err
 		}
 		r.rank.class = q.classAgain(out.ID, m.Urgency, r.rank.class)

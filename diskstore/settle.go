@@ -45,7 +45,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		}
 		return store.SettleResult{State: waitingState(r, t.now)}
 	}
-	unreadable := false
+	var death store.DeadReason
 	switch s.Action {
 	case store.Ack:
 		t.erase(q, m.id, r, m.group)
@@ -62,20 +62,20 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		}
 		r.forgetGivenBack()
 	case store.GiveBack:
-		unreadable = r.giveBack(t.now, s)
-	case store.Nack, store.Bury:
+		if r.giveBack(t.now, s) {
+			death = store.DeadUnreadable
+		}
+	case store.Nack:
+		if r.fail(t.now, s); !attemptsLeft(r.attempts, m.maxAttempts) {
+			death = store.DeadFailed
+		}
+	case store.Bury:
 		r.fail(t.now, s)
+		death = store.DeadBuried
 	}
 	r.delivered = true
-	switch {
-	case unreadable:
-		t.dieOf(q, l, m, store.DeadUnreadable)
-		return store.SettleResult{State: store.StateDead}
-	case s.Action == store.Bury:
-		t.dieOf(q, l, m, store.DeadBuried)
-		return store.SettleResult{State: store.StateDead}
-	case s.Action == store.Nack && !attemptsLeft(r.attempts, m.maxAttempts):
-		t.dieOf(q, l, m, store.DeadFailed)
+	if death != "" {
+		t.dieOf(q, l, m, death)
 		return store.SettleResult{State: store.StateDead}
 	}
 	r.setDue(t.after(s.Delay))
@@ -268,7 +268,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	case store.StateLeased:
 		t.takeLeased(q, p.held)
 	case store.StateDead:
-		t.removeDead(q, entry{p.record.diedAt, id})
+		t.removeEntry(q, &q.dead, entry{p.record.diedAt, id})
 	default:
 		t.removeDue(q, entry{p.record.due, id})
 	}

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -358,36 +357,27 @@ func parseRequest(session string, value []byte) (*lastRequest, error) {
 	return nil, corrupt("the last request of session %q is %x", session, value)
 }
 
-// isRequest reports whether a key and its value belong to a session.
-func isRequest(key, value string) bool {
-	session, ok := strings.CutPrefix(key, string(appendKey(nil, 0, kindRequest)))
-	if ok {
-		_, err := parseRequest(session, []byte(value))
-		ok = err == nil
-	}
-	return ok
+// isRequest reports whether a session has such a value.
+func isRequest(session string, value []byte) bool {
+	_, err := parseRequest(session, value)
+	return err == nil
 }
 
 // loadRequests reads the last requests. One that cannot be read is as good as forgotten.
-func (s *Store) loadRequests(r *reader) error {
-	it, err := r.iterate(appendKey(nil, 0, kindRequest), appendKey(nil, 0, kindRequest+1))
-	if err != nil {
-		return err
-	}
+func (s *Store) loadRequests(r *reader) (err error) {
 	var all []*lastRequest
-	for valid := it.First(); valid; valid = it.Next() {
-		e, err := parseRequest(string(it.Key()[prefixLength:]), it.Value())
-		if err != nil {
-			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", err)
-			continue
+	for session, value := range r.keys(&err, 0, kindRequest, "") {
+		if e, bad := parseRequest(session, value); bad == nil {
+			all = append(all, e)
+		} else {
+			s.logger.Warn("later: a session is forgotten", "dir", s.dir, "cause", bad)
 		}
-		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *lastRequest) int { return cmp.Compare(a.at, b.at) })
 	for _, e := range all {
 		s.requests.add(e)
 	}
-	return r.end(it, nil)
+	return err
 }
 
 // recallClaim returns the result of a claim. Its messages are the ones that its lease still holds.

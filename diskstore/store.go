@@ -72,6 +72,12 @@ func call[T any](ctx context.Context, s *Store, name string, h how, step func(t 
 	return result, nil
 }
 
+// update is call for a step without a result.
+func (s *Store) update(ctx context.Context, name string, h how, step func(t *tx, q *queue) error) error {
+	_, err := call(ctx, s, name, h, func(t *tx, q *queue) (struct{}, error) { return struct{}{}, step(t, q) })
+	return err
+}
+
 // Send implements store.Store. It is refused with ErrFull while the disk has too little room left for claims and acks;
 // see room.go. A durable send is fsynced before Send returns, with SyncEvery too. The store does not have replicas, so
 // a send that asks for one returns ErrUnsupported.
@@ -215,15 +221,14 @@ func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (st
 
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
-	_, err := call(ctx, s, name, how{looks: true, change: changes}, func(t *tx, _ *queue) (struct{}, error) {
+	return s.update(ctx, name, how{looks: true, change: changes}, func(t *tx, _ *queue) error {
 		q, err := t.create(name)
 		if err == nil {
 			q.paused = paused
 			t.touch(q)
 		}
-		return struct{}{}, err
+		return err
 	})
-	return err
 }
 
 // SetDeadRetention implements store.Store.
@@ -256,10 +261,9 @@ func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *q
 
 // Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	_, err := call(ctx, s, name, how{any: true, change: makesRoom}, func(t *tx, q *queue) (struct{}, error) {
+	return s.update(ctx, name, how{any: true, change: makesRoom}, func(t *tx, q *queue) error {
 		err := t.removeQueue(q)
 		t.dismiss(name)
-		return struct{}{}, err
+		return err
 	})
-	return err
 }

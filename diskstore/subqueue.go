@@ -18,16 +18,10 @@ var _ store.SubQueues = (*Store)(nil)
 // Calls of store.SubQueues are fsynced before they return, with SyncEvery too, also where they only read. They can be
 // repeated, so a store.Request is not looked at, except by SendKnown.
 
-// isSubQueue reports whether a name is one of a sub-queue.
-func isSubQueue(name string) bool {
-	_, _, _, ok := store.CutSubQueue(name)
-	return ok
-}
-
 // moved returns a *store.Moved if a name has a sign, or is one of a sub-queue that does not exist.
 func (s *Store) moved(name string) error {
 	sign, signed := s.signs[name]
-	if !signed && (s.queues[name] != nil || !isSubQueue(name)) {
+	if !signed && (s.queues[name] != nil || !store.IsSubQueue(name)) {
 		return nil
 	}
 	return &store.Moved{Name: name, Sign: sign}
@@ -46,17 +40,13 @@ func (t *tx) setSign(name, sign string) {
 }
 
 // loadSigns reads all signs. Check reports one that cannot be.
-func (s *Store) loadSigns(r *reader) error {
-	it, err := r.iterate(appendKey(nil, 0, kindSign), appendKey(nil, 0, kindSign+1))
-	if err != nil {
-		return err
-	}
-	for valid := it.First(); valid; valid = it.Next() {
-		if name := string(it.Key()[prefixLength:]); isSign(name, it.Value()) {
-			s.signs[name] = string(it.Value())
+func (s *Store) loadSigns(r *reader) (err error) {
+	for name, sign := range r.keys(&err, 0, kindSign, "") {
+		if isSign(name, sign) {
+			s.signs[name] = string(sign)
 		}
 	}
-	return r.end(it, nil)
+	return err
 }
 
 func isSign(name string, value []byte) bool { return name != "" && len(value) > 0 }
@@ -69,15 +59,14 @@ func (s *Store) Sign(ctx context.Context, name string) (string, error) {
 
 // SetSign implements store.SubQueues.
 func (s *Store) SetSign(ctx context.Context, name, sign, former string) error {
-	_, err := call(ctx, s, name, how{any: true, anyName: true, confirmed: true, change: changes},
-		func(t *tx, _ *queue) (struct{}, error) {
-			if now, signed := s.signs[name]; !signed || now != former {
-				return struct{}{}, store.ErrConflict
-			}
-			t.setSign(name, sign)
-			return struct{}{}, nil
-		})
-	return err
+	h := how{any: true, anyName: true, confirmed: true, change: changes}
+	return s.update(ctx, name, h, func(t *tx, _ *queue) error {
+		if now, signed := s.signs[name]; !signed || now != former {
+			return store.ErrConflict
+		}
+		t.setSign(name, sign)
+		return nil
+	})
 }
 
 // Create implements store.SubQueues.
@@ -85,25 +74,23 @@ func (s *Store) Create(ctx context.Context, name string, to store.Settings) erro
 	if err := cmp.Or(to.DeadRetention.Check(), to.Flow.Check()); err != nil {
 		return err
 	}
-	_, err := call(ctx, s, name, how{anyName: true, confirmed: true, change: changes},
-		func(t *tx, q *queue) (struct{}, error) {
-			if _, signed := s.signs[name]; signed || q.number != 0 {
-				return struct{}{}, nil
-			}
-			q, err := t.create(name)
-			if err != nil {
-				return struct{}{}, err
-			}
-			q.paused, q.retention = to.Paused, wholeMillis(to.DeadRetention)
-			if to.Flow.Normal().Limited() {
-				t.setFlow(q, to.Flow.Normal())
-			}
-			if q.flow.Rate.N != 0 {
-				q.flow.state = gcra.UsedUp(q.flow.Rate, t.micros)
-			}
-			return struct{}{}, nil
-		})
-	return err
+	return s.update(ctx, name, how{anyName: true, confirmed: true, change: changes}, func(t *tx, q *queue) error {
+		if _, signed := s.signs[name]; signed || q.number != 0 {
+			return nil
+		}
+		q, err := t.create(name)
+		if err != nil {
+			return err
+		}
+		q.paused, q.retention = to.Paused, wholeMillis(to.DeadRetention)
+		if to.Flow.Normal().Limited() {
+			t.setFlow(q, to.Flow.Normal())
+		}
+		if q.flow.Rate.N != 0 {
+			q.flow.State = gcra.UsedUp(q.flow.Rate, t.micros)
+		}
+		return nil
+	})
 }
 
 // wholeMillis returns a retention as it is stored.
@@ -115,42 +102,39 @@ func wholeMillis(r store.Retention) store.Retention {
 // Rename implements store.SubQueues. The queue forgets which parcels have arrived, because they name it as it was
 // called.
 func (s *Store) Rename(ctx context.Context, from, to, sign, former string) error {
-	_, err := call(ctx, s, from, how{anyName: true, confirmed: true, change: changes},
-		func(t *tx, q *queue) (struct{}, error) {
-			switch {
-			case q.number == 0:
-				return struct{}{}, nil
-			case s.queues[to] != nil || s.signs[to] != former:
-				return struct{}{}, store.ErrConflict
-			}
-			t.remove(appendIDKey(t.key[:0], 0, kindName, from))
-			t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
-			t.set(appendIDKey(t.key[:0], 0, kindName, to), t.value)
-			t.removeRange(appendKey(nil, q.number, kindArrived), appendKey(nil, q.number, kindArrived+1))
-			delete(s.queues, from)
-			s.queues[to], q.name = q, to
-			t.setSign(to, "")
-			t.setSign(from, sign)
-			t.dismiss(from)
-			q.wake = true
-			t.notify(to)
-			return struct{}{}, nil
-		})
-	return err
+	return s.update(ctx, from, how{anyName: true, confirmed: true, change: changes}, func(t *tx, q *queue) error {
+		switch {
+		case q.number == 0:
+			return nil
+		case s.queues[to] != nil || s.signs[to] != former:
+			return store.ErrConflict
+		}
+		t.remove(appendIDKey(t.key[:0], 0, kindName, from))
+		t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
+		t.set(appendIDKey(t.key[:0], 0, kindName, to), t.value)
+		t.removeRange(appendKey(nil, q.number, kindArrived), appendKey(nil, q.number, kindArrived+1))
+		delete(s.queues, from)
+		s.queues[to], q.name = q, to
+		t.setSign(to, "")
+		t.setSign(from, sign)
+		t.dismiss(from)
+		q.wake = true
+		t.notify(to)
+		return nil
+	})
 }
 
 // Retire implements store.SubQueues. It retires a damaged queue too.
 func (s *Store) Retire(ctx context.Context, name, sign string) error {
-	_, err := call(ctx, s, name, how{any: true, anyName: true, confirmed: true, change: makesRoom},
-		func(t *tx, q *queue) (struct{}, error) {
-			if err := t.removeQueue(q); err != nil {
-				return struct{}{}, err
-			}
-			t.setSign(name, sign)
-			t.dismiss(name)
-			return struct{}{}, nil
-		})
-	return err
+	h := how{any: true, anyName: true, confirmed: true, change: makesRoom}
+	return s.update(ctx, name, h, func(t *tx, q *queue) error {
+		if err := t.removeQueue(q); err != nil {
+			return err
+		}
+		t.setSign(name, sign)
+		t.dismiss(name)
+		return nil
+	})
 }
 
 // Scan implements store.SubQueues. A cursor is the kind of the last key of a part, and the id in it. That of keys of
@@ -170,7 +154,7 @@ func (s *Store) Scan(ctx context.Context, name, cursor string) (store.Scanned, e
 	leases, keyed, now := 0, uint64(0), int64(0)
 	look := func(t *tx, q *queue) {
 		confirm(t, q)
-		leases, keyed, now = len(q.leases), q.flow.keyed, t.micros
+		leases, keyed, now = len(q.leases), q.flow.Keyed, t.micros
 	}
 	return read(ctx, s, name, look, func(v *view) (part store.Scanned, err error) {
 		part.Leases = leases
@@ -203,13 +187,8 @@ func confirm(t *tx, _ *queue) { t.durable = true }
 
 // scanPart adds what can depart, by the keys of a kind from an id on, until the part has store.MaxBatch ids or size is
 // larger than store.MaxBatchBytes.
-func (v *view) scanPart(part *store.Scanned, size *int, kind byte, from string) error {
-	it, err := v.iterate(appendIDKey(nil, v.number, kind, from), appendKey(nil, v.number, kind+1))
-	if err != nil {
-		return err
-	}
-	for valid := it.First(); valid && part.Next == ""; valid = it.Next() {
-		id, value := string(it.Key()[prefixLength:]), it.Value()
+func (v *view) scanPart(part *store.Scanned, size *int, kind byte, from string) (err error) {
+	for id, value := range v.keys(&err, v.number, kind, from) {
 		switch {
 		case kind == kindMessage:
 			part.IDs = append(part.IDs, id)
@@ -222,7 +201,8 @@ func (v *view) scanPart(part *store.Scanned, size *int, kind byte, from string) 
 		}
 		if *size += len(value); *size > store.MaxBatchBytes || len(part.IDs)+len(part.Once) == store.MaxBatch {
 			part.Next = string(kind) + id
+			break
 		}
 	}
-	return v.end(it, nil)
+	return err
 }

@@ -81,8 +81,8 @@ func (f *syncs) SyncData() error {
 func (f *syncs) Close() error { return nil }
 
 func TestLazyLogThatIsClosedIsNotSyncedAgain(t *testing.T) {
-	file, logs := &syncs{}, &lazyLogs{}
-	log := logs.add(file).(*lazyLog)
+	file := &syncs{}
+	log := &lazyLog{File: file}
 	try(t, log.Sync())
 	try(t, log.Close())
 	try(t, log.Sync())

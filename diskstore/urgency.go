@@ -35,7 +35,7 @@ func (c class) urgency() store.Urgency {
 
 // hasClass reports whether a message with the class was sorted since the queue became Fair.
 func (f *flow) hasClass(c class) bool {
-	return c != 0 && f.keyed != 0 && c&^urgencyBits == class(f.keyed)&^urgencyBits
+	return c != 0 && f.Keyed != 0 && c&^urgencyBits == class(f.Keyed)&^urgencyBits
 }
 
 // classFor returns the class of a message that is to be sorted, or was.
@@ -47,7 +47,7 @@ func (q *queue) classFor(u store.Urgency, was class) class {
 		return 0
 	}
 	index := slices.Index(urgencies, q.flow.UrgencyOf(&store.Message{Urgency: u}))
-	return class(q.flow.keyed)&^urgencyBits | class(index+1)
+	return class(q.flow.Keyed)&^urgencyBits | class(index+1)
 }
 
 // classAgain returns the class of a message that gets another urgency in its place. If it is sorted, it stays so.

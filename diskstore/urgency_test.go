@@ -148,11 +148,12 @@ func TestUrgenciesAreKeptAfterACrash(t *testing.T) {
 			}
 			try(t.flush())
 			q := t.s.queues["q"]
-			text = fmt.Sprint(q.flow.Urgency, q.flow.passed, len(q.held))
-			try(t.each(q, &q.due, entry{}, lastTime, func(e entry, value []byte) (bool, error) {
+			text = fmt.Sprint(q.flow.Urgency, q.flow.Passed, len(q.held))
+			var err error
+			for e, value := range t.each(&err, q, &q.due, entry{}, lastTime) {
 				text += fmt.Sprint(" ", e.id, dueRecord(e, value).rank.class&urgencyBits)
-				return true, nil
-			}))
+			}
+			try(err)
 		})
 		return text
 	}
@@ -204,16 +205,16 @@ func TestCheckFindsWrongClasses(t *testing.T) {
 	}{
 		"lost": {"counters", lost, "", func(r raw, key []byte) { r.set(key, nil) }},
 		"another": {"counters", lost, "", func(r raw, key []byte) {
-			class := class(r.s.queues["q"].flow.keyed)&^urgencyBits | 1
+			class := class(r.s.queues["q"].flow.Keyed)&^urgencyBits | 1
 			r.set(key, binary.BigEndian.AppendUint16([]byte{dueClassed}, uint16(class)))
 		}},
 		"none": {"keys counters", lost, "keys", func(r raw, key []byte) { r.set(key, []byte{dueClassed, 1, 4}) }},
 		"cut":  {"keys counters", lost, "keys", func(r raw, key []byte) { r.set(key, []byte{dueClassed, 1}) }},
 		"starts": {"counters", "passed low urgency is 5 instead of 1", "", func(r raw, _ []byte) {
-			r.meta(func(m *meta) { m.flow.passed.Low = 5 })
+			r.meta(func(m *meta) { m.Flow.Passed.Low = 5 })
 		}},
 		"no starts": {"counters", "cannot be read", "counters", func(r raw, _ []byte) {
-			r.meta(func(m *meta) { m.flow.passed.Low = -5 })
+			r.meta(func(m *meta) { m.Flow.Passed.Low = -5 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,11 +63,10 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 
 // Notify implements store.Notifier.
 func (s *Store) Notify(ctx context.Context, name string) error {
-	_, err := call(ctx, s, name, how{urgent: true}, func(t *tx, q *queue) (struct{}, error) {
+	return s.update(ctx, name, how{urgent: true}, func(t *tx, q *queue) error {
 		t.quick, q.wake = true, true
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 // listen puts a waiter in line, unless a claim may return something now.

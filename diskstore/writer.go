@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/laterq/later/store"
+	"github.com/laterq/later/internal/codec"
 )
 
 // The writer executes requests in groups. A group is one write to the log and shares one fsync. It ends when no request
@@ -36,6 +36,7 @@ type tx struct {
 	reader
 	batch    *pebble.Batch
 	value    []byte // scratch
+	counters meta   // scratch
 	now      int64  // the engine's clock in this call, in milliseconds
 	soonest  int64  // its next whole millisecond
 	micros   int64  // the same time in microseconds
@@ -44,8 +45,6 @@ type tx struct {
 	quick    bool   // this call returns when it is written
 	full     error  // why sends are refused
 	checked  bool   // full was found out in this group
-	emptied  bool   // ranges were removed to make room on a full disk
-	retrying bool   // makeRoom is to be called again
 	touched  map[*queue]struct{}
 	leases   []touchedLease
 	ready    []found // scratch of a claim
@@ -114,9 +113,7 @@ func (t *tx) run() (*group, error) {
 
 // finish applies the last changes of a group, and asks for the fsync.
 func (t *tx) finish(g *group) error {
-	if err := t.gather(); err != nil {
-		return err
-	}
+	t.gather()
 	// Earlier writes without an fsync, of this group or an earlier one, go with the fsync of this one.
 	late := t.durable && t.s.syncEvery > 0
 	if t.batch.Empty() && t.size == 0 && !late {
@@ -134,55 +131,7 @@ func (t *tx) finish(g *group) error {
 		return err
 	}
 	g.batch, g.durable = t.batch, late
-	return t.makeRoom()
-}
-
-// makeRoom has Pebble write removed ranges to a table, and then merge that with others.
-func (t *tx) makeRoom() error {
-	if !t.emptied {
-		return nil
-	}
-	flushed, err := t.s.flush()
-	if errors.Is(err, errBehind) {
-		t.makeRoomSoon()
-		return nil
-	}
-	t.emptied = false
-	if err == nil {
-		t.s.loops.Go(func() {
-			select {
-			case <-flushed:
-				t.s.reserve.merge()
-			case <-t.s.reserve.over.Done():
-			}
-		})
-	}
-	return err
-}
-
-// makeRoomSoon has the writer try makeRoom again after checkFull.
-func (t *tx) makeRoomSoon() {
-	if t.retrying {
-		return
-	}
-	t.retrying = true
-	s := t.s
-	s.loops.Go(func() {
-		for err := error(store.ErrFull); errors.Is(err, store.ErrFull); { // while the log waits for room
-			ring, stop := s.clock.Alarm(s.clock.Now().Add(checkFull))
-			select {
-			case <-ring:
-			case <-s.reserve.over.Done():
-			}
-			stop()
-			err = s.do(s.reserve.over, "", inOrder, func(t *tx) {
-				t.retrying = false
-				if err := t.makeRoom(); err != nil {
-					s.fail(err)
-				}
-			})
-		}
-	})
+	return nil
 }
 
 // errBehind is the error of a flush that would make the writer wait.
@@ -202,9 +151,7 @@ func (s *Store) flush() (flushed <-chan struct{}, err error) {
 
 // flush makes all changes so far readable. They become durable with the group.
 func (t *tx) flush() error {
-	if err := t.gather(); err != nil {
-		return t.s.fail(err)
-	}
+	t.gather()
 	if t.batch.Empty() {
 		return nil
 	}
@@ -220,11 +167,9 @@ func (t *tx) flush() error {
 }
 
 // gather puts changed leases and counters into the batch.
-func (t *tx) gather() error {
+func (t *tx) gather() {
 	for _, c := range t.leases {
-		if err := t.storeLease(c.queue, c.lease); err != nil {
-			return err
-		}
+		t.storeLease(c.queue, c.lease)
 	}
 	clear(t.leases)
 	t.leases = t.leases[:0]
@@ -232,18 +177,13 @@ func (t *tx) gather() error {
 		if q.lanes != nil {
 			t.keepStates(q)
 		}
-		t.key = appendKey(t.key[:0], q.number, kindMeta)
-		t.value = appendMeta(t.value[:0], q.meta(t.micros))
-		if err := t.batch.Set(t.key, t.value, nil); err != nil {
-			return err
-		}
-		if err := t.gatherCounts(q); err != nil {
-			return err
-		}
+		t.counters = q.meta(t.micros)
+		t.value = codec.Append(t.value[:0], &t.counters)
+		t.set(appendKey(t.key[:0], q.number, kindMeta), t.value)
+		t.gatherCounts(q)
 		clear(q.unread)
 	}
 	clear(t.touched)
-	return nil
 }
 
 // apply writes the batch to the log and makes it readable. Pebble panics when its log is broken.
@@ -294,7 +234,7 @@ func (s *Store) awaitSync(g *group) error {
 	if err := g.batch.SyncWait(); err != nil || !g.durable {
 		return err
 	}
-	return s.logs.sync()
+	return s.log.Load().syncNow()
 }
 
 // sync is the third loop, with syncEvery.
@@ -309,7 +249,7 @@ func (s *Store) sync() {
 		case <-s.failed:
 			return
 		}
-		if err := s.logs.sync(); err != nil {
+		if err := s.log.Load().syncNow(); err != nil {
 			s.fail(err)
 			return
 		}

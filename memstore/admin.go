@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/laterq/later/internal/turns"
 	"github.com/laterq/later/store"
 )
 
@@ -121,18 +122,10 @@ func (q *queue) deadByID(ids []string) iter.Seq[entry] {
 	}
 }
 
-// before returns the time that limits a Replay or Purge: the time of its first call.
-func before(now int64, sel store.Selection) int64 {
-	if sel.Before.IsZero() {
-		return now
-	}
-	return sel.Before.UnixMilli()
-}
-
 var start = entry{at: math.MinInt64}
 
 func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk {
-	limit := before(now, sel)
+	limit := sel.Limit(now)
 	entries := q.dead.between(start, limit)
 	if len(sel.IDs) > 0 {
 		entries = q.deadByID(sel.IDs)
@@ -150,7 +143,7 @@ func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk
 }
 
 func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
-	limit := before(now, sel)
+	limit := sel.Limit(now)
 	ready := q.due.between(start, min(limit, now))
 	scheduled := q.due.between(entry{at: now + 1}, never)
 	dead := q.dead.between(start, limit)
@@ -219,7 +212,7 @@ func (q *queue) stats(now int64) store.Stats {
 
 		DeadRetention: q.retention,
 		Dropped:       q.dropped,
-		Flow:          q.flowState(),
+		Flow:          turns.FlowState(q.flow.Flow, q.flow.starts, q.flow.counted, q.flow.keys, q.micros),
 	}
 	if e := q.due.first(); e.at != never {
 		s.NextDue = store.Time(e.at)

@@ -38,8 +38,8 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 }
 
 // Activity implements store.Store.
-func (s *Store) Activity(ctx context.Context, queueName string) (store.Activity, error) {
-	return view(ctx, s, queueName, func(q *queue, _ int64) store.Activity {
+func (s *Store) Activity(ctx context.Context, name string) (store.Activity, error) {
+	return view(ctx, s, name, func(q *queue, _ int64) store.Activity {
 		a := q.activity.At(s.data.clock.Now())
 		a.Exists = q.exists
 		return a

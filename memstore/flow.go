@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -13,35 +12,19 @@ import (
 )
 
 // SetFlow implements store.Store.
-func (s *Store) SetFlow(ctx context.Context, queueName string, f store.Flow, former *store.Flow) error {
-	if err := store.CheckFlow(queueName, f); err != nil {
+func (s *Store) SetFlow(ctx context.Context, name string, f store.Flow, former *store.Flow) error {
+	if err := store.CheckFlow(name, f); err != nil {
 		return err
 	}
-	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+	return s.update(ctx, name, func(q *queue, _ int64) error {
 		if former != nil && former.Normal() != q.flow.Flow {
 			return store.ErrConflict
 		}
 		q.exists = true
 		q.setFlow(f.Normal())
-		s.data.notify(queueName)
+		s.data.notify(name)
 		return nil
 	})
-	return cmp.Or(err, refused)
-}
-
-// flowState returns the limits with their state.
-func (q *queue) flowState() (state store.FlowState) {
-	if !q.flow.Limited() {
-		return state
-	}
-	state = store.FlowState{Flow: q.flow.Flow, Leased: q.flow.counted, Now: time.UnixMicro(q.micros)}
-	if q.flow.Fair {
-		state.Keys = q.flow.keys.Counts(q.micros)
-	}
-	if q.flow.Rate.N != 0 {
-		state.Next = time.UnixMicro(q.flow.starts.Next(q.flow.Rate, q.micros))
-	}
-	return state
 }
 
 // flow is the limits of a queue and their state.

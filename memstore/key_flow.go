@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 	"math"
 
@@ -10,34 +9,33 @@ import (
 )
 
 // SetKeyFlow implements store.Store.
-func (s *Store) SetKeyFlow(ctx context.Context, queueName, key string, o store.KeyOverride) error {
-	if err := store.CheckKeyFlow(queueName, key, o); err != nil {
+func (s *Store) SetKeyFlow(ctx context.Context, name, key string, o store.KeyOverride) error {
+	if err := store.CheckKeyFlow(name, key, o); err != nil {
 		return err
 	}
-	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+	return s.update(ctx, name, func(q *queue, _ int64) error {
 		if !q.flow.Fair {
-			return store.NotFair(queueName)
+			return store.NotFair(name)
 		}
 		if q.ordered() && o.Concurrency != nil && *o.Concurrency != 1 {
-			return store.OneOfOrder(queueName, *o.Concurrency)
+			return store.OneOfOrder(name, *o.Concurrency)
 		}
 		adds := !o.IsZero() && q.flow.keys.Override(key) == nil
 		if adds && q.flow.keys.Overrides() >= store.MaxKeyFlows {
-			return store.TooManyKeyFlows(queueName)
+			return store.TooManyKeyFlows(name)
 		}
 		q.flow.keys.SetOverride(q.micros, key, o)
-		s.data.notify(queueName)
+		s.data.notify(name)
 		return nil
 	})
-	return cmp.Or(err, refused)
 }
 
 // ResumeKey implements store.Store.
-func (s *Store) ResumeKey(ctx context.Context, queueName, key string) error {
-	if err := store.CheckResume(queueName, key); err != nil {
+func (s *Store) ResumeKey(ctx context.Context, name, key string) error {
+	if err := store.CheckResume(name, key); err != nil {
 		return err
 	}
-	resumed, err := update(ctx, s, queueName, func(q *queue, _ int64) bool {
+	resumed, err := update(ctx, s, name, func(q *queue, _ int64) bool {
 		if !q.flow.Fair {
 			return false
 		}
@@ -55,11 +53,11 @@ func (s *Store) ResumeKey(ctx context.Context, queueName, key string) error {
 }
 
 // Keys implements store.Store.
-func (s *Store) Keys(ctx context.Context, queueName string, req store.KeysRequest) ([]store.KeyState, error) {
+func (s *Store) Keys(ctx context.Context, name string, req store.KeysRequest) ([]store.KeyState, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	return view(ctx, s, queueName, func(q *queue, _ int64) []store.KeyState {
+	return view(ctx, s, name, func(q *queue, _ int64) []store.KeyState {
 		if !q.flow.Fair {
 			return nil
 		}

@@ -147,6 +147,7 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		return store.SettleResult{State: m.state(now)}
 	}
 	m.delivered = m.delivered || s.Action != store.Release
+	var death store.DeadReason
 	switch s.Action {
 	case store.Ack:
 		q.erase(m)
@@ -154,13 +155,13 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 			q.startDedup(m.ID, now+store.Millis(s.DedupWindow))
 		}
 		return store.SettleResult{}
+	case store.Release:
+		q.comeBackUntouched(now, m, l)
+		return store.SettleResult{State: m.state(now)}
 	case store.Nack:
-		q.fail(now, m, &s)
-		if !m.attemptsLeft() {
-			q.dieOf(now, m, l, store.DeadFailed)
-			return store.SettleResult{State: store.StateDead}
+		if q.fail(now, m, &s); !m.attemptsLeft() {
+			death = store.DeadFailed
 		}
-		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	case store.Snooze:
 		if s.ResetAttempts {
 			m.attempts, m.lastError = 0, ""
@@ -168,25 +169,24 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		if _, ok := store.GivenBack(m.failures); ok {
 			m.failures, m.lastError = store.WithoutGivenBack(m.failures), ""
 		}
-		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	case store.Bury:
 		q.fail(now, m, &s)
-		q.dieOf(now, m, l, store.DeadBuried)
-		return store.SettleResult{State: store.StateDead}
+		death = store.DeadBuried
 	case store.GiveBack:
 		failures, since := s.GiveBack(store.Time(now), m.failures)
 		if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
 			m.failures = store.WithoutGivenBack(m.failures)
 			q.fail(now, m, &s)
-			q.dieOf(now, m, l, store.DeadUnreadable)
-			return store.SettleResult{State: store.StateDead}
+			death = store.DeadUnreadable
+			break
 		}
 		m.failures, m.lastError = failures, store.CutReason(s.Reason)
-		m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
-	case store.Release:
-		q.comeBackUntouched(now, m, l)
-		return store.SettleResult{State: m.state(now)}
 	}
+	if death != "" {
+		q.dieOf(now, m, l, death)
+		return store.SettleResult{State: store.StateDead}
+	}
+	m.setDue(q.dueAt(now, store.Due{Delay: s.Delay}))
 	q.comeBack(m, l)
 	return store.SettleResult{State: m.state(now)}
 }

@@ -185,23 +185,29 @@ func update[T any](ctx context.Context, s *Store, name string, step func(q *queu
 	})
 }
 
+// update is update for a step that returns nothing but an error.
+func (s *Store) update(ctx context.Context, name string, step func(q *queue, now int64) error) error {
+	refused, err := update(ctx, s, name, step)
+	return cmp.Or(err, refused)
+}
+
 // Send implements store.Store. It copies payloads and headers. Memory is not durable, so a Send that asks for
 // durability returns ErrUnsupported.
-func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	return s.send(ctx, queueName, msgs, false)
+func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return s.send(ctx, name, msgs, false)
 }
 
 func (s *Store) send(
-	ctx context.Context, queueName string, msgs []store.Outgoing, ifKnown bool,
+	ctx context.Context, name string, msgs []store.Outgoing, ifKnown bool,
 ) ([]store.SendResult, error) {
 	if len(msgs) > 0 && msgs[0].Durable.Asked() {
 		return nil, fmt.Errorf("messages in memory are not durable: send without durability, "+
 			"or use Redis or the embedded store: %w", store.ErrUnsupported)
 	}
 	var refused error
-	sent, err := update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
+	sent, err := update(ctx, s, name, func(q *queue, now int64) []store.SendResult {
 		for i := range msgs {
-			if refused = store.CheckUrgency(queueName, &q.flow.Flow, &msgs[i]); refused != nil {
+			if refused = store.CheckUrgency(name, &q.flow.Flow, &msgs[i]); refused != nil {
 				return nil
 			}
 		}
@@ -217,16 +223,14 @@ func (s *Store) send(
 }
 
 // Claim implements store.Store.
-func (s *Store) Claim(ctx context.Context, queueName string, req store.ClaimRequest) (store.Claim, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) store.Claim { return q.claim(now, req, false) })
+func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
+	return update(ctx, s, name, func(q *queue, now int64) store.Claim { return q.claim(now, req, false) })
 }
 
 // Settle implements store.Store.
-func (s *Store) Settle(
-	ctx context.Context, queueName string, settlements []store.Settlement,
-) ([]store.SettleResult, error) {
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
 	var moved error
-	results, err := update(ctx, s, queueName, func(q *queue, now int64) []store.SettleResult {
+	results, err := update(ctx, s, name, func(q *queue, now int64) []store.SettleResult {
 		for i := range settlements {
 			for _, f := range settlements[i].Then {
 				if moved = s.data.moved(f.Queue); moved != nil {
@@ -235,7 +239,7 @@ func (s *Store) Settle(
 			}
 		}
 		return each(settlements, func(one store.Settlement) store.SettleResult {
-			if err := one.CheckThen(s, queueName); err != nil {
+			if err := one.CheckThen(s, name); err != nil {
 				return store.SettleResult{Err: err}
 			}
 			if !q.meets(one.If) {
@@ -243,7 +247,7 @@ func (s *Store) Settle(
 			}
 			result := q.settle(now, one)
 			if result.Err == nil {
-				s.data.followUp(q, queueName, now, one.Then)
+				s.data.followUp(q, name, now, one.Then)
 			}
 			return result
 		})
@@ -276,39 +280,35 @@ func (d *data) sendTo(to string, from *queue, name string, send func(q *queue)) 
 }
 
 // Extend implements store.Store.
-func (s *Store) Extend(
-	ctx context.Context, queueName string, extensions []store.Extension,
-) ([]store.ExtendResult, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []store.ExtendResult {
+func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
+	return update(ctx, s, name, func(q *queue, now int64) []store.ExtendResult {
 		return each(extensions, func(one store.Extension) store.ExtendResult { return q.extend(now, one) })
 	})
 }
 
 // Cancel implements store.Store.
-func (s *Store) Cancel(
-	ctx context.Context, queueName string, req store.CancelRequest,
-) ([]store.CancelResult, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []store.CancelResult {
+func (s *Store) Cancel(ctx context.Context, name string, req store.CancelRequest) ([]store.CancelResult, error) {
+	return update(ctx, s, name, func(q *queue, now int64) []store.CancelResult {
 		return each(req.IDs, func(id string) store.CancelResult { return q.cancel(now, id, req.KeepIDs) })
 	})
 }
 
 // Reschedule implements store.Store.
-func (s *Store) Reschedule(ctx context.Context, queueName string, ids []string, due store.Due) ([]error, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []error {
+func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due store.Due) ([]error, error) {
+	return update(ctx, s, name, func(q *queue, now int64) []error {
 		return each(ids, func(id string) error { return q.reschedule(now, id, due) })
 	})
 }
 
 // Get implements store.Store.
-func (s *Store) Get(ctx context.Context, queueName string, ids []string) ([]*store.Info, error) {
-	return view(ctx, s, queueName, func(q *queue, now int64) []*store.Info {
+func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.Info, error) {
+	return view(ctx, s, name, func(q *queue, now int64) []*store.Info {
 		return each(ids, func(id string) *store.Info { return q.get(now, id) })
 	})
 }
 
 // List implements store.Store.
-func (s *Store) List(ctx context.Context, queueName string, req store.ListRequest) (store.Page, error) {
+func (s *Store) List(ctx context.Context, name string, req store.ListRequest) (store.Page, error) {
 	if err := req.Check(); err != nil {
 		return store.Page{}, err
 	}
@@ -316,72 +316,61 @@ func (s *Store) List(ctx context.Context, queueName string, req store.ListReques
 	if err != nil {
 		return store.Page{}, err
 	}
-	return view(ctx, s, queueName, func(q *queue, now int64) store.Page {
-		return q.list(now, req, after)
-	})
+	return view(ctx, s, name, func(q *queue, now int64) store.Page { return q.list(now, req, after) })
 }
 
 // Restore implements store.Store. It copies payloads, headers and raw bytes.
-func (s *Store) Restore(ctx context.Context, queueName string, msgs []store.Info) ([]store.SendResult, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult { return q.restore(now, msgs) })
+func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]store.SendResult, error) {
+	return update(ctx, s, name, func(q *queue, now int64) []store.SendResult { return q.restore(now, msgs) })
 }
 
 // Remove implements store.Store.
-func (s *Store) Remove(ctx context.Context, queueName string, msgs []store.Info) ([]bool, error) {
-	return update(ctx, s, queueName, func(q *queue, now int64) []bool {
+func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]bool, error) {
+	return update(ctx, s, name, func(q *queue, now int64) []bool {
 		return each(msgs, func(was store.Info) bool { return q.removeUnchanged(now, &was) })
 	})
 }
 
 // Replay implements store.Store.
-func (s *Store) Replay(ctx context.Context, queueName string, sel store.Selection, due store.Due) (store.Bulk, error) {
+func (s *Store) Replay(ctx context.Context, name string, sel store.Selection, due store.Due) (store.Bulk, error) {
 	if err := sel.CheckReplay(); err != nil {
 		return store.Bulk{}, err
 	}
-	return update(ctx, s, queueName, func(q *queue, now int64) store.Bulk {
-		return q.replay(now, sel, due)
-	})
+	return update(ctx, s, name, func(q *queue, now int64) store.Bulk { return q.replay(now, sel, due) })
 }
 
 // Purge implements store.Store.
-func (s *Store) Purge(ctx context.Context, queueName string, sel store.Selection) (store.Bulk, error) {
+func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (store.Bulk, error) {
 	if err := sel.CheckPurge(); err != nil {
 		return store.Bulk{}, err
 	}
-	return update(ctx, s, queueName, func(q *queue, now int64) store.Bulk {
-		return q.purge(now, sel)
-	})
+	return update(ctx, s, name, func(q *queue, now int64) store.Bulk { return q.purge(now, sel) })
 }
 
 // Stats implements store.Store.
-func (s *Store) Stats(ctx context.Context, queueName string) (store.Stats, error) {
-	return view(ctx, s, queueName, func(q *queue, now int64) store.Stats { return q.stats(now) })
+func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
+	return view(ctx, s, name, func(q *queue, now int64) store.Stats { return q.stats(now) })
 }
 
 // Histogram implements store.Store.
-func (s *Store) Histogram(ctx context.Context, queueName string, bounds []time.Time) ([]int64, error) {
-	return view(ctx, s, queueName, func(q *queue, _ int64) []int64 {
-		return q.histogram(store.BoundMillis(bounds))
-	})
+func (s *Store) Histogram(ctx context.Context, name string, bounds []time.Time) ([]int64, error) {
+	return view(ctx, s, name, func(q *queue, _ int64) []int64 { return q.histogram(store.BoundMillis(bounds)) })
 }
 
 // SetPaused implements store.Store.
-func (s *Store) SetPaused(ctx context.Context, queueName string, paused bool) error {
-	_, err := update(ctx, s, queueName, func(q *queue, _ int64) struct{} {
+func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
+	return s.update(ctx, name, func(q *queue, _ int64) error {
 		q.exists, q.paused = true, paused
-		return struct{}{}
+		return nil
 	})
-	return err
 }
 
 // SetDeadRetention implements store.Store.
-func (s *Store) SetDeadRetention(
-	ctx context.Context, queueName string, r store.Retention, former *store.Retention,
-) error {
+func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Retention, former *store.Retention) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+	return s.update(ctx, name, func(q *queue, _ int64) error {
 		if former != nil && q.retention != *former {
 			return store.ErrConflict
 		}
@@ -389,23 +378,21 @@ func (s *Store) SetDeadRetention(
 		q.exists, q.retention = true, r
 		return nil
 	})
-	return cmp.Or(err, refused)
 }
 
 // SetProperties implements store.Store.
 func (s *Store) SetProperties(
-	ctx context.Context, queueName string, set map[string]string, condition *store.Condition,
+	ctx context.Context, name string, set map[string]string, condition *store.Condition,
 ) error {
 	if err := store.CheckProperties(set); err != nil {
 		return err
 	}
-	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error { return q.setProperties(set, condition) })
-	return cmp.Or(err, refused)
+	return s.update(ctx, name, func(q *queue, _ int64) error { return q.setProperties(set, condition) })
 }
 
 // Properties implements store.Store.
-func (s *Store) Properties(ctx context.Context, queueName string) (map[string]string, error) {
-	return view(ctx, s, queueName, func(q *queue, _ int64) map[string]string { return maps.Clone(q.properties) })
+func (s *Store) Properties(ctx context.Context, name string) (map[string]string, error) {
+	return view(ctx, s, name, func(q *queue, _ int64) map[string]string { return maps.Clone(q.properties) })
 }
 
 // Queues implements store.Store.
@@ -415,16 +402,8 @@ func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
-	for name := range s.data.queues {
-		if name > cursor && !isSubQueue(name) {
-			names = append(names, name)
-		}
-	}
-	for name := range s.data.signs {
-		if name > cursor && !isSubQueue(name) {
-			names = append(names, name)
-		}
-	}
+	names = slices.AppendSeq(slices.Collect(maps.Keys(s.data.queues)), maps.Keys(s.data.signs))
+	names = slices.DeleteFunc(names, func(name string) bool { return name <= cursor || store.IsSubQueue(name) })
 	slices.Sort(names)
 	if len(names) > store.MaxBatch {
 		names = names[:store.MaxBatch]
@@ -434,17 +413,17 @@ func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next
 }
 
 // Delete implements store.Store.
-func (s *Store) Delete(ctx context.Context, queueName string) error {
+func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
-	if err := s.data.moved(queueName); err != nil {
+	if err := s.data.moved(name); err != nil {
 		return err
 	}
-	delete(s.data.queues, queueName)
-	s.data.notify(queueName)
+	delete(s.data.queues, name)
+	s.data.notify(name)
 	return nil
 }
 

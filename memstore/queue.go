@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"maps"
 	"time"
@@ -100,23 +101,7 @@ func (m *message) state(now int64) store.State {
 }
 
 func (m *message) attemptsLeft() bool {
-	limit := m.MaxAttempts
-	if limit == 0 {
-		limit = store.DefaultMaxAttempts
-	}
-	return m.attempts < limit
-}
-
-func (m *message) expired(now int64) bool {
-	switch {
-	case m.delivered:
-		return false
-	case m.ExpireAfter > 0:
-		return m.due+store.Millis(m.ExpireAfter) <= now
-	case !m.ExpireAt.IsZero():
-		return store.UnixMillis(m.ExpireAt) <= now
-	}
-	return false
+	return m.attempts < cmp.Or(m.MaxAttempts, store.DefaultMaxAttempts)
 }
 
 // size returns the number of bytes that the message counts against store.MaxBatchBytes.
@@ -278,7 +263,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest, forwards bool) store.Cl
 			c.Died = append(c.Died, m.ID)
 			continue
 		}
-		if m.expired(now) {
+		if !m.delivered && m.Expired(m.due, now) {
 			dying++
 			q.dieUnclaimed(now, m, store.DeadExpired, store.ExpiredText)
 			c.Died = append(c.Died, m.ID)

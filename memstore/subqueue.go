@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/laterq/later/internal/gcra"
@@ -37,13 +36,8 @@ type hold struct {
 // lock.
 func (d *data) moved(name string) error {
 	sign, signed := d.signs[name]
-	if !signed {
-		if d.queues[name] != nil {
-			return nil
-		}
-		if !isSubQueue(name) {
-			return nil
-		}
+	if !signed && (d.queues[name] != nil || !store.IsSubQueue(name)) {
+		return nil
 	}
 	return &store.Moved{Name: name, Sign: sign}
 }
@@ -240,9 +234,9 @@ func (s *Store) Outbox(ctx context.Context, name string) (*store.Parcel, error) 
 
 // Arrive implements store.SubQueues.
 func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
-	_, err := update(ctx, s, p.To, func(q *queue, now int64) struct{} {
+	return s.update(ctx, p.To, func(q *queue, now int64) error {
 		if q.moves.arrived[p.From] >= p.Number {
-			return struct{}{}
+			return nil
 		}
 		if q.moves.arrived == nil {
 			q.moves.arrived = map[string]int64{}
@@ -272,14 +266,13 @@ func (s *Store) Arrive(ctx context.Context, p *store.Parcel) error {
 		for key, o := range c.once {
 			q.addOnce(key, o)
 		}
-		return struct{}{}
+		return nil
 	})
-	return err
 }
 
 // Expect implements store.SubQueues.
 func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (last int64, err error) {
-	refused, err := update(ctx, s, name, func(q *queue, _ int64) error {
+	err = s.update(ctx, name, func(q *queue, _ int64) error {
 		if q.moves.arrived[e.From] > e.Number {
 			return store.ErrConflict
 		}
@@ -299,22 +292,15 @@ func (s *Store) Expect(ctx context.Context, name string, e store.Expected) (last
 		}
 		return nil
 	})
-	return last, cmp.Or(err, refused)
+	return last, err
 }
 
 // Empty implements store.SubQueues.
 func (s *Store) Empty(ctx context.Context, name string, number int64) error {
-	_, err := update(ctx, s, name, func(q *queue, _ int64) struct{} {
+	return s.update(ctx, name, func(q *queue, _ int64) error {
 		if out := q.moves.outbox; out != nil && out.Number == number {
 			q.moves.outbox = nil
 		}
-		return struct{}{}
+		return nil
 	})
-	return err
-}
-
-// isSubQueue reports whether a name is one of a sub-queue.
-func isSubQueue(name string) bool {
-	_, _, _, ok := store.CutSubQueue(name)
-	return ok
 }

@@ -35,12 +35,12 @@ func (d *data) wakes(name string, q *queue, before int64) bool {
 
 // Wait implements store.Store. It returns when a claim has something to do: when the queue holds an expired lease, or a
 // ready message that may start and is not paused.
-func (s *Store) Wait(ctx context.Context, queueName string) error {
+func (s *Store) Wait(ctx context.Context, name string) error {
 	for {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		n, next, again, err := s.data.subscribe(queueName)
+		n, next, again, err := s.data.subscribe(name)
 		if n == nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 		case <-s.closed:
 		}
 		stop()
-		s.data.unsubscribe(queueName, n)
+		s.data.unsubscribe(name, n)
 	}
 }
 

@@ -116,6 +116,13 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
+// Expired reports whether a message that fell due at a time, and was never delivered, has expired. Times are in
+// milliseconds since 1970.
+func (m *Message) Expired(due, now int64) bool {
+	return m.ExpireAfter > 0 && due+Millis(m.ExpireAfter) <= now ||
+		!m.ExpireAt.IsZero() && UnixMillis(m.ExpireAt) <= now
+}
+
 // WholeMillis rounds times and durations up to whole milliseconds, as every engine stores them. SentAt, which is the
 // time of a clock, is rounded down.
 func (m *Message) WholeMillis() {

@@ -24,6 +24,14 @@ func (s Selection) CheckPurge() error {
 	return s.checkIDs()
 }
 
+// Limit returns the time that limits a Replay or Purge, in milliseconds since 1970: that of its first call.
+func (s Selection) Limit(now int64) int64 {
+	if s.Before.IsZero() {
+		return now
+	}
+	return s.Before.UnixMilli()
+}
+
 func (s Selection) checkIDs() error {
 	if len(s.IDs) > MaxBatch {
 		return Invalid("%d ids are given: the limit is %d", len(s.IDs), MaxBatch)

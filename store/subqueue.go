@@ -187,6 +187,12 @@ func CutSubQueue(name string) (queue, generation, salt string, ok bool) {
 	return queue, generation, salt, ok
 }
 
+// IsSubQueue reports whether a name is one of a sub-queue.
+func IsSubQueue(name string) bool {
+	_, _, _, ok := CutSubQueue(name)
+	return ok
+}
+
 // Salter is implemented by a Store that keeps its queues on several servers.
 type Salter interface {
 	// Salts returns n different salts for the sub-queues of a queue, the first one empty. They are on as many servers

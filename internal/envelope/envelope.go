@@ -27,6 +27,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -44,35 +45,27 @@ const (
 	flagLater
 )
 
-// The names of the header with the key of a message, by its urgency. The Lua scripts of redisstore know them, too.
-const (
-	keyName  = "\x01"
-	highName = "\x02"
-	lowName  = "\x03"
-)
+// The names of the header with the key of a message, a byte for each urgency. The Lua scripts of redisstore know them,
+// too.
+var keyUrgencies = []store.Urgency{store.UrgencyNormal, store.UrgencyHigh, store.UrgencyLow}
+
+const keyNames = "\x01\x02\x03"
 
 // nameOf returns the name of the header with the key of a message; "" if there is none.
 func nameOf(m *store.Message) string {
-	switch {
-	case m.Urgency == store.UrgencyHigh:
-		return highName
-	case m.Urgency == store.UrgencyLow:
-		return lowName
-	case m.Key != "":
-		return keyName
+	i := max(0, slices.Index(keyUrgencies, m.Urgency))
+	if i == 0 && m.Key == "" {
+		return ""
 	}
-	return ""
+	return keyNames[i : i+1]
 }
 
-// urgencyOf returns the urgency of a message, given the name of the header with its key.
-func urgencyOf(name string) store.Urgency {
-	switch name {
-	case highName:
-		return store.UrgencyHigh
-	case lowName:
-		return store.UrgencyLow
+// urgencyOf returns the urgency of a message, and true, if a header with such a name has its key.
+func urgencyOf(name string) (u store.Urgency, ok bool) {
+	if i := strings.Index(keyNames, name); len(name) == 1 && i >= 0 {
+		return keyUrgencies[i], true
 	}
-	return store.UrgencyNormal
+	return u, false
 }
 
 // ErrUnreadable is returned for bytes that are not an envelope of this format.
@@ -255,14 +248,15 @@ func (r *reader) headers(m *store.Message) {
 	for i := range n {
 		name := r.take(r.uvarint())
 		value := r.take(r.uvarint())
+		urgency, isKey := urgencyOf(name)
 		switch {
 		case r.bad:
 			return
 		case name == "" && i == 0:
 			m.Group = value
-		case isKeyName(name) && len(headers) == 0 && !keyed:
-			m.Key, m.Urgency, keyed = value, urgencyOf(name), true
-		case name == "" || isKeyName(name):
+		case isKey && len(headers) == 0 && !keyed:
+			m.Key, m.Urgency, keyed = value, urgency, true
+		case name == "" || isKey:
 			r.bad = true
 			return
 		default:
@@ -274,8 +268,6 @@ func (r *reader) headers(m *store.Message) {
 	}
 	m.Headers = headers
 }
-
-func isKeyName(name string) bool { return name == keyName || name == highName || name == lowName }
 
 func append48(b []byte, v int64) []byte {
 	return append(b, byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))

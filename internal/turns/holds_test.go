@@ -104,8 +104,8 @@ func TestAHeldKeyIsRestoredAndForgottenWhenItIsFree(t *testing.T) {
 	was.Halt(start, "halted", "d")
 	is, kept := turns.New(halting), 0
 	is.Track()
-	was.Changes(func(key string, s *turns.State) {
-		is.Restore(start, key, *s)
+	was.Changes(func(key string, s turns.State) {
+		is.Restore(start, key, s)
 	})
 	for key, id := range map[string]string{"held": "h", "halted": "d"} {
 		if s := is.Key(start, key); s.Holder != id || s.Halted != (key == "halted") {
@@ -113,8 +113,8 @@ func TestAHeldKeyIsRestoredAndForgottenWhenItIsFree(t *testing.T) {
 		}
 		is.Drop(start, id)
 	}
-	is.Changes(func(_ string, s *turns.State) {
-		if s != nil {
+	is.Changes(func(_ string, s turns.State) {
+		if s != (turns.State{}) {
 			kept++
 		}
 	})

@@ -29,7 +29,7 @@ func (o *Order) SetLimits(now int64, f store.KeyFlow) {
 func (o *Order) SetOverride(now int64, name string, override store.KeyOverride) {
 	k := o.keys[name]
 	if k != nil { // a rate that is removed and set again begins with its full burst
-		o.convert(k, o.limitsOf(k), now)
+		o.convert(k, o.Limits(k.name), now)
 	}
 	if override.IsZero() {
 		o.overrides.Delete(name)
@@ -67,9 +67,6 @@ func clonePointer[T any](p *T) *T {
 
 // Overrides returns the number of keys with an override.
 func (o *Order) Overrides() int { return o.overrides.Len() }
-
-// limitsOf returns the limits of a key.
-func (o *Order) limitsOf(k *key) store.KeyFlow { return o.Limits(k.name) }
 
 // Limits returns the limits of a key, Normal.
 func (o *Order) Limits(name string) store.KeyFlow {

@@ -52,8 +52,8 @@ func (o *Order) HandOver(now int64, name string) (h Handover) {
 	h.Override = o.Override(name)
 	k := o.keys[name]
 	if k != nil {
-		o.next(k, o.limitsOf(k), now)
-		h.Starts, h.N = k.starts, k.n
+		o.next(k, o.Limits(k.name), now)
+		h.Starts, h.N = k.rate()
 		k.starts, k.n, k.expected = gcra.State{}, 0, false
 	}
 	o.overrides.Delete(name)
@@ -70,7 +70,7 @@ func (o *Order) Receive(now int64, name string, h Handover) {
 		o.SetOverride(now, name, *h.Override)
 	}
 	k := o.key(name)
-	l := o.limitsOf(k)
+	l := o.Limits(k.name)
 	o.convert(k, l, now)
 	came := key{name: name, starts: h.Starts, n: h.N, rates: o.rates}
 	if h.N > 0 {

@@ -7,6 +7,22 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// FlowState returns the limits of a queue with their state: that of the rate, the number of messages that count, and
+// the order of the keys, which is nil unless the queue is Fair.
+func FlowState(f store.Flow, starts gcra.State, leased int, o *Order, now int64) (s store.FlowState) {
+	if !f.Limited() {
+		return s
+	}
+	s = store.FlowState{Flow: f, Leased: leased, Now: time.UnixMicro(now)}
+	if f.Rate.N != 0 {
+		s.Next = time.UnixMicro(starts.Next(f.Rate, now))
+	}
+	if o != nil {
+		s.Keys = o.Counts(now)
+	}
+	return s
+}
+
 // Counts counts the keys that wait.
 func (o *Order) Counts(now int64) store.KeyCounts {
 	c := store.KeyCounts{Waiting: int64(o.turning()), Halted: int64(o.halted.Len())}
@@ -91,21 +107,28 @@ type State struct {
 // Track has the Order remember which keys change, for Changes.
 func (o *Order) Track() { o.changed = map[string]struct{}{} }
 
-// Changes calls f for each key with a state that may have changed since the last call, and with nil for a key that was
-// forgotten.
-func (o *Order) Changes(f func(name string, s *State)) {
+// Changes calls f for each key with a state that may have changed since the last call. The zero State is that of a key
+// that was forgotten.
+func (o *Order) Changes(f func(name string, s State)) {
 	for name := range o.changed {
+		var s State
 		if k := o.keys[name]; k != nil {
-			s := &State{Starts: k.starts, N: k.n, Expected: k.expected}
-			if k.hold != nil {
+			s.Expected = k.expected
+			if s.Starts, s.N = k.rate(); k.hold != nil {
 				s.Holder, s.Dead = k.hold.id, k.hold.dead
 			}
-			f(name, s)
-		} else {
-			f(name, nil)
 		}
+		f(name, s)
 	}
 	clear(o.changed)
+}
+
+// rate returns the state of the rate of a key, and the N that it is in parts of, both zero if the key has rested.
+func (k *key) rate() (starts gcra.State, n int) {
+	if k.starts == (gcra.State{}) {
+		return k.starts, 0
+	}
+	return k.starts, k.n
 }
 
 // Restore gives a key the state that Changes has returned. The engine then restores the counted messages with Hold, and

@@ -162,19 +162,14 @@ func (o *Order) Wake(now int64, looks int) {
 			o.stale = o.stale[1:]
 		}
 	}
-	for range looks {
-		k, ok := o.rests.first()
-		if !ok || k.seat().score > float64(now) {
-			break
+	for _, at := range [2]*scores{o.rests, o.idle} {
+		for range looks {
+			k, ok := at.first()
+			if !ok || k.seat().score > float64(now) {
+				break
+			}
+			o.place(k, now)
 		}
-		o.place(k, now)
-	}
-	for range looks {
-		k, ok := o.idle.first()
-		if !ok || k.seat().score > float64(now) {
-			break
-		}
-		o.place(k, now)
 	}
 }
 
@@ -191,7 +186,7 @@ func (o *Order) Head(now int64) (Message, bool) {
 			if o.looks <= 0 {
 				return Message{}, false
 			}
-			if l := o.limitsOf(k); !k.full(l) && o.next(k, l, now) <= now {
+			if l := o.Limits(k.name); !k.full(l) && o.next(k, l, now) <= now {
 				o.may[c] = true
 				break
 			}
@@ -211,7 +206,7 @@ func (o *Order) Head(now int64) (Message, bool) {
 // slot of the key until Free. If it held the key, it does not any more.
 func (o *Order) Start(now int64, m Message, holds bool) {
 	k := o.keys[m.Key]
-	l := o.limitsOf(k)
+	l := o.Limits(k.name)
 	o.convert(k, l, now)
 	k.starts.Start(l.Rate, now, 1)
 	if holds {
@@ -288,7 +283,7 @@ func (o *Order) takesTurnBefore(k *key, c class) bool {
 
 // mayOf returns how many messages of a key may start now, up to most.
 func (o *Order) mayOf(k *key, now int64, most int) int {
-	l := o.limitsOf(k)
+	l := o.Limits(k.name)
 	o.convert(k, l, now)
 	n := min(k.sorted(), most)
 	if k.expected {
@@ -332,7 +327,7 @@ func (o *Order) shortened(k *key, now int64) {
 
 // place puts a key where it belongs now.
 func (o *Order) place(k *key, now int64) {
-	l := o.limitsOf(k)
+	l := o.Limits(k.name)
 	next := o.next(k, l, now)
 	o.lineUp(k, l.Weight)
 	switch {

@@ -107,8 +107,8 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		o.Free(start, key, 1)
 	}
 	kept := func() (n int) {
-		o.Changes(func(_ string, s *turns.State) {
-			if s != nil {
+		o.Changes(func(_ string, s turns.State) {
+			if s != (turns.State{}) {
 				n++
 			}
 		})
@@ -284,8 +284,8 @@ func TestARestoredOrderContinues(t *testing.T) {
 	}
 	take(was, start, 5)
 	is := turns.New(limits)
-	was.Changes(func(key string, s *turns.State) {
-		is.Restore(start, key, *s)
+	was.Changes(func(key string, s turns.State) {
+		is.Restore(start, key, s)
 		state := was.Key(start, key)
 		is.Hold(start, key, state.Leased)
 		for i := 9 - int(state.Waiting); i < 9; i++ {
