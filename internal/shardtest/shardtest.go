@@ -84,6 +84,7 @@ func open(
 		}
 		s := shard.New(below, slog.New(slog.DiscardHandler))
 		shard.AnyID(s)
+		shard.Patience(s, time.Minute) // no shard is down, however busy the machine is
 		t.Cleanup(func() { shard.Stop(s) })
 		p := prefixed{s, prefix, func(call, queue string) { before(s, call, queue) }}
 		if forwards != nil {
