@@ -30,14 +30,17 @@ type line struct {
 
 	timeout  time.Duration // for a call; 0 for none
 	deadline time.Time     // of conn; zero for none
+	usedAt   time.Time     // when the last call began
 	out      []byte
-	in       *bufio.Reader
+	wire     *wire
+	in       *bufio.Reader // of wire
 }
 
 const (
 	maxLines      = 4 // of a store
 	lineBuffer    = 4 << 10
 	maxLineBuffer = 64 << 10 // larger ones are not kept
+	usedLately    = time.Second
 )
 
 // take returns an idle line, or nil. Then may says whether the caller may dial one. The caller must end both, with call
@@ -107,7 +110,7 @@ func (ls *lines) call(ctx, caller context.Context, l *line, now time.Time, args 
 	if l.client != nil {
 		reply, err = callBy(ctx, l.client, args)
 	} else if err = l.limit(ctx, now); err == nil {
-		reply, err = l.exchange(args)
+		reply, err = l.exchange(now, args)
 	}
 	ls.release(l, stop() && works(err) && l.isQuiet())
 	return reply, err
@@ -148,7 +151,8 @@ func (l *line) takeOver() {
 	l.conn.release()
 	l.client.Close()
 	l.conn.SetDeadline(time.Time{})
-	l.client, l.in = nil, bufio.NewReaderSize(l.conn.Conn, lineBuffer)
+	l.client, l.wire = nil, newWire(l.conn.Conn)
+	l.in = bufio.NewReaderSize(l.wire, lineBuffer)
 }
 
 func (l *line) close() {
@@ -188,18 +192,21 @@ func (l *line) isQuiet() bool {
 	return err == nil && next[0] == '>'
 }
 
-// exchange sends a call and reads the reply.
-func (l *line) exchange(args []any) (reply any, err error) {
+// exchange sends a call that began at now and reads the reply.
+func (l *line) exchange(now time.Time, args []any) (reply any, err error) {
 	if l.out, err = appendCommand(l.out[:0], args); err != nil {
 		return nil, err
 	}
-	if _, err := l.conn.Conn.Write(l.out); err != nil {
+	lately := now.Sub(l.usedAt) < usedLately && l.in.Buffered() == 0
+	l.usedAt = now
+	if err := l.wire.send(l.out, lately); err != nil {
 		return nil, err
 	}
+	reply, err = readReply(l.in)
 	if cap(l.out) > maxLineBuffer {
 		l.out = nil
 	}
-	return readReply(l.in)
+	return reply, err
 }
 
 // interruptible is a connection with reads and writes that another goroutine can end.
