@@ -95,9 +95,10 @@ func (s *Store) addCommon(c *call, queue string, of commonCase, args ...any) {
 		looks, queueKeys = false, queueKeys[:len(queueKeys)-1]
 	}
 	all := make([]any, 0, 3+len(queueKeys)+2+len(args))
-	all = append(append(all, "evalsha", sc.sha, len(queueKeys)), queueKeys...)
+	all = append(append(all, "evalsha", sc.id, len(queueKeys)), queueKeys...)
 	if of != claimFew {
 		all = append(all, c.args[c.stamp:c.stamp+2]...)
 	}
-	c.common = &commonCall{sc, use, append(all, args...), looks}
+	c.few = commonCall{sc, use, append(all, args...), looks}
+	c.common = &c.few
 }

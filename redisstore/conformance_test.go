@@ -21,13 +21,34 @@ func long() bool { return os.Getenv("LATER_LONG") != "" }
 
 func TestConformance(t *testing.T) {
 	for _, e := range engines {
-		if long() || e.name != "cluster" {
+		if e.name == "alone" {
+			t.Run(e.name, func(t *testing.T) { storetest.Run(t, onLines(harness(e.client))) })
+		} else if long() || e.name != "cluster" {
 			t.Run(e.name, func(t *testing.T) { storetest.Run(t, harness(e.client)) })
 		}
 		if long() || e.name == "cluster" {
 			t.Run(e.name+", packing", func(t *testing.T) { storetest.Run(t, harnessOf(packing, e.client)) })
 		}
 	}
+}
+
+// onLines makes short calls and sends use lines.
+func onLines(open func(t *testing.T) storetest.Harness) func(t *testing.T) storetest.Harness {
+	return func(t *testing.T) storetest.Harness {
+		h := open(t)
+		s := h.Store.(*Store)
+		s.shortOnLines = true
+		h.Store = promptStore{s}
+		return h
+	}
+}
+
+type promptStore struct{ *Store }
+
+func (s promptStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return s.SendPromptly(ctx, queue, msgs)
 }
 
 // checkedOnDelete runs a check of every queue before it is deleted, as the state machine does at the end of a

@@ -335,7 +335,7 @@ func TestOlderProgramRefusesAFlow(t *testing.T) {
 	q := newLimitedQueue(t, "older program", store.Flow{Concurrency: 1})
 	older := scripts{}
 	for name, s := range frozenClockScripts {
-		older[name] = &script{name: name, body: s.body, sha: s.sha}
+		older[name] = &script{name: name, body: s.body, sha: s.sha, id: s.id}
 	}
 	s := newWith(t, older, q.rdb)
 	_, err := s.Claim(t.Context(), q.queue, store.ClaimRequest{Max: 1, Lease: time.Minute})

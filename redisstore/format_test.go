@@ -79,7 +79,7 @@ func TestScriptsRefuseOtherFormats(t *testing.T) {
 		if format > flowFormat {
 			of, do = "of a newer version", "use that version"
 		}
-		for i, c := range calls {
+		for i, c := range everyCall {
 			x := newPopulatedQueue(t, rdb, fmt.Sprintf("other-format-%d-%d", format, i))
 			setFormat(t, rdb, x.queue, format)
 			before := dump(t, rdb, x.queue)
@@ -110,7 +110,7 @@ func TestScriptsRaiseThePreviousFormat(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	leaves := map[string]bool{"check": true, "recount": true, "repair lost": true, "report": true, "outbox": true,
 		"empty": true} // they change no message
-	for i, c := range calls {
+	for i, c := range everyCall {
 		x := newPopulatedQueue(t, rdb, "previous-format-"+strconv.Itoa(i))
 		setFormat(t, rdb, x.queue, previousFormat)
 		if err := c.do(t.Context(), x); err != nil {

@@ -1,9 +1,13 @@
 package redisstore
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
@@ -47,6 +51,24 @@ func FuzzRecord(f *testing.F) {
 			if in := info("a", text, text, state); in.ID != "a" || in.State != state {
 				t.Errorf("%q: %+v", text, in)
 			}
+		}
+	})
+}
+
+// FuzzReply reads replies of a server. None panics, and each is the same in pieces of one byte.
+func FuzzReply(f *testing.F) {
+	for _, text := range []string{":1\r\n", "$-1\r\n", "_\r\n", "-OOM\r\n", "*2\r\n$3\r\na\r\n\r\n*1\r\n+b\r\n",
+		"*9999999\r\n", ">1\r\n:1\r\n+OK\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := replyOf(bytes.NewReader(text))
+		again, errAgain := replyOf(iotest.OneByteReader(bytes.NewReader(text)))
+		if !reflect.DeepEqual(got, again) || fmt.Sprint(err) != fmt.Sprint(errAgain) {
+			t.Errorf("%q: %v, %v, in pieces %v, %v", text, got, err, again, errAgain)
+		}
+		if err == nil && got == nil {
+			t.Errorf("%q is nil", text)
 		}
 	})
 }

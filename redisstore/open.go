@@ -23,7 +23,7 @@ func open(ctx context.Context, url string, cfg store.OpenConfig) (store.Store, e
 		return nil, err
 	}
 	s := New(rdb, Prefix(u.Prefix), WithLogger(cfg.Logger), RetryFor(u.RetryFor))
-	s.ownsClient = true
+	s.ownsClient, s.shortOnLines = true, true
 	s.allowEviction = u.AllowEviction
 	if err := s.preflight(ctx); err != nil {
 		s.Close()

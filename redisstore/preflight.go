@@ -21,8 +21,7 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.closing.Err() != nil {
 		return store.ErrClosed
 	}
-	prompt := ctx.Value(promptKey{}) != nil
-	if s.preflightDone.Load() && (!prompt || s.mute.Load() == 0) {
+	if s.preflightDone.Load() && (s.mute.Load() == 0 || !isPrompt(ctx)) {
 		s.remark(ctx)
 		return nil
 	}
@@ -31,19 +30,15 @@ func (s *Store) ready(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	check := func(ctx context.Context) error {
+	_, err := inTime(ctx, func(ctx context.Context) (any, error) {
 		defer func() { <-s.preflightLock }()
 		if s.preflightDone.Load() {
 			s.remark(ctx)
-			return nil
+			return nil, nil
 		}
-		_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryPreflight(ctx) })
-		return err
-	}
-	if prompt {
-		return promptly(ctx, check)
-	}
-	return check(ctx)
+		return s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryPreflight(ctx) })
+	})
+	return err
 }
 
 // preflight checks the server once, without retrying.

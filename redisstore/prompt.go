@@ -2,12 +2,11 @@ package redisstore
 
 import (
 	"context"
-	"net"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -24,169 +23,77 @@ func (s *Store) SendPromptly(ctx context.Context, queue string, msgs []store.Out
 	return s.Send(context.WithValue(ctx, promptKey{}, true), queue, msgs)
 }
 
-// process executes a command.
+// process executes a command other than a script.
 func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
-	if ctx.Value(promptKey{}) == nil {
-		return s.rdb.Process(ctx, cmd)
-	}
-	// go-redis alone knows which server of Sentinels or of a Cluster to use now.
-	if client, ok := s.rdb.(*redis.Client); ok && !s.followsPrimary() {
-		line, dial := s.lines.take()
-		if dial { // which takes longer
-			return promptly(ctx, func(ctx context.Context) error { return s.lines.process(ctx, s.lines.dial(client), cmd) })
-		}
-		if line != nil {
-			return s.lines.process(ctx, line, cmd)
-		}
-	}
-	return promptly(ctx, func(ctx context.Context) error { return s.rdb.Process(ctx, cmd) })
-}
-
-// promptly calls f on a goroutine of its own and returns as soon as the context ends. f may still run then.
-func promptly(ctx context.Context, f func(ctx context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- f(context.WithoutCancel(ctx)) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// maxLines is the maximum number of connections of prompt calls.
-const maxLines = 4
-
-// lines are the connections of prompt calls.
-type lines struct {
-	mu     sync.Mutex
-	idle   []*line
-	inUse  map[*line]struct{}
-	dials  int // lines that are not dialed yet
-	closed bool
-}
-
-// line is a connection of one call at a time. It never reconnects.
-type line struct {
-	client    *redis.Client
-	createdAt time.Time
-	conn      interruptible
-}
-
-// take returns an idle connection, or nil. Then may says whether the caller may dial one. The caller must end both with
-// process.
-func (ls *lines) take() (l *line, may bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for n := len(ls.idle); n > 0; n = len(ls.idle) {
-		l := ls.idle[n-1]
-		ls.idle = ls.idle[:n-1]
-		if time.Since(l.createdAt) < maxConnAge {
-			ls.inUse[l] = struct{}{}
-			return l, false
-		}
-		l.client.Close()
-	}
-	if ls.closed || len(ls.inUse)+ls.dials == maxLines {
-		return nil, false
-	}
-	ls.dials++
-	return nil, true
-}
-
-// dial returns a new connection, which its first call dials, after take has permitted it.
-func (ls *lines) dial(from *redis.Client) *line {
-	l := &line{createdAt: time.Now()}
-	l.client = redis.NewClient(dedicatedOptions(from, "-send", l.conn.wrap))
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.dials--
-	if ls.inUse == nil {
-		ls.inUse = map[*line]struct{}{}
-	}
-	ls.inUse[l] = struct{}{}
-	if ls.closed {
-		l.conn.interrupt()
-	}
-	return l
-}
-
-// process executes a command on a connection, and keeps the connection if it certainly works: after most errors
-// go-redis has closed it.
-func (ls *lines) process(ctx context.Context, l *line, cmd redis.Cmder) error {
-	stop := context.AfterFunc(ctx, l.conn.interrupt)
-	err := l.client.Process(ctx, cmd)
-	works := stop() && (err == nil || redis.HasErrorPrefix(err, "NOSCRIPT") || redis.IsOOMError(err))
-	ls.mu.Lock()
-	delete(ls.inUse, l)
-	keep := works && !ls.closed
-	if keep {
-		ls.idle = append(ls.idle, l)
-	}
-	ls.mu.Unlock()
-	if !keep {
-		l.client.Close()
-	}
+	_, err := inTime(ctx, func(ctx context.Context) (any, error) { return nil, s.rdb.Process(ctx, cmd) })
 	return err
 }
 
-// close closes idle connections, and ends the calls on the others.
-func (ls *lines) close() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.closed = true
-	for _, l := range ls.idle {
-		l.client.Close()
+// evaluate calls a script once, with the arguments of EVALSHA or EVAL. Prompt calls go on lines; so do short ones,
+// unless the client was passed to New: its hooks, which the store cannot notice, see all but prompt calls.
+func (s *Store) evaluate(ctx context.Context, sc *script, args []any) (any, error) {
+	prompt := isPrompt(ctx)
+	// go-redis alone knows which server of Sentinels or of a Cluster to use now.
+	client, single := s.rdb.(*redis.Client)
+	if single = single && !s.followsPrimary(); single && (prompt || sc.short && s.shortOnLines) {
+		caller := calls.Untimed(ctx)
+		if caller.Err() != nil {
+			return nil, context.Cause(caller)
+		}
+		now := time.Now()
+		line, dial := s.lines.take(now)
+		if line != nil {
+			if !prompt {
+				caller = context.Background()
+			}
+			return s.lines.call(ctx, caller, line, now, args)
+		}
+		if dial { // it takes longer
+			return inTime(ctx, func(ctx context.Context) (any, error) {
+				return s.lines.first(ctx, s.lines.dial(client), args)
+			})
+		}
 	}
-	ls.idle = nil
-	for l := range ls.inUse {
-		l.conn.interrupt()
-	}
+	return inTime(ctx, func(ctx context.Context) (any, error) { return callBy(ctx, s.rdb, args) })
 }
 
-// interruptible is a connection with reads and writes that another goroutine can end.
-type interruptible struct {
-	net.Conn
-	mu          sync.Mutex
-	interrupted bool
+// callBy calls a script on a client of go-redis.
+func callBy(ctx context.Context, client redis.UniversalClient, args []any) (any, error) {
+	cmd := scriptCmd{redis.NewCmd(ctx, args...)}
+	cmd.SetFirstKeyPos(3)
+	err := client.Process(ctx, cmd)
+	return cmd.Val(), err
 }
 
-// past is a deadline that has passed.
-var past = time.Unix(1, 0)
+// scriptCmd is a script call that go-redis does not retry, because the store does.
+type scriptCmd struct{ *redis.Cmd }
 
-// wrap makes conn the connection.
-func (c *interruptible) wrap(conn net.Conn) net.Conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.Conn = conn
-	if c.interrupted {
-		conn.SetDeadline(past)
+func (scriptCmd) NoRetry() bool { return true }
+
+// isPrompt reports whether a call returns as soon as its context ends.
+func isPrompt(ctx context.Context) bool { return ctx.Value(promptKey{}) != nil }
+
+// inTime calls f. A prompt call calls it on a goroutine of its own and returns as soon as the context ends. f may still
+// run then.
+func inTime[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (T, error) {
+	if !isPrompt(ctx) {
+		return f(ctx)
 	}
-	return c
-}
-
-// interrupt ends all reads and writes, present and future ones.
-func (c *interruptible) interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.interrupted = true
-	if c.Conn != nil {
-		c.Conn.SetDeadline(past)
+	ended := ctx.Done() // before calls.Untimed of f
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := f(context.WithoutCancel(ctx))
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.v, o.err
+	case <-ended:
+		var none T
+		return none, context.Cause(ctx)
 	}
 }
-
-func (c *interruptible) set(deadline func(time.Time) error, t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.interrupted {
-		t = past
-	}
-	return deadline(t)
-}
-
-func (c *interruptible) SetDeadline(t time.Time) error      { return c.set(c.Conn.SetDeadline, t) }
-func (c *interruptible) SetReadDeadline(t time.Time) error  { return c.set(c.Conn.SetReadDeadline, t) }
-func (c *interruptible) SetWriteDeadline(t time.Time) error { return c.set(c.Conn.SetWriteDeadline, t) }
-
-// NetConn lets go-redis notice that the server has closed an idle connection.
-func (c *interruptible) NetConn() net.Conn { return c.Conn }

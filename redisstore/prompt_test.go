@@ -169,7 +169,7 @@ func TestPromptSendsGoOnAfterAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	works("a promotion")
-	if n := len(s.lines.inUse) + s.lines.dials; n > 0 {
+	if n := len(s.lines.all) - len(s.lines.idle) + s.lines.dials; n > 0 {
 		t.Errorf("%d connections are still in use", n)
 	}
 }

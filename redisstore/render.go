@@ -32,7 +32,8 @@ func (r renderer) script(name string) *script {
 	r.keys = keysOfCommon(name)
 	body := r.render(name+".lua", map[string]bool{})
 	sum := sha1.Sum([]byte(body))
-	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:]), limits: r.flow}
+	sha := hex.EncodeToString(sum[:])
+	return &script{name: name, body: body, sha: sha, id: sha, limits: r.flow, short: r.keys != ""}
 }
 
 const includeMark = "--@include " // starts the line of an include, before its name

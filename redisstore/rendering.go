@@ -83,7 +83,7 @@ func (s *Store) doRendering(ctx context.Context, c *call) (any, error) {
 // arguments returns the arguments for the rendering that choose has set. The rendering for queues with a flow has more
 // keys for each queue, and may have an argument more.
 func (c *call) arguments() []any {
-	c.args[1] = c.script.sha
+	c.args[1] = c.script.id
 	if !c.script.limits || len(c.queues) == 0 {
 		return c.args
 	}

@@ -58,11 +58,11 @@ func classify(err error) (kind *store.Error, again bool) {
 	switch {
 	case errors.Is(err, redis.ErrClosed):
 		return store.ErrClosed, false
-	case redis.IsOOMError(err):
+	case redis.HasErrorPrefix(err, "OOM"):
 		return store.ErrFull, false
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return store.ErrCorrupt, false
-	case redis.IsMaxClientsError(err):
+	case redis.HasErrorPrefix(err, "max number of clients reached"):
 		return store.ErrUnavailable, true
 	case isMisconfigured(err):
 		return store.ErrMisconfigured, false

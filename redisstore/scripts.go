@@ -162,10 +162,12 @@ type script struct {
 	name string
 	body string
 	sha  string
+	id   any            // sha, as an argument without an allocation
 	flow func() *script // its rendering for queues with a flow; nil if there is no other
 	sub  func() *script // its rendering for sub-queues; nil if it is one, or if there is no other
 
 	limits bool // it is the rendering for queues with a flow, which receives the keys of flowKeyNames
+	short  bool // it handles a common case, see common.go
 }
 
 // scripts are the scripts of lua/ by name. Files with names that start with "_" are only included.
@@ -213,11 +215,6 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	return all
 }
 
-// scriptCmd is a script call that go-redis does not retry, because the store does.
-type scriptCmd struct{ *redis.Cmd }
-
-func (scriptCmd) NoRetry() bool { return true }
-
 // call is a script call under construction. args reserves space for the arguments before the script's own.
 type call struct {
 	script   *script      // the rendering that do calls first
@@ -225,6 +222,7 @@ type call struct {
 	queues   []*queueKeys // those that it works on; several in a script with one rendering for both kinds of queues
 	flowArgs []any        // arguments that only that rendering takes, after all others
 	common   *commonCall  // executed instead, unless it replies replyUncommon; nil for none
+	few      commonCall   // what common points to
 	args     []any
 	session  *session // nil for the session of a store.Request, or none
 	stamp    int      // index in args of the session and the request number, which follows
@@ -245,7 +243,7 @@ func (s *Store) newCall(name, queue string, n int) *call {
 		c.plain = c.plain.sub()
 	}
 	c.choose()
-	c.args[0], c.args[1], c.args[2] = "evalsha", c.script.sha, len(keyNames)
+	c.args[0], c.args[1], c.args[2] = "evalsha", c.script.id, len(keyNames)
 	c.args = append(c.args, keys.args...)
 	return c
 }
@@ -253,7 +251,7 @@ func (s *Store) newCall(name, queue string, n int) *call {
 // newServerCall returns a call of a script with one key, which belongs to no queue.
 func (s *Store) newServerCall(name, key string, args ...any) *call {
 	sc := s.scripts[name]
-	return &call{script: sc, plain: sc, args: append([]any{"evalsha", sc.sha, 1, key}, args...)}
+	return &call{script: sc, plain: sc, args: append([]any{"evalsha", sc.id, 1, key}, args...)}
 }
 
 // addKey adds a key after the keys that every script receives. It comes before all other arguments.
@@ -316,21 +314,17 @@ func (s *Store) stampRequest(ctx context.Context, c *call) *session {
 // execute executes a script with the arguments of a call. If the server does not know the script, it sends the
 // script's text.
 func (s *Store) execute(ctx context.Context, sc *script, callArgs []any) (any, error) {
-	callArgs[1] = sc.sha
-	cmd := scriptCmd{redis.NewCmd(ctx, callArgs...)}
-	cmd.SetFirstKeyPos(3)
-	err := s.process(ctx, cmd)
+	callArgs[1] = sc.id
+	reply, err := s.evaluate(ctx, sc, callArgs)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args := append([]any(nil), callArgs...)
 		args[0], args[1] = "eval", sc.body
-		cmd = scriptCmd{redis.NewCmd(ctx, args...)}
-		cmd.SetFirstKeyPos(3)
-		err = s.process(ctx, cmd)
+		reply, err = s.evaluate(ctx, sc, args)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return cmd.Val(), nil
+	return reply, nil
 }
 
 // run executes a call, retrying until there is a reply, and handles the replies common to all scripts.

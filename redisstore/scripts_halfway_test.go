@@ -250,7 +250,7 @@ func noScriptFailsHalfway(t *testing.T, flow store.Flow) {
 		names = []string{"lanes", "turns", "turns_high", "turns_low"}
 	}
 	whole := populateQueue(t, rdb, fmt.Sprintf("halfway-%s", kind), flow)
-	for i, c := range calls {
+	for i, c := range everyCall {
 		for _, name := range names {
 			if !flow.Normal().Fair && slices.Contains(flowKeyNames[:], name) && !strings.Contains(c.name, "flow") {
 				continue // only calls about flows look at keys of turns in a queue without them

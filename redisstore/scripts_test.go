@@ -87,8 +87,8 @@ func (x *populatedQueue) settleIf(ctx context.Context, action store.Action) erro
 	return err
 }
 
-// calls has one call for every script that writes and every path through it.
-var calls = []struct {
+// everyCall has one call for every script that writes and every path through it.
+var everyCall = []struct {
 	name string
 	do   func(ctx context.Context, x *populatedQueue) error
 }{

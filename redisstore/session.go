@@ -63,8 +63,11 @@ func (s *session) look(queue *queueKeys, at time.Time) {
 // hasLookedAt reports whether calls for a queue need not look. They find the session in SESSIONS, or the sessions have
 // turned since.
 func (s *session) hasLookedAt(queue *queueKeys) bool {
-	return s != nil && s.looked == queue && time.Since(s.at) < lookAgainAfter &&
-		time.Since(s.wall) < lookAgainAfter
+	if s == nil || s.looked != queue {
+		return false
+	}
+	now := time.Now()
+	return now.Sub(s.at) < lookAgainAfter && now.Round(0).Sub(s.wall) < lookAgainAfter
 }
 
 // acquire returns a session that is not in use and the number of its next request.

@@ -27,6 +27,7 @@ const DefaultRetry = 10 * time.Second
 type Store struct {
 	rdb           redis.UniversalClient
 	ownsClient    bool
+	shortOnLines  bool // short calls use lines, which hooks of the client do not see
 	keys          keyTable
 	scripts       scripts
 	log           *slog.Logger
@@ -89,8 +90,8 @@ func RetryFor(d time.Duration) Option { return func(s *Store) { s.retryFor = d }
 // ErrUnsupported for a *redis.Ring, which moves queues to other servers when one is away.
 //
 // Sends with a context that can end use up to four further connections with the client's options, which the client's
-// hooks do not see. A store that waits for messages opens one more connection with the client's options, or one to each
-// primary of a Cluster, and listens to a channel of its own there.
+// hooks do not see, unless it is a client of a Cluster or of Sentinel. A store that waits for messages opens one more
+// connection with the client's options, or one to each primary of a Cluster, and listens to a channel of its own there.
 func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
 		rdb:           rdb,

@@ -35,7 +35,7 @@ var wholeKeyNames = func() []string {
 // newWholeCall returns a call of a script with all keys of some names.
 func (s *Store) newWholeCall(script string, names ...string) *call {
 	sc := s.scripts[script]
-	c := &call{script: sc, plain: sc, args: []any{"evalsha", sc.sha, 0}}
+	c := &call{script: sc, plain: sc, args: []any{"evalsha", sc.id, 0}}
 	for _, name := range names {
 		for _, key := range wholeKeyNames {
 			c.addKey(s.keys.key(name, key))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -286,9 +287,9 @@ func (g *batch[T, R]) empty() {
 func (b *Batcher[T, R]) send(
 	ctx context.Context, call func(context.Context, []T) ([]R, error), items []T,
 ) ([]R, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
-	defer cancel()
-	results, err := call(ctx, items)
+	limited := calls.Limit(ctx, b.cfg.Timeout)
+	defer limited.End()
+	results, err := call(limited, items)
 	if err == nil && len(results) != len(items) {
 		err = fmt.Errorf("store answered %d items with %d results: %w", len(items), len(results), store.ErrCorrupt)
 	}
