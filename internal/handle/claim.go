@@ -60,8 +60,8 @@ func (q *Queue) claim(ctx context.Context, reserved *slots.Reservation) (more bo
 	w := q.worker
 	defer w.beginClaim()()
 	// The claim does not end with ctx: it may have claimed messages, and they must be released.
-	calling, cancel := context.WithTimeout(w.Calling, min(calls.Timeout, q.Lease))
-	defer cancel()
+	calling := calls.Limit(w.Calling, min(calls.Timeout, q.Lease))
+	defer calling.End()
 	asked := time.Now()
 	buffer := w.claimBuffers.Get().(*[]store.Claimed)
 	defer w.claimBuffers.Put(buffer)

@@ -74,8 +74,8 @@ func (b *Batch) Once(context.Context) (more bool, err error) {
 // claim claims messages, and returns when it asked for them.
 func (b *Batch) claim() (claim store.Claim, asked time.Time, err error) {
 	lease := b.Queue.Length
-	ctx, cancel := context.WithTimeout(b.Calling, min(calls.Timeout, lease))
-	defer cancel()
+	ctx := calls.Limit(b.Calling, min(calls.Timeout, lease))
+	defer ctx.End()
 	asked = time.Now()
 	call := b.Watch.Begin(false, asked.Sub(b.Begun))
 	req := store.ClaimRequest{Max: store.MaxBatch, Lease: lease, Uncounted: b.Uncounted}

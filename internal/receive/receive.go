@@ -189,8 +189,8 @@ func (r *Receiver) claimOnce(ctx context.Context, queue string, n int) (Claim, e
 	gone := make(chan struct{})
 	deadline := time.Now().Add(r.Lease)
 	r.Go(func() {
-		claiming, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(calls.Timeout, r.Lease))
-		defer cancel()
+		claiming := calls.Limit(context.WithoutCancel(ctx), min(calls.Timeout, r.Lease))
+		defer claiming.End()
 		claim, err := r.Store.Claim(claiming, queue, store.ClaimRequest{Max: n, Lease: r.Lease})
 		select {
 		case replies <- reply{claim, err}:
