@@ -287,11 +287,8 @@ func (p *Problem) deadText() string {
 }
 
 func (p *Problem) busyText() string {
-	text := handlersBusy(p.Used, p.Workers, p.Worker, p.age())
-	if p.Count == 1 {
-		return fmt.Sprintf("%s: 1 message of queue %s waits", text, p.Queue)
-	}
-	return fmt.Sprintf("%s: %d messages of queue %s wait", text, p.Count, p.Queue)
+	of := "of queue " + p.Queue
+	return handlersBusy(p.Used, p.Workers, p.Worker, p.age()) + ": " + verb(p.Count, of+" waits", of+" wait")
 }
 
 // handlersBusy returns that all handlers of one worker, or of several, run, and for how long unless that is "".
@@ -470,20 +467,12 @@ func (p *Problem) compare(o *Problem) int {
 
 // rank is smaller for problems that come first.
 func (p *Problem) rank() int {
-	rank := kindRank[p.Kind]
+	rank := slices.Index(problemKinds, p.Kind)
 	if p.Severity != Act {
 		rank += len(problemKinds)
 	}
 	return rank
 }
-
-var kindRank = func() map[ProblemKind]int {
-	ranks := map[ProblemKind]int{}
-	for i, kind := range problemKinds {
-		ranks[kind] = i
-	}
-	return ranks
-}()
 
 // compareSince orders times, unknown ones last.
 func compareSince(a, b time.Time) int {
