@@ -32,12 +32,15 @@ type setFlowInput struct {
 }
 
 func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Flow], error) {
-	flow := in.Body.Flow()
-	allow, undo := s.flowUndo(ctx, s.client.Queue(in.Queue), flow, in.condition())
-	if err := s.client.Queue(in.Queue).SetFlowIf(ctx, flow, allow); err != nil {
+	flow, q := in.Body.Flow(), s.client.Queue(in.Queue)
+	var undo *undoable
+	if err := q.SetFlowIf(ctx, flow, func(version string) bool {
+		undo = s.flowUndo(ctx, q, flow, version)
+		return in.allow(version)
+	}); err != nil {
 		return nil, in.refused(err)
 	}
-	s.changed(ctx, undo(), "limits of queue set", slog.String("queue", in.Queue),
+	s.changed(ctx, undo, "limits of queue set", slog.String("queue", in.Queue),
 		slog.Int("concurrency", flow.Concurrency), slog.String("rate", flow.Rate.String()),
 		slog.String("order", string(flow.Key.Order)), slog.Bool("urgency", flow.Urgency))
 	return taggedFlow(flow), nil

@@ -217,11 +217,15 @@ func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*tag
 		return nil, err
 	}
 	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
-	allow, undo := s.retentionUndo(ctx, s.client.Queue(in.Queue), retention, in.condition())
-	if err := s.client.Queue(in.Queue).SetDeadRetentionIf(ctx, retention, allow); err != nil {
+	q := s.client.Queue(in.Queue)
+	var undo *undoable
+	if err := q.SetDeadRetentionIf(ctx, retention, func(version string) bool {
+		undo = retentionUndo(ctx, q, retention, version)
+		return in.allow(version)
+	}); err != nil {
 		return nil, in.refused(err)
 	}
-	s.changed(ctx, undo(), "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
+	s.changed(ctx, undo, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
 		slog.Int64("max_count", retention.MaxCount))
 	stats, err := s.queueStats(ctx, &in.QueuePath)
 	if err != nil {

@@ -165,13 +165,19 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged
 	if hides(ctx) && len(in.IfMatch) > 0 && !slices.Equal(in.IfMatch, []string{"*"}) {
 		return nil, field("header.If-Match", errGuess)
 	}
-	allow, undo := s.scheduleUndo(ctx, schedule, in.condition())
-	result, err := s.client.Schedules().PutIf(ctx, schedule, allow)
+	var former *later.ScheduleInfo
+	result, err := s.client.Schedules().PutIf(ctx, schedule, func(version string) bool {
+		info, err := s.client.Schedules().Get(ctx, in.Schedule)
+		if former = info; err != nil || info.Version() != version {
+			former = nil
+		}
+		return in.allow(version)
+	})
 	if err != nil {
 		return nil, in.refused(err)
 	}
 	if result != later.PutUnchanged {
-		s.scheduleChanged(ctx, undo(result), string(result), in.Schedule, slog.String("queue", schedule.Queue))
+		s.scheduleChanged(ctx, s.keepSchedule(former, schedule.Version()), string(result), in.Schedule, slog.String("queue", schedule.Queue))
 	}
 	out := &tagged[wire.ScheduleResult]{ETag: etagOf(schedule.Version())}
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
