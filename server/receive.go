@@ -33,26 +33,19 @@ func registerReceive(s *Server) {
 	const description = "Each message is held until the end of its lease; settle it before with its token. Messages " +
 		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no " +
 		"message fell due in the time to wait."
-	route(s, access.Work, huma.Operation{
-		OperationID: "receiveMessages",
-		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due", Description: description,
-		Middlewares: huma.Middlewares{receiveFast(s, true, func(ctx huma.Context) (*receiveMessagesInput, any) {
+	route(s, access.Work, on("POST /v1/queues/{queue}/receive", "work", "receiveMessages",
+		"Receive messages that are due", says(description),
+		through(receiveFast(s, true, func(ctx huma.Context) (*receiveMessagesInput, any) {
 			in := &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
 			return in, &in.Body
-		}, s.receive)},
-	}, s.receive)
-	route(s, access.Work, huma.Operation{
-		OperationID: "receiveFromQueues",
-		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due in several queues",
-		Description: description + " A lease is of the messages of one queue. The reply may have fewer messages than " +
-			"there are, so that each queue has one lease.",
-		Middlewares: huma.Middlewares{receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
+		}, s.receive))), s.receive)
+	route(s, access.Work, on("POST /v1/receive", "work", "receiveFromQueues",
+		"Receive messages that are due in several queues", says(description+" A lease is of the messages of one queue. "+
+			"The reply may have fewer messages than there are, so that each queue has one lease."),
+		through(receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
 			in := new(receiveFromQueuesInput)
 			return in, &in.Body
-		}, s.receiveMany)},
-	}, s.receiveMany)
+		}, s.receiveMany))), s.receiveMany)
 }
 
 // ReceiveOptions are the options of a receive, without its queues.

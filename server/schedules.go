@@ -177,7 +177,8 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged
 		return nil, in.refused(err)
 	}
 	if result != later.PutUnchanged {
-		s.scheduleChanged(ctx, s.keepSchedule(former, schedule.Version()), string(result), in.Schedule, slog.String("queue", schedule.Queue))
+		s.scheduleChanged(ctx, s.keepSchedule(former, schedule.Version()), string(result), in.Schedule,
+			slog.String("queue", schedule.Queue))
 	}
 	out := &tagged[wire.ScheduleResult]{ETag: etagOf(schedule.Version())}
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}

@@ -21,14 +21,10 @@ import (
 func registerSeries(s *Server) {
 	const one = "/v1/queues/{queue}/series/{id}"
 	const tag = "series"
-	route(s, access.Send, huma.Operation{
-		OperationID: "sendSeries", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: []string{tag},
-		Summary: "Send a reminder series",
-		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
-			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
-		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage, SkipValidateBody: true,
-	}, s.sendSeries)
+	route(s, access.Send, on("POST /v1/queues/{queue}/series", tag, "sendSeries", "Send a reminder series",
+		fails(http.StatusConflict), answers(http.StatusCreated), bodyUpTo(wire.MaxMessage),
+		says("A message for each of the offsets, due at the moment plus the offset, under one id. It may be "+
+			"repeated: this sends what is missing, and the code is duplicate if nothing is.")), s.sendSeries)
 	route(s, access.Get, on("GET "+one, tag, "listSeries", "List what remains of a series",
 		fails(http.StatusNotFound)), s.listSeries)
 	route(s, access.Send, on("PATCH "+one, tag, "moveSeries",

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/reserved"
@@ -34,14 +32,9 @@ func registerTopics(s *Server) {
 		"Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
 		fails(http.StatusNotFound),
 		says("What queues have received stays there.")), s.deleteTopic)
-	route(s, access.Send, s.oneMessage(huma.Operation{
-		OperationID: "publishMessage",
-		Path:        topicSends, Tags: []string{tag}, Summary: "Publish a message",
-	}), s.publish)
-	route(s, access.Send, s.manyMessages(huma.Operation{
-		OperationID: "publishMessages",
-		Path:        one + "/messages/batch", Tags: []string{tag}, Summary: "Publish several messages",
-	}), s.publishBatch)
+	route(s, access.Send, on("POST "+topicSends, tag, "publishMessage", "Publish a message", s.oneMessage), s.publish)
+	route(s, access.Send, on("POST "+topicSends+"/batch", tag, "publishMessages", "Publish several messages",
+		s.manyMessages), s.publishBatch)
 	route(s, access.Look, on("GET "+one+"/history", tag, "listHistory",
 		"List the messages that a topic retains", fails(http.StatusNotFound), s.fewReads), s.topicHistory)
 }

@@ -162,8 +162,8 @@ func (b *workerBack) do(ctx context.Context, s *Server) error {
 	return err
 }
 
-// flowUndo returns how a change of the flow of a queue that replaces a version is undone. One that removes the limits of
-// single keys cannot be.
+// flowUndo returns how a change of the flow of a queue is undone that replaces a version. One that removes the limits
+// of single keys cannot be.
 func (s *Server) flowUndo(ctx context.Context, q *later.Queue, flow later.Flow, version string) *undoable {
 	stats, err := q.Stats(ctx)
 	before := stats.Flow.Flow.Normal()
