@@ -120,11 +120,7 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	f := &finding{Server: s, id: strings.TrimSpace(in.Query), see: o.Visible, show: func(info *later.Info) Message {
-		m := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			m.cut(in.Preview)
-		}
-		return m
+		return preview(ctx, info, in.Preview)
 	}}
 	var stop func()
 	all := inspect.Find(ctx, s.client, o)

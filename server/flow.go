@@ -10,14 +10,8 @@ import (
 )
 
 func (s *Server) flow(ctx context.Context, in *QueuePath) (*tagged[wire.Flow], error) {
-	stats, err := s.client.Queue(in.Queue).Stats(ctx)
-	if err == nil && !stats.Exists {
-		err = s.queueExists(ctx, in.Queue)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return taggedFlow(stats.Flow.Flow), nil
+	stats, err := s.existing(ctx, in.Queue)
+	return taggedFlow(stats.Flow.Flow), err
 }
 
 func taggedFlow(f later.Flow) *tagged[wire.Flow] {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -55,10 +54,7 @@ func (m *merge) page(ctx context.Context, in *mergedInput) (MessagePage, error) 
 		if info == nil {
 			break
 		}
-		shown := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			shown.cut(in.Preview)
-		}
+		shown := preview(ctx, info, in.Preview)
 		size += shown.SizeAsJSON()
 		out.Items = append(out.Items, shown)
 	}
@@ -149,12 +145,6 @@ func (s *Server) mergedQueues(ctx context.Context, named []string) ([]string, er
 	default:
 		return queues, nil
 	}
-	all, err := s.client.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	see := visible(ctx)
-	queues := slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
-	slices.Sort(queues)
-	return queues[:min(len(queues), maxOverviewQueues)], nil
+	queues, err := s.visibleQueues(ctx)
+	return queues[:min(len(queues), maxOverviewQueues)], err
 }

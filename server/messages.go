@@ -81,7 +81,17 @@ func (m *Message) cut(n int) {
 // Schema returns the schema of the JSON of later.Info.
 func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
 
-// message returns the JSON of a message as the sender of a request may see it.
+// preview returns the JSON of a message as the sender of a request may see it, with a payload of at most n bytes, or
+// the whole payload if n is 0.
+func preview(ctx context.Context, info *later.Info, n int) Message {
+	m := shownMessage(ctx, info)
+	if n > 0 {
+		m.cut(n)
+	}
+	return m
+}
+
+// shownMessage is preview with the whole payload.
 func shownMessage(ctx context.Context, info *later.Info) Message {
 	if !hides(ctx) {
 		return Message{Info: info}
@@ -123,41 +133,33 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[Messa
 	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
-	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
-	err = out.fill(in.Limit, in.Look, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
-		return inspect.Search(ctx, s.client, in.Queue, filter, o)
-	}, func(info *later.Info) Message {
-		m := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			m.cut(in.Preview)
-		}
-		return m
-	})
+	out, err := s.messagePage(ctx, in.Queue, filter, in.PageQuery, in.Look, in.Preview)
 	return outputOf(out), s.foundSome(ctx, in.Queue, out.Looked, err)
 }
 
-// fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
-// for, since messages may be shown shorter than they are.
-func (b *MessagePage) fill(limit, look int, cursor string,
-	search func(inspect.SearchOptions) (inspect.SearchPage, error), show func(*later.Info) Message) error {
-	for size := 0; ; {
-		page, err := search(inspect.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
-			Bytes: maxPageBytes - size})
+// messagePage searches a queue until there are as many messages as a page has, or look were looked at, or the page is
+// full. Parts of it are searched for, since messages may be shown shorter than they are; see preview for n.
+func (s *Server) messagePage(ctx context.Context, queue string, f inspect.Filter, q PageQuery, look, n int) (
+	b MessagePage, err error) {
+	b.Items = []Message{}
+	for size, cursor := 0, q.Cursor; ; {
+		page, err := inspect.Search(ctx, s.client, queue, f, inspect.SearchOptions{Limit: q.Limit - len(b.Items),
+			Look: look - b.Looked, Cursor: cursor, Bytes: maxPageBytes - size})
 		if err != nil {
-			return err
+			return b, err
 		}
 		for _, info := range page.Messages {
-			m := show(info)
+			m := preview(ctx, info, n)
 			size += m.SizeAsJSON()
 			b.Items = append(b.Items, m)
 		}
 		b.Looked, b.Next, cursor = b.Looked+page.Looked, page.Next, page.Next
 		switch {
-		case cursor == "" || len(b.Items) >= limit || b.Looked >= look:
-			return nil
+		case cursor == "" || len(b.Items) >= q.Limit || b.Looked >= look:
+			return b, nil
 		case size >= maxPageBytes/2 && page.Truncated:
 			b.Truncated = true
-			return nil
+			return b, nil
 		}
 	}
 }

@@ -193,11 +193,8 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*output[Me
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
-	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
 	f := inspect.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
-	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
-		return inspect.Search(ctx, s.client, reserved.History+in.Topic, f, o)
-	}, func(info *later.Info) Message { return shownMessage(ctx, info) })
+	out, err := s.messagePage(ctx, reserved.History+in.Topic, f, in.PageQuery, in.Limit, 0)
 	return outputOf(out), err
 }
 
