@@ -144,18 +144,13 @@ func (s *Server) receiveFrom(
 	if err != nil {
 		return nil, err
 	}
-	if lease == 0 {
-		lease = defaultLease
-	}
+	lease = cmp.Or(lease, defaultLease)
 	if err := store.CheckLease(lease); err != nil {
 		return nil, field("lease", err)
 	}
-	wait, err := o.Wait.parse("wait", true)
+	wait, err := o.Wait.wait("wait")
 	if err != nil {
 		return nil, err
-	}
-	if wait > maxWait {
-		return nil, field("wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
 	}
 	if o.Worker == "" && (o.Concurrency != 0 || o.Version != "") {
 		return nil, field("worker", store.Invalid("is missing, and concurrency and version are of a worker: give its name"))

@@ -145,6 +145,15 @@ func (d Duration) parse(name string, zero bool) (time.Duration, error) {
 	return parsed, field(name, err)
 }
 
+// wait returns how long to wait, and an error that names its field.
+func (d Duration) wait(name string) (time.Duration, error) {
+	wait, err := d.parse(name, true)
+	if wait > maxWait {
+		err = field(name, store.Invalid("is %v: the limit is %v", wait, maxWait))
+	}
+	return wait, err
+}
+
 // delay returns a delay, and an error that names its field. A negative delay is 0.
 func (d Duration) delay(name string) (time.Duration, error) {
 	if d == "" {
