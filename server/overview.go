@@ -201,8 +201,5 @@ func (s *Server) overview(ctx context.Context, in *OverviewQuery) (*output[*Over
 		return nil, err
 	}
 	o, err := s.readOverview(ctx, r, &keptDetails{}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return outputOf(o), nil
+	return outputOf(o), err
 }

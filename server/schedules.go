@@ -236,9 +236,7 @@ func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*output[
 	if err := s.mayReplace(ctx, in.Schedule); err != nil {
 		return nil, err
 	}
-	if err := s.client.Schedules().Delete(ctx, in.Schedule); err != nil {
-		return nil, err
-	}
-	s.scheduleChanged(ctx, nil, string(later.PutDeleted), in.Schedule)
-	return scheduleResult(in.Schedule, string(later.PutDeleted)), nil
+	err := s.done(ctx, s.client.Schedules().Delete(ctx, in.Schedule), "schedule deleted",
+		slog.String("schedule", in.Schedule))
+	return scheduleResult(in.Schedule, string(later.PutDeleted)), err
 }

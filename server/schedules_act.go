@@ -125,13 +125,12 @@ type applySchedulesInput struct {
 	}
 }
 
-type appliedSchedulesOutput struct {
-	Body struct {
-		Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
-	}
+// AppliedSchedules are schedules that were stored together.
+type AppliedSchedules struct {
+	Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
 }
 
-func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
+func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*output[AppliedSchedules], error) {
 	b := &in.Body
 	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
 		return nil, err
@@ -170,15 +169,12 @@ func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*
 			}
 		}
 	}
-	out := &appliedSchedulesOutput{}
-	out.Body.Schedules = make([]wire.ScheduleResult, len(changes))
-	for i, change := range changes {
+	return outputOf(AppliedSchedules{pageOf(changes, func(change later.ScheduleChange) wire.ScheduleResult {
 		if hides(ctx) {
 			change.Fields = nil
 		}
-		out.Body.Schedules[i] = view.ScheduleChange(change, b.DryRun)
-	}
-	return out, err
+		return view.ScheduleChange(change, b.DryRun)
+	}).Items}), err
 }
 
 // mayApply returns an error if a change takes a schedule from a queue that the sender of a request must not change.
@@ -234,10 +230,7 @@ func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[Page[
 		return nil, err
 	}
 	runs, err := info.NextRuns(in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }
 
 // ScheduledRun is a run of a schedule, past or to come.
@@ -264,12 +257,9 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*outp
 		return nil, field("query.to", store.Invalid("is not later than from: give a later time, or omit it"))
 	}
 	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.Limit)
-	if err != nil {
-		return nil, err
-	}
 	return outputOf(pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
 		return ScheduledRun{view.Run(run.Run), string(run.State)}
-	})), nil
+	})), err
 }
 
 func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[wire.Run]], error) {
@@ -277,10 +267,7 @@ func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[w
 		return nil, err
 	}
 	runs, err := s.upcoming(ctx, in.Limit, later.MaxRuns, visible(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }
 
 // upcoming returns the next n runs to queues for which see reports true, among the next most runs of all schedules.
@@ -312,8 +299,5 @@ func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[Page[
 		return nil, err
 	}
 	runs, err := in.Body.Next(in.After, in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }

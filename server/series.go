@@ -121,10 +121,7 @@ func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[Page[w
 	if err == nil && len(remaining) == 0 {
 		err = nothingOf("series", in.Queue, in.ID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return outputOf(pageOf(remaining, view.SeriesMessage)), nil
+	return outputOf(pageOf(remaining, view.SeriesMessage)), err
 }
 
 type moveSeriesInput struct {

@@ -130,14 +130,12 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	}
 	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
 		HistoryCount: in.Body.HistoryCount}
-	if err := s.client.Topic(in.Topic).ConfigureIf(ctx, cfg, in.condition()); err != nil {
-		return nil, in.refused(err)
-	}
-	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
-		cfg.DropUnsubscribed),
-		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
+	err = s.client.Topic(in.Topic).ConfigureIf(ctx, cfg, in.condition())
+	err = s.done(ctx, in.refused(err), "topic configured", slog.String("topic", in.Topic),
+		slog.Bool("drop_unsubscribed", cfg.DropUnsubscribed), slog.Duration("history_age", age),
+		slog.Int64("history_count", cfg.HistoryCount))
 	return &tagged[wire.ConfiguredTopic]{etagOf(cfg.Version()),
-		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
+		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, err
 }
 
 // deleteTopic ends the subscriptions of queues, so it needs the right for these too.
@@ -155,11 +153,8 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*output[wire.D
 			return nil, err
 		}
 	}
-	if err := t.Delete(ctx); err != nil {
-		return nil, err
-	}
-	s.Changed(ctx, "topic deleted", slog.String("topic", in.Topic))
-	return outputOf(wire.DeletedTopic{Topic: in.Topic, Deleted: true}), nil
+	err = s.done(ctx, t.Delete(ctx), "topic deleted", slog.String("topic", in.Topic))
+	return outputOf(wire.DeletedTopic{Topic: in.Topic, Deleted: true}), err
 }
 
 type publishInput struct {
@@ -288,21 +283,17 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*tagged[wir
 	if given {
 		opts = append(opts, start)
 	}
-	if err := s.client.Topic(in.Topic).SubscribeIf(ctx, in.Queue, in.condition(), opts...); err != nil {
-		return nil, in.refused(err)
-	}
-	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
-		slog.String("where", in.Body.Where))
+	err = s.client.Topic(in.Topic).SubscribeIf(ctx, in.Queue, in.condition(), opts...)
+	err = s.done(ctx, in.refused(err), "queue subscribed", slog.String("topic", in.Topic),
+		slog.String("queue", in.Queue), slog.String("where", in.Body.Where))
 	return &tagged[wire.Subscribed]{etagOf(later.Subscription{Where: in.Body.Where}.Version()),
-		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, nil
+		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, err
 }
 
 func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*output[wire.Subscribed], error) {
-	if err := s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue); err != nil {
-		return nil, err
-	}
-	s.Changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
-	return outputOf(wire.Subscribed{Topic: in.Topic, Queue: in.Queue}), nil
+	err := s.done(ctx, s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue), "queue unsubscribed",
+		slog.String("topic", in.Topic), slog.String("queue", in.Queue))
+	return outputOf(wire.Subscribed{Topic: in.Topic, Queue: in.Queue}), err
 }
 
 type rewindInput struct {
