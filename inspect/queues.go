@@ -31,7 +31,7 @@ func (r *queueReader) each(ctx context.Context, do func(ctx context.Context, i i
 	})
 }
 
-// atOnce calls do for the numbers below n, up to most of them at the same time, until ctx ends. It returns why that did.
+// atOnce calls do for the numbers below n, up to most of them at a time, until ctx ends. It returns why that did.
 func atOnce(ctx context.Context, most, n int, do func(i int)) error {
 	var all sync.WaitGroup
 	var next atomic.Int64

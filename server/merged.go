@@ -95,11 +95,8 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 	if len(states) == 2 {
 		in.FilterQuery.Filter.State = string(states[0]) // for the checks
 	}
-	filter, err := in.filter()
+	filter, err := in.filter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
 	if err := checkQueues(ctx, in.Queues); err != nil {

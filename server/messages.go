@@ -126,11 +126,8 @@ type MessagePage struct {
 }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[MessagePage], error) {
-	filter, err := in.filter()
+	filter, err := in.filter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
 	out, err := s.messagePage(ctx, in.Queue, filter, in.PageQuery, in.Look, in.Preview)

@@ -92,9 +92,9 @@ func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*output[P
 	return out, nil
 }
 
-// existing returns the counts of a queue, or an ErrNotFound if it does not exist. A request that names a queue and finds
-// nothing in it uses existing. A request that may come before the first message, such as a pause or a receive, does
-// not.
+// existing returns the counts of a queue, or an ErrNotFound if it does not exist. A request that names a queue and
+// finds nothing in it uses existing. A request that may come before the first message, such as a pause or a receive,
+// does not.
 func (s *Server) existing(ctx context.Context, name string) (later.Stats, error) {
 	stats, err := s.client.Queue(name).Stats(ctx)
 	if err == nil && !stats.Exists {

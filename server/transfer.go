@@ -54,7 +54,7 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 	}
 	cfg := migrate.ExportConfig{Queues: []string{in.Queue}}
 	if !reflect.ValueOf(in.FilterQuery).IsZero() {
-		filter, err := in.filter()
+		filter, err := in.filter(ctx)
 		if err != nil {
 			return nil, err
 		}
