@@ -45,6 +45,8 @@ func registerMessages(s *Server) {
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayMessage",
 		"Make a dead message live again", fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusOK),
 		says("Without in and at it is due at once.")), s.replayMessage)
+	route(s, access.Get, on("GET "+one+"/why", tag, "explainMessage",
+		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
 }
 
 // Message is a live message.
@@ -291,11 +293,6 @@ func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*ou
 	}
 	s.Changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
-}
-
-func registerWhy(s *Server) {
-	route(s, access.Get, on("GET /v1/queues/{queue}/messages/{id}/why", "messages", "explainMessage",
-		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
 }
 
 type whyInput struct {

@@ -38,8 +38,6 @@ func registerSchedules(s *Server) {
 		fails(http.StatusNotFound),
 		says("Runs that were sent stay in their queue.")), s.deleteSchedule)
 	registerScheduleActions(s)
-	registerRuns(s)
-	registerApply(s)
 }
 
 // maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.

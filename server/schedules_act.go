@@ -31,6 +31,24 @@ func registerScheduleActions(s *Server) {
 		"Send the runs of a past range", fails(http.StatusNotFound),
 		says("It may be repeated: a run whose message is there, or was acked within its dedup window, is not sent "+
 			"again.")), s.backfillSchedule)
+	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
+		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
+		bodyUpTo(maxBatchBody),
+		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
+			"again.")), s.applySchedules)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
+		"List the next runs of a schedule", fails(http.StatusNotFound),
+		says("A schedule that is paused or has finished has none.")), s.nextRuns)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
+		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
+		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
+			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
+	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
+		"List the next runs of all schedules", s.fewReads,
+		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
+	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
+		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
+		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
 }
 
 type pauseScheduleInput struct {
@@ -106,14 +124,6 @@ func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*outp
 	}
 	return outputOf(wire.Backfilled{Schedule: in.Schedule, Runs: b.Runs, Sent: b.Sent, Duplicates: b.Duplicates,
 		DryRun: in.Body.DryRun}), err
-}
-
-func registerApply(s *Server) {
-	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
-		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
-		bodyUpTo(maxBatchBody),
-		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
-			"again.")), s.applySchedules)
 }
 
 type applySchedulesInput struct {
@@ -194,22 +204,6 @@ func mayApply(ctx context.Context, changes []later.ScheduleChange) error {
 		}
 	}
 	return nil
-}
-
-func registerRuns(s *Server) {
-	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
-		"List the next runs of a schedule", fails(http.StatusNotFound),
-		says("A schedule that is paused or has finished has none.")), s.nextRuns)
-	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
-		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
-		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
-			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
-	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
-		"List the next runs of all schedules", s.fewReads,
-		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
-	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
-		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
-		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
 }
 
 // RunCount is how many runs a request asks for.
