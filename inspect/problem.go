@@ -346,6 +346,9 @@ type Place struct {
 
 // Place returns where the subject of the problem is shown.
 func (p Problem) Place() Place {
+	if p.Topic != "" {
+		return Place{View: "topics", Topic: p.Topic}
+	}
 	switch p.Kind {
 	case DeadLetters:
 		return Place{Queue: p.Queue, State: store.StateDead, Group: "error"}
@@ -353,19 +356,13 @@ func (p Problem) Place() Place {
 		return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
 	case WorkersPaused, WorkersBusy, GivesBack:
 		return Place{View: "workers", Queue: p.Queue}
-	case TopicUnsubscribed, TopicDrops, TopicWaits:
-		return Place{View: "topics", Topic: p.Topic}
 	case ScheduleFailed:
-		if p.Message != "" {
-			return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
+		if p.Message == "" {
+			return Place{View: "schedules"}
 		}
-		return Place{View: "schedules"}
+		return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
 	case ScheduleLate, ScheduleMissed:
 		return Place{View: "schedules", Schedule: p.Schedule}
-	case QueuePaused:
-		if p.Topic != "" {
-			return Place{View: "topics", Topic: p.Topic}
-		}
 	case StoreFull:
 		return Place{}
 	case Unreadable, ShardDown, ShardsStuck:
@@ -384,6 +381,9 @@ type Action struct {
 // Action returns the remedy of the problem.
 func (p Problem) Action() Action {
 	show := func(words []string, names ...string) Action { return Action{"show", command(words, names...)} }
+	if p.Topic != "" {
+		return show([]string{"topic", "list"}, p.Topic)
+	}
 	switch p.Kind {
 	case StoreFull:
 		return show([]string{"ping"})
@@ -402,8 +402,6 @@ func (p Problem) Action() Action {
 		return Action{"flow", command([]string{"flow"}, p.Queue)}
 	case KeyLimited:
 		return Action{"keys", command([]string{"keys"}, p.Queue, p.Key)}
-	case TopicUnsubscribed, TopicDrops, TopicWaits:
-		return show([]string{"topic", "list"}, p.Topic)
 	case ScheduleFailed:
 		if p.Message != "" {
 			return show([]string{"dead", "replay"}, p.Queue, p.Message)
@@ -414,9 +412,6 @@ func (p Problem) Action() Action {
 	case DeadLetters:
 		return show([]string{"dead", "errors"}, p.Queue)
 	case QueuePaused:
-		if p.Topic != "" {
-			return show([]string{"topic", "list"}, p.Topic)
-		}
 		return Action{"resume", command([]string{"resume"}, p.Queue)}
 	case WorkersBusy, GivesBack:
 		if p.Worker != "" && !slices.Contains(workerCommands, p.Worker) {

@@ -225,11 +225,9 @@ func (s *Server) describeChanges() {
 			}
 			for _, status := range []string{"200", "201", "202"} {
 				if r := op.Responses[status]; r != nil {
-					r.Headers = maps.Clone(r.Headers)
-					if r.Headers == nil {
-						r.Headers = map[string]*huma.Param{}
-					}
-					maps.Copy(r.Headers, headers)
+					all := maps.Clone(headers)
+					maps.Copy(all, r.Headers)
+					r.Headers = all
 				}
 			}
 		}

@@ -203,7 +203,11 @@ func (r *overviewReader) addUp(read []readQueue, o *Overview) (exist []*readQueu
 			if !r.sums(q.shown.Queue) {
 				continue
 			}
-			o.add(q, r.bounds)
+			o.Counts.Scheduled += q.Scheduled
+			o.Counts.Ready += q.Ready
+			o.Counts.Leased += q.Leased
+			o.Counts.Dead += q.Dead
+			o.addBands(q.details, r.bounds)
 			soonest = earlier(soonest, q.next)
 			if q.Ready > 0 {
 				oldest = earlier(oldest, q.NextDue)
@@ -249,15 +253,6 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// add adds a queue to the sums.
-func (o *Overview) add(q *readQueue, bounds []time.Time) {
-	o.Counts.Scheduled += q.Scheduled
-	o.Counts.Ready += q.Ready
-	o.Counts.Leased += q.Leased
-	o.Counts.Dead += q.Dead
-	o.addBands(q.details, bounds)
 }
 
 func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueue) {
