@@ -207,23 +207,13 @@ func (g *grouping) round(ctx context.Context, open []*head) error {
 	left := g.look - g.page.Looked
 	reading := open[:min(len(open), left)]
 	part := min(deadErrorsPart, left/len(reading))
-	errs := make(chan error, len(reading))
-	for _, h := range reading {
-		go func() {
-			errs <- g.unlessBroken(h.Queue, func() (err error) {
-				req := store.ListRequest{State: store.StateDead, Cursor: h.Cursor, Limit: part, From: g.from}
-				if h.Older {
-					req.From, req.To = time.Time{}, g.from
-				}
-				h.page, err = g.store.List(ctx, h.Queue, req)
-				return err
-			})
-		}()
-	}
-	var first error
-	for range reading {
-		first = cmp.Or(first, <-errs)
-	}
+	err := g.readHeads(ctx, reading, func(h *head) (store.Page, error) {
+		req := store.ListRequest{State: store.StateDead, Cursor: h.Cursor, Limit: part, From: g.from}
+		if h.Older {
+			req.From, req.To = time.Time{}, g.from
+		}
+		return g.store.List(ctx, h.Queue, req)
+	})
 	for _, h := range reading {
 		for i := range h.page.Messages {
 			g.add(h.Queue, &h.page.Messages[i])
@@ -231,7 +221,7 @@ func (g *grouping) round(ctx context.Context, open []*head) error {
 		g.page.Looked += len(h.page.Messages)
 		h.Cursor, h.done, h.page = h.page.Next, h.page.Next == "", store.Page{}
 	}
-	return first
+	return err
 }
 
 // finish completes the page. open and waiting are the lists that are left.

@@ -81,32 +81,24 @@ func Explain(ctx context.Context, c *later.Client, queue, id string) (Explanatio
 	if err := usable(queue); err != nil {
 		return Explanation{}, err
 	}
-	e, err := explain(ctx, c, queue, id)
-	if err != nil {
-		return Explanation{}, err
-	}
-	return *e, nil
-}
-
-func explain(ctx context.Context, c *later.Client, queue, id string) (*Explanation, error) {
 	s := c.Store()
 	infos, err := s.Get(ctx, queue, []string{id})
 	if err != nil {
-		return nil, err
+		return Explanation{}, err
 	}
 	if infos[0] == nil {
-		return nil, fmt.Errorf("message %q of queue %q: %w", id, queue, store.ErrNotFound)
+		return Explanation{}, fmt.Errorf("message %q of queue %q: %w", id, queue, store.ErrNotFound)
 	}
 	info := infos[0]
 	stats, err := s.Stats(ctx, queue)
 	if err != nil {
-		return nil, err
+		return Explanation{}, err
 	}
 	workers, err := workersOf(ctx, c)
 	if err != nil {
-		return nil, err
+		return Explanation{}, err
 	}
-	e := &Explanation{Queue: queue, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
+	e := Explanation{Queue: queue, ID: id, Due: info.Due, Attempts: info.Attempts, Paused: stats.Paused,
 		LeaseDeadline: info.LeaseDeadline, DeadReason: info.DeadReason, DiedAt: info.DiedAt, Now: stats.Now}
 	loads := newLoads(workers)
 	of := loads.of(queue)
@@ -121,11 +113,11 @@ func explain(ctx context.Context, c *later.Client, queue, id string) (*Explanati
 		e.Flow, e.Urgency = stats.Flow, info.Urgency
 	}
 	if err := e.limit(ctx, s, stats.Flow, info.Key); err != nil {
-		return nil, err
+		return Explanation{}, err
 	}
 	if e.Reason == WhyWaiting {
 		if err := e.share(ctx, s, stats.Flow); err != nil {
-			return nil, err
+			return Explanation{}, err
 		}
 	}
 	switch {
@@ -137,7 +129,7 @@ func explain(ctx context.Context, c *later.Client, queue, id string) (*Explanati
 	if first := time.UnixMilli(1); (e.Reason == WhyWaiting || e.Reason == WhyLimited) && e.Due.After(first) {
 		counts, err := s.Histogram(ctx, queue, []time.Time{first, e.Due})
 		if err != nil {
-			return nil, err
+			return Explanation{}, err
 		}
 		e.Before = counts[0]
 	}
@@ -262,11 +254,9 @@ func (e *Explanation) limitText(in *time.Location) string {
 	}
 	switch {
 	case f.Urgency && e.Before > 0:
-		text += fmt.Sprintf(", and %s due before it", were(e.Before)) + e.urgencyText()
-	case e.Before == 1:
-		text += ", and 1 message waits before it"
-	case e.Before > 1:
-		text += fmt.Sprintf(", and %d messages wait before it", e.Before)
+		text += ", and " + e.beforeText() + e.urgencyText()
+	case e.Before > 0:
+		text += ", and " + verb(e.Before, "waits", "wait") + " before it"
 	}
 	return text
 }
@@ -343,16 +333,24 @@ func (e Explanation) Text(in *time.Location) string {
 	case e.Handlers > 0:
 		return e.busyText()
 	case e.Key != nil:
-		return fmt.Sprintf("it waits for a turn of its key %s: %s, and %s of this one", e.Key.Key,
-			keysWait(e.Flow.Keys.Waiting), plural(e.Key.Waiting, "message")) + e.urgencyText()
-	case e.Flow.Urgency && e.Before > 0:
-		return fmt.Sprintf("%s due before it", were(e.Before)) + e.urgencyText()
-	case e.Before == 1:
-		return "1 message is before it"
-	case e.Before > 1:
-		return fmt.Sprintf("%d messages are before it", e.Before)
+		keys := "1 key waits"
+		if n := e.Flow.Keys.Waiting; n != 1 {
+			keys = fmt.Sprintf("%d keys wait", n)
+		}
+		return fmt.Sprintf("it waits for a turn of its key %s: %s, and %s of this one", e.Key.Key, keys,
+			plural(e.Key.Waiting, "message")) + e.urgencyText()
+	case e.Before == 0:
+		return "it is due, and no worker has claimed it yet"
 	}
-	return "it is due, and no worker has claimed it yet"
+	return e.beforeText() + e.urgencyText()
+}
+
+// beforeText returns how many messages are due before this one.
+func (e *Explanation) beforeText() string {
+	if e.Flow.Urgency {
+		return verb(e.Before, "was", "were") + " due before it"
+	}
+	return verb(e.Before, "is", "are") + " before it"
 }
 
 // busyText returns that all handlers are busy, and how many messages are before this one.
@@ -362,13 +360,8 @@ func (e *Explanation) busyText() string {
 		age = shortDuration(e.Now.Sub(e.HeldSince))
 	}
 	text := handlersBusy(int64(e.Handlers), e.Running, e.Worker, age)
-	switch {
-	case e.Flow.Urgency && e.Before > 0:
-		text += fmt.Sprintf(", and %s due before it", were(e.Before))
-	case e.Before == 1:
-		text += ", and 1 message is before it"
-	case e.Before > 1:
-		text += fmt.Sprintf(", and %d messages are before it", e.Before)
+	if e.Before > 0 {
+		text += ", and " + e.beforeText()
 	}
 	return text + e.urgencyText()
 }
@@ -387,22 +380,6 @@ func (e *Explanation) urgencyText() string {
 		return ", and its urgency is low: the messages of higher urgency go first"
 	}
 	return ""
-}
-
-// were returns that there were so many messages.
-func were(n int64) string {
-	if n == 1 {
-		return "1 message was"
-	}
-	return fmt.Sprintf("%d messages were", n)
-}
-
-// keysWait returns that so many keys wait.
-func keysWait(n int64) string {
-	if n == 1 {
-		return "1 key waits"
-	}
-	return fmt.Sprintf("%d keys wait", n)
 }
 
 func plural(n int64, noun string) string {

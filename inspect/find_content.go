@@ -144,7 +144,10 @@ func (f *find) sources(ctx context.Context) (all []*head, err error) {
 func (f *find) round(ctx context.Context, open []*head) (enough bool, err error) {
 	left := f.Look - int(f.progress.Looked.Total())
 	reading := open[:min(len(open), left)]
-	if err := f.readPages(ctx, reading, min(store.MaxBatch, left/len(reading))); err != nil {
+	part := min(store.MaxBatch, left/len(reading))
+	if err := f.readHeads(ctx, reading, func(h *head) (store.Page, error) {
+		return f.list(ctx, h, part, false)
+	}); err != nil {
 		return false, err
 	}
 	for _, h := range reading {
@@ -184,24 +187,6 @@ func (f *find) after(ctx context.Context, h *head, n int) (next string, known bo
 		}
 		n = at + 1
 	}
-}
-
-// readPages reads a page of each list at the same time.
-func (f *find) readPages(ctx context.Context, heads []*head, limit int) error {
-	errs := make(chan error, len(heads))
-	for _, h := range heads {
-		go func() {
-			errs <- f.unlessBroken(h.Queue, func() (err error) {
-				h.page, err = f.list(ctx, h, limit, false)
-				return err
-			})
-		}()
-	}
-	var first error
-	for range heads {
-		first = cmp.Or(first, <-errs)
-	}
-	return first
 }
 
 func (f *find) list(ctx context.Context, h *head, limit int, idsOnly bool) (store.Page, error) {

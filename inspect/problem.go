@@ -287,11 +287,8 @@ func (p *Problem) deadText() string {
 }
 
 func (p *Problem) busyText() string {
-	text := handlersBusy(p.Used, p.Workers, p.Worker, p.age())
-	if p.Count == 1 {
-		return fmt.Sprintf("%s: 1 message of queue %s waits", text, p.Queue)
-	}
-	return fmt.Sprintf("%s: %d messages of queue %s wait", text, p.Count, p.Queue)
+	of := "of queue " + p.Queue
+	return handlersBusy(p.Used, p.Workers, p.Worker, p.age()) + ": " + verb(p.Count, of+" waits", of+" wait")
 }
 
 // handlersBusy returns that all handlers of one worker, or of several, run, and for how long unless that is "".
@@ -349,6 +346,9 @@ type Place struct {
 
 // Place returns where the subject of the problem is shown.
 func (p Problem) Place() Place {
+	if p.Topic != "" {
+		return Place{View: "topics", Topic: p.Topic}
+	}
 	switch p.Kind {
 	case DeadLetters:
 		return Place{Queue: p.Queue, State: store.StateDead, Group: "error"}
@@ -356,19 +356,13 @@ func (p Problem) Place() Place {
 		return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
 	case WorkersPaused, WorkersBusy, GivesBack:
 		return Place{View: "workers", Queue: p.Queue}
-	case TopicUnsubscribed, TopicDrops, TopicWaits:
-		return Place{View: "topics", Topic: p.Topic}
 	case ScheduleFailed:
-		if p.Message != "" {
-			return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
+		if p.Message == "" {
+			return Place{View: "schedules"}
 		}
-		return Place{View: "schedules"}
+		return Place{Queue: p.Queue, State: store.StateDead, Message: p.Message}
 	case ScheduleLate, ScheduleMissed:
 		return Place{View: "schedules", Schedule: p.Schedule}
-	case QueuePaused:
-		if p.Topic != "" {
-			return Place{View: "topics", Topic: p.Topic}
-		}
 	case StoreFull:
 		return Place{}
 	case Unreadable, ShardDown, ShardsStuck:
@@ -387,6 +381,9 @@ type Action struct {
 // Action returns the remedy of the problem.
 func (p Problem) Action() Action {
 	show := func(words []string, names ...string) Action { return Action{"show", command(words, names...)} }
+	if p.Topic != "" {
+		return show([]string{"topic", "list"}, p.Topic)
+	}
 	switch p.Kind {
 	case StoreFull:
 		return show([]string{"ping"})
@@ -405,8 +402,6 @@ func (p Problem) Action() Action {
 		return Action{"flow", command([]string{"flow"}, p.Queue)}
 	case KeyLimited:
 		return Action{"keys", command([]string{"keys"}, p.Queue, p.Key)}
-	case TopicUnsubscribed, TopicDrops, TopicWaits:
-		return show([]string{"topic", "list"}, p.Topic)
 	case ScheduleFailed:
 		if p.Message != "" {
 			return show([]string{"dead", "replay"}, p.Queue, p.Message)
@@ -417,9 +412,6 @@ func (p Problem) Action() Action {
 	case DeadLetters:
 		return show([]string{"dead", "errors"}, p.Queue)
 	case QueuePaused:
-		if p.Topic != "" {
-			return show([]string{"topic", "list"}, p.Topic)
-		}
 		return Action{"resume", command([]string{"resume"}, p.Queue)}
 	case WorkersBusy, GivesBack:
 		if p.Worker != "" && !slices.Contains(workerCommands, p.Worker) {
@@ -470,20 +462,12 @@ func (p *Problem) compare(o *Problem) int {
 
 // rank is smaller for problems that come first.
 func (p *Problem) rank() int {
-	rank := kindRank[p.Kind]
+	rank := slices.Index(problemKinds, p.Kind)
 	if p.Severity != Act {
 		rank += len(problemKinds)
 	}
 	return rank
 }
-
-var kindRank = func() map[ProblemKind]int {
-	ranks := map[ProblemKind]int{}
-	for i, kind := range problemKinds {
-		ranks[kind] = i
-	}
-	return ranks
-}()
 
 // compareSince orders times, unknown ones last.
 func compareSince(a, b time.Time) int {

@@ -212,18 +212,10 @@ func looksAt(queue string) bool { return reserved.IsListed(queue) && !reserved.I
 // readQueues looks at all queues. It returns an error if none answers.
 func (r *problemReading) readQueues(ctx context.Context, names []string) error {
 	errs := make([]error, len(names))
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(problemReaders, len(names)) {
-		all.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(names) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				errs[i] = r.readQueue(ctx, names[i])
-			}
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := atOnce(ctx, problemReaders, len(names), func(i int) {
+		errs[i] = r.readQueue(ctx, names[i])
+	}); err != nil {
+		return err
 	}
 	failed := 0
 	for _, err := range errs {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -249,12 +250,7 @@ func (f *Filter) Text() string {
 			all = append(all, fmt.Sprintf("%s %q", part.what, part.text))
 		}
 	}
-	names := make([]string, 0, len(f.Headers))
-	for name := range f.Headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
 		all = append(all, fmt.Sprintf("header %s is %q", name, f.Headers[name]))
 	}
 	if f.JSON != nil {

@@ -1,8 +1,8 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -24,22 +24,38 @@ type queueReader struct {
 func (r *queueReader) each(ctx context.Context, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	return atOnce(ctx, readers, len(r.queues), func(i int) {
+		if err := r.unlessBroken(r.queues[i], func() error { return do(ctx, i) }); err != nil {
+			cancel(err)
+		}
+	})
+}
+
+// atOnce calls do for the numbers below n, up to most of them at a time, until ctx ends. It returns why that did.
+func atOnce(ctx context.Context, most, n int, do func(i int)) error {
 	var all sync.WaitGroup
 	var next atomic.Int64
-	for range min(readers, len(r.queues)) {
+	for range min(most, n) {
 		all.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(r.queues) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				if err := r.unlessBroken(r.queues[i], func() error { return do(ctx, i) }); err != nil {
-					cancel(err)
-				}
+			for i := int(next.Add(1) - 1); i < n && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				do(i)
 			}
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return context.Cause(ctx)
+}
+
+// readHeads reads the next page of each list at the same time, and returns an error of one of them.
+func (r *queueReader) readHeads(ctx context.Context, heads []*head, read func(*head) (store.Page, error)) error {
+	errs := make([]error, len(heads))
+	ended := atOnce(ctx, len(heads), len(heads), func(i int) {
+		errs[i] = r.unlessBroken(heads[i].Queue, func() (err error) {
+			heads[i].page, err = read(heads[i])
+			return err
+		})
+	})
+	return cmp.Or(append(errs, ended)...)
 }
 
 // unlessBroken calls do unless the queue is damaged, and notes that it is.
@@ -48,7 +64,7 @@ func (r *queueReader) unlessBroken(queue string, do func() error) error {
 		return nil
 	}
 	err := do()
-	if !r.strict && (errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnsupported)) {
+	if !r.strict && isDamage(err) {
 		r.broken.Store(queue, true)
 		return nil
 	}

@@ -57,11 +57,8 @@ type operationOutput struct {
 }
 
 func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutput, error) {
-	filter, err := in.Body.Filter.filter()
+	filter, err := in.Body.Filter.filter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
 	ids, err := in.Body.Filter.ids()

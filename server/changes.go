@@ -56,6 +56,14 @@ func (s *Server) Changed(ctx context.Context, what string, attrs ...slog.Attr) {
 	s.changed(ctx, nil, what, attrs...)
 }
 
+// done is Changed unless the change failed. It returns the error.
+func (s *Server) done(ctx context.Context, err error, what string, attrs ...slog.Attr) error {
+	if err == nil {
+		s.changed(ctx, nil, what, attrs...)
+	}
+	return err
+}
+
 // changed is Changed for a change that may be undone. The reply to the request tells its id.
 func (s *Server) changed(ctx context.Context, u *undoable, what string, attrs ...slog.Attr) *changelog.Change {
 	access.Log(ctx, s.log, what, attrs...)
@@ -217,11 +225,9 @@ func (s *Server) describeChanges() {
 			}
 			for _, status := range []string{"200", "201", "202"} {
 				if r := op.Responses[status]; r != nil {
-					r.Headers = maps.Clone(r.Headers)
-					if r.Headers == nil {
-						r.Headers = map[string]*huma.Param{}
-					}
-					maps.Copy(r.Headers, headers)
+					all := maps.Clone(headers)
+					maps.Copy(all, r.Headers)
+					r.Headers = all
 				}
 			}
 		}

@@ -119,7 +119,6 @@ func schemaName(t reflect.Type, hint string) string {
 	if request, ok := strings.CutSuffix(name, "InputBody"); ok {
 		return request + "Request"
 	}
-	name = strings.TrimSuffix(name, "OutputBody")
 	return cmp.Or(schemaNames[name], name)
 }
 

@@ -31,17 +31,12 @@ const (
 )
 
 func registerEvents(s *Server) {
-	route(s, access.Look, huma.Operation{
-		OperationID: "watchEvents",
-		Method:      http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
-		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
-			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
-			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +
-			"missed, of any kind, or that an unknown number was. A comment every 15 s keeps the stream alive.",
-		Responses: map[string]*huma.Response{"200": {Description: "Events", Content: map[string]*huma.MediaType{
-			eventsType: s.eventsOf(typeOf[wire.Event]()),
-		}}},
-	}, s.events)
+	route(s, access.Look, on("GET /v1/events", "events", "watchEvents", "Watch events live",
+		says("A stream of server-sent events (text/event-stream) of all processes that use the store: the "+
+			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last "+
+			strconv.Itoa(maxRecent)+" within "+lingerTime.String()+". An event of the kind missed says how many were "+
+			"missed, of any kind, or that an unknown number was. A comment every 15 s keeps the stream alive."),
+		sends("Events", s.streamOf(eventsType, typeOf[wire.Event]()))), s.events)
 	for _, p := range s.api.OpenAPI().Paths["/v1/events"].Get.Parameters {
 		if p.Name == "kind" { // only described so: newEventFilter says more than a schema does of a kind that is wrong
 			described := *p.Schema
@@ -190,10 +185,10 @@ func (st *eventStream) heartbeat() {
 	st.text = fmt.Appendf(st.text, ":\nid: %s\n\n", st.feed.idBefore(st.next))
 }
 
-// eventsOf describes a stream of server-sent events with data of a type.
-func (s *Server) eventsOf(data reflect.Type) *huma.MediaType {
-	return &huma.MediaType{Schema: s.schemaOf(data),
-		Extensions: map[string]any{"x-ogen-raw-response": true}} // ogen generates no servers of such streams
+// streamOf describes a stream with data of a type.
+func (s *Server) streamOf(mediaType string, data reflect.Type) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{mediaType: {Schema: s.schemaOf(data),
+		Extensions: map[string]any{"x-ogen-raw-response": true}}} // ogen generates no servers of such streams
 }
 
 // sseWriter writes server-sent events to one client.

@@ -28,6 +28,8 @@ const (
 	// maxFeeds is the number of sets of queues that are watched at a time. Clients of further sets filter the events of
 	// all queues.
 	maxFeeds = 16
+	// rejoinAfter is the delay before a feed of events that ended is joined again.
+	rejoinAfter = time.Second
 )
 
 // feeds are the feeds of a server, each of a set of queues.
@@ -196,6 +198,51 @@ func (f *feed) read(from uint64, client *listener) (events []recentEvent, missed
 	}
 	client.listen()
 	return events, missed
+}
+
+// follow calls take with the events from a number on, as they come, and with how many before them were missed, until
+// ctx or the feed ends. It reports whether the feed has ended.
+func (f *feed) follow(ctx context.Context, next uint64, take func(events []recentEvent, missed uint64)) (ended bool) {
+	client := f.streams.join()
+	defer client.leave()
+	for {
+		events, missed := f.read(next, client)
+		if next += missed + uint64(len(events)); missed > 0 || len(events) > 0 {
+			take(events, missed)
+			continue
+		}
+		select {
+		case <-client.C:
+		case <-ctx.Done():
+			return false
+		case <-f.ended:
+			return true
+		}
+	}
+}
+
+// followFeeds calls follow with a feed of some queues, and with another one after that has ended, until ctx ends. It
+// calls failed with the first error of several.
+func (s *Server) followFeeds(ctx context.Context, queues []string, follow func(*feed), failed func(error)) {
+	var last *feed
+	for told := false; ctx.Err() == nil; {
+		f, err := s.feeds.join(ctx, s, queues)
+		switch {
+		case err == nil:
+			if f != last { // the one that has ended may be there for a moment
+				follow(f)
+			}
+			s.feeds.leave(f)
+			last, told = f, false
+		case !told && ctx.Err() == nil:
+			failed(err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rejoinAfter):
+		}
+	}
 }
 
 // end returns the number of the next event.

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +29,12 @@ type Filter struct {
 	JSON         string            `json:"json,omitempty" query:"json" maxLength:"2100" doc:"Only those with this value in a JSON payload: order.total >= 100, name ~ Ann; the operators are =, !=, <, <=, >, >= and ~ for contains" example:"order.total >= 100"`
 }
 
-// filter returns the filter for the client.
-func (f *Filter) filter() (inspect.Filter, error) {
-	out, err := f.parse()
-	if err != nil {
-		return out, err
+// filter returns the filter for the client, if the sender of the request may search by it.
+func (f *Filter) filter(ctx context.Context) (out inspect.Filter, err error) {
+	if out, err = f.parse(); err == nil {
+		err = cmp.Or(out.Check(), maySearch(ctx, &out))
 	}
-	return out, out.Check()
+	return out, err
 }
 
 // parse returns the filter for the client, which is not checked.
@@ -86,8 +87,8 @@ type FilterQuery struct {
 	Header []string `query:"header,explode" maxItems:"16" doc:"Only those with this header, as name=value; can be repeated"`
 }
 
-// filter returns the filter for the client.
-func (q *FilterQuery) filter() (inspect.Filter, error) {
+// filter is Filter.filter.
+func (q *FilterQuery) filter(ctx context.Context) (inspect.Filter, error) {
 	f := q.Filter
 	for _, header := range q.Header {
 		name, value, ok := strings.Cut(header, "=")
@@ -109,7 +110,8 @@ func (q *FilterQuery) filter() (inspect.Filter, error) {
 	if out.State == "" && out.Group == "" {
 		out.State = later.StateScheduled
 	}
-	return out, out.Check()
+	err = cmp.Or(out.Check(), maySearch(ctx, &out))
+	return out, err
 }
 
 // Page is a page of a list: every list is one.

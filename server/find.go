@@ -24,23 +24,16 @@ import (
 const maxFoundText = 32 << 10
 
 func registerFind(s *Server) {
-	line := s.schemaOf(typeOf[FoundLine]())
-	route(s, access.Look, huma.Operation{
-		OperationID: "findAnything",
-		Method:      http.MethodGet, Path: "/v1/find", Tags: []string{"overview"},
-		Summary: "Find messages and names in all queues",
-		Description: "A stream of JSON objects, one a line, as they are found: first messages with exactly the id, in any " +
-			"state, and finished ones that this server has kept; then names of queues, topics, schedules and workers with " +
-			"all words, and groups and reminder series of exactly the name; then messages that match. Each stage ends " +
-			"with a line with progress, and the last stage has more of them. The last line of the stream has the " +
-			"progress of the stage content with done or next, or a problem; otherwise the stream was cut off. A word is " +
-			"looked for in ids, groups, keys and payloads, whatever its case. A caller who may not see payloads finds " +
-			"no word in them, and is refused conditions on them. Later's internal queues are left out unless they are " +
-			"named.",
-		Responses: map[string]*huma.Response{"200": {Description: "Results",
-			Content: map[string]*huma.MediaType{linesType: {Schema: line,
-				Extensions: map[string]any{"x-ogen-raw-response": true}}}}},
-	}, s.find)
+	route(s, access.Look, on("GET /v1/find", "overview", "findAnything", "Find messages and names in all queues",
+		says("A stream of JSON objects, one a line, as they are found: first messages with exactly the id, in any "+
+			"state, and finished ones that this server has kept; then names of queues, topics, schedules and workers with "+
+			"all words, and groups and reminder series of exactly the name; then messages that match. Each stage ends "+
+			"with a line with progress, and the last stage has more of them. The last line of the stream has the "+
+			"progress of the stage content with done or next, or a problem; otherwise the stream was cut off. A word is "+
+			"looked for in ids, groups, keys and payloads, whatever its case. A caller who may not see payloads finds "+
+			"no word in them, and is refused conditions on them. Later's internal queues are left out unless they are "+
+			"named."),
+		sends("Results", s.streamOf(linesType, typeOf[FoundLine]()))), s.find)
 }
 
 // FoundLine is a line of a search of all queues.
@@ -127,11 +120,7 @@ func (s *Server) find(ctx context.Context, in *findInput) (*huma.StreamResponse,
 		return nil, err
 	}
 	f := &finding{Server: s, id: strings.TrimSpace(in.Query), see: o.Visible, show: func(info *later.Info) Message {
-		m := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			m.cut(in.Preview)
-		}
-		return m
+		return preview(ctx, info, in.Preview)
 	}}
 	var stop func()
 	all := inspect.Find(ctx, s.client, o)

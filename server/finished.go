@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 	"unsafe"
 
 	"github.com/laterq/later"
@@ -94,15 +95,14 @@ func (c *FinishedConfig) watched() []string {
 type finishedLists struct {
 	FinishedConfig
 
-	mu        sync.Mutex
-	maxBytes  int // maxFinishedBytes but in tests
-	queues    map[string]*finishedList
-	bytes     int // of all lists
-	underway  underway
-	processes map[wire.Process]*wire.Process // that many messages share
-	since     time.Time                      // when the first event could be seen; zero before
-	missed    uint64                         // events of unknown queues
-	gaps      int                            // times in which an unknown number of events was missed
+	mu       sync.Mutex
+	maxBytes int // maxFinishedBytes but in tests
+	queues   map[string]*finishedList
+	bytes    int // of all lists
+	underway underway
+	since    time.Time // when the first event could be seen; zero before
+	missed   uint64    // events of unknown queues
+	gaps     int       // times in which an unknown number of events was missed
 }
 
 // finishedList is the finished messages of one queue.
@@ -125,7 +125,7 @@ type finishedEntry struct {
 	attempt, count     int
 	lateness, duration wire.Duration
 	err                string
-	process            *wire.Process
+	process            unique.Handle[wire.Process] // that many messages share
 }
 
 const (
@@ -163,8 +163,10 @@ func (f *finishedLists) add(e *wire.Event, now time.Time) {
 // keep adds a message to the list of its queue.
 func (f *finishedLists) keep(e *wire.Event, at int64, known known, now time.Time) {
 	entry := &finishedEntry{arrived: now, id: e.ID, outcome: e.Kind, at: at, sent: known.sent, due: known.due,
-		attempt: e.Attempt, count: e.Count, lateness: e.Lateness, duration: e.Duration, err: e.Error,
-		process: f.process(e.Process)}
+		attempt: e.Attempt, count: e.Count, lateness: e.Lateness, duration: e.Duration, err: e.Error}
+	if e.Process != nil {
+		entry.process = unique.Make(*e.Process)
+	}
 	if entry.sent == 0 {
 		entry.sent = sentAt(e.ID, at)
 	}
@@ -300,22 +302,6 @@ func (f *finishedLists) miss(queue string, n uint64) {
 	if *missed += n; n == 0 {
 		*gaps++
 	}
-}
-
-// process returns a process that other messages may share.
-func (f *finishedLists) process(p *wire.Process) *wire.Process {
-	if p == nil {
-		return nil
-	}
-	shared := f.processes[*p]
-	if shared == nil {
-		if len(f.processes) >= 1000 || f.processes == nil {
-			f.processes = map[wire.Process]*wire.Process{}
-		}
-		shared = &wire.Process{Host: p.Host, PID: p.PID, Name: p.Name}
-		f.processes[*shared] = shared
-	}
-	return shared
 }
 
 // underway has the messages that were sent or claimed and have not finished: the last ones, up to maxUnderwayBytes.

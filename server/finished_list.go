@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
@@ -166,7 +167,11 @@ func (f *finishedLists) page(ctx context.Context, queue string, before uint64, l
 func (e *finishedEntry) shown(queue string, hide bool) Finished {
 	out := Finished{Queue: queue, ID: e.id, Outcome: e.outcome,
 		Time: timeOf(e.at), SentAt: timeOf(e.sent), Due: timeOf(e.due),
-		Attempt: e.attempt, Lateness: e.lateness, Duration: e.duration, Count: e.count, Error: e.err, Process: e.process}
+		Attempt: e.attempt, Lateness: e.lateness, Duration: e.duration, Count: e.count, Error: e.err}
+	if e.process != (unique.Handle[wire.Process]{}) {
+		process := e.process.Value()
+		out.Process = &process
+	}
 	if hide {
 		out.Error = ""
 	}

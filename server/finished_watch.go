@@ -22,26 +22,9 @@ func (f *finishedLists) run(ctx context.Context, s *Server) {
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { f.sweepUntil(ctx, s) })
 	defer sweeping.Wait()
-	var last *feed
-	warned := false
-	for ctx.Err() == nil {
-		feed, err := s.feeds.join(ctx, s, f.watched())
-		switch {
-		case err != nil && !warned && ctx.Err() == nil:
-			s.log.Warn("finished messages cannot be kept, since events cannot be watched", "error", err)
-			warned = true
-		case err == nil && feed != last: // the feed that ended may be there for a moment
-			f.follow(ctx, feed)
-			last, warned = feed, false
-		}
-		if err == nil {
-			s.feeds.leave(feed)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rejoinAfter):
-		}
-	}
+	s.followFeeds(ctx, f.watched(), func(feed *feed) { f.follow(ctx, feed) }, func(err error) {
+		s.log.Warn("finished messages cannot be kept, since events cannot be watched", "error", err)
+	})
 }
 
 // follow takes the events of a feed until ctx or the feed ends. It begins with the first one that the feed has.
@@ -51,28 +34,15 @@ func (f *finishedLists) follow(ctx context.Context, feed *feed) {
 			f.since = time.Now()
 		}
 	})
-	client := feed.streams.join()
-	defer client.leave()
-	for next := feed.start(); ; {
-		events, missed := feed.read(next, client)
-		next += missed + uint64(len(events))
+	if feed.follow(ctx, feed.start(), func(events []recentEvent, missed uint64) {
 		if missed > 0 {
 			f.lock(func() { f.miss("", missed) })
 		}
 		for i, now := 0, time.Now(); i < len(events); i++ {
 			f.add(&events[i].Event, now)
 		}
-		if missed > 0 || len(events) > 0 {
-			continue
-		}
-		select {
-		case <-client.C:
-		case <-ctx.Done():
-			return
-		case <-feed.ended:
-			f.lock(func() { f.miss("", 0) })
-			return
-		}
+	}) {
+		f.lock(func() { f.miss("", 0) })
 	}
 }
 

@@ -10,14 +10,8 @@ import (
 )
 
 func (s *Server) flow(ctx context.Context, in *QueuePath) (*tagged[wire.Flow], error) {
-	stats, err := s.client.Queue(in.Queue).Stats(ctx)
-	if err == nil && !stats.Exists {
-		err = s.queueExists(ctx, in.Queue)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return taggedFlow(stats.Flow.Flow), nil
+	stats, err := s.existing(ctx, in.Queue)
+	return taggedFlow(stats.Flow.Flow), err
 }
 
 func taggedFlow(f later.Flow) *tagged[wire.Flow] {
@@ -32,12 +26,15 @@ type setFlowInput struct {
 }
 
 func (s *Server) setFlow(ctx context.Context, in *setFlowInput) (*tagged[wire.Flow], error) {
-	flow := in.Body.Flow()
-	allow, undo := s.flowUndo(ctx, s.client.Queue(in.Queue), flow, in.condition())
-	if err := s.client.Queue(in.Queue).SetFlow(ctx, flow, allow); err != nil {
+	flow, q := in.Body.Flow(), s.client.Queue(in.Queue)
+	var undo *undoable
+	if err := q.SetFlow(ctx, flow, func(version string) bool {
+		undo = s.flowUndo(ctx, q, flow, version)
+		return in.allow(version)
+	}); err != nil {
 		return nil, in.refused(err)
 	}
-	s.changed(ctx, undo(), "limits of queue set", slog.String("queue", in.Queue),
+	s.changed(ctx, undo, "limits of queue set", slog.String("queue", in.Queue),
 		slog.Int("concurrency", flow.Concurrency), slog.String("rate", flow.Rate.String()),
 		slog.String("order", string(flow.Key.Order)), slog.Bool("urgency", flow.Urgency))
 	return taggedFlow(flow), nil

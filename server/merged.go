@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/reserved"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -55,10 +54,7 @@ func (m *merge) page(ctx context.Context, in *mergedInput) (MessagePage, error) 
 		if info == nil {
 			break
 		}
-		shown := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			shown.cut(in.Preview)
-		}
+		shown := preview(ctx, info, in.Preview)
 		size += shown.SizeAsJSON()
 		out.Items = append(out.Items, shown)
 	}
@@ -99,11 +95,8 @@ func (s *Server) newMerge(ctx context.Context, in *mergedInput) (*merge, error) 
 	if len(states) == 2 {
 		in.FilterQuery.Filter.State = string(states[0]) // for the checks
 	}
-	filter, err := in.filter()
+	filter, err := in.filter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
 	if err := checkQueues(ctx, in.Queues); err != nil {
@@ -149,12 +142,6 @@ func (s *Server) mergedQueues(ctx context.Context, named []string) ([]string, er
 	default:
 		return queues, nil
 	}
-	all, err := s.client.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	see := visible(ctx)
-	queues := slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
-	slices.Sort(queues)
-	return queues[:min(len(queues), maxOverviewQueues)], nil
+	queues, err := s.visibleQueues(ctx)
+	return queues[:min(len(queues), maxOverviewQueues)], err
 }

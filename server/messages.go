@@ -45,6 +45,8 @@ func registerMessages(s *Server) {
 	route(s, access.Operate, on("POST "+one+"/replay", tag, "replayMessage",
 		"Make a dead message live again", fails(http.StatusNotFound, http.StatusConflict), answers(http.StatusOK),
 		says("Without in and at it is due at once.")), s.replayMessage)
+	route(s, access.Get, on("GET "+one+"/why", tag, "explainMessage",
+		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
 }
 
 // Message is a live message.
@@ -81,7 +83,17 @@ func (m *Message) cut(n int) {
 // Schema returns the schema of the JSON of later.Info.
 func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
 
-// message returns the JSON of a message as the sender of a request may see it.
+// preview returns the JSON of a message as the sender of a request may see it, with a payload of at most n bytes, or
+// the whole payload if n is 0.
+func preview(ctx context.Context, info *later.Info, n int) Message {
+	m := shownMessage(ctx, info)
+	if n > 0 {
+		m.cut(n)
+	}
+	return m
+}
+
+// shownMessage is preview with the whole payload.
 func shownMessage(ctx context.Context, info *later.Info) Message {
 	if !hides(ctx) {
 		return Message{Info: info}
@@ -116,48 +128,37 @@ type MessagePage struct {
 }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*output[MessagePage], error) {
-	filter, err := in.filter()
+	filter, err := in.filter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := maySearch(ctx, &filter); err != nil {
-		return nil, err
-	}
-	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
-	err = out.fill(in.Limit, in.Look, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
-		return inspect.Search(ctx, s.client, in.Queue, filter, o)
-	}, func(info *later.Info) Message {
-		m := shownMessage(ctx, info)
-		if in.Preview > 0 {
-			m.cut(in.Preview)
-		}
-		return m
-	})
+	out, err := s.messagePage(ctx, in.Queue, filter, in.PageQuery, in.Look, in.Preview)
 	return outputOf(out), s.foundSome(ctx, in.Queue, out.Looked, err)
 }
 
-// fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
-// for, since messages may be shown shorter than they are.
-func (b *MessagePage) fill(limit, look int, cursor string,
-	search func(inspect.SearchOptions) (inspect.SearchPage, error), show func(*later.Info) Message) error {
-	for size := 0; ; {
-		page, err := search(inspect.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
-			Bytes: maxPageBytes - size})
+// messagePage searches a queue until there are as many messages as a page has, or look were looked at, or the page is
+// full. Parts of it are searched for, since messages may be shown shorter than they are; see preview for n.
+func (s *Server) messagePage(ctx context.Context, queue string, f inspect.Filter, q PageQuery, look, n int) (
+	b MessagePage, err error) {
+	b.Items = []Message{}
+	for size, cursor := 0, q.Cursor; ; {
+		page, err := inspect.Search(ctx, s.client, queue, f, inspect.SearchOptions{Limit: q.Limit - len(b.Items),
+			Look: look - b.Looked, Cursor: cursor, Bytes: maxPageBytes - size})
 		if err != nil {
-			return err
+			return b, err
 		}
 		for _, info := range page.Messages {
-			m := show(info)
+			m := preview(ctx, info, n)
 			size += m.SizeAsJSON()
 			b.Items = append(b.Items, m)
 		}
 		b.Looked, b.Next, cursor = b.Looked+page.Looked, page.Next, page.Next
 		switch {
-		case cursor == "" || len(b.Items) >= limit || b.Looked >= look:
-			return nil
+		case cursor == "" || len(b.Items) >= q.Limit || b.Looked >= look:
+			return b, nil
 		case size >= maxPageBytes/2 && page.Truncated:
 			b.Truncated = true
-			return nil
+			return b, nil
 		}
 	}
 }
@@ -292,11 +293,6 @@ func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*ou
 	}
 	s.Changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
-}
-
-func registerWhy(s *Server) {
-	route(s, access.Get, on("GET /v1/queues/{queue}/messages/{id}/why", "messages", "explainMessage",
-		"Explain why a message has not been handled yet", fails(http.StatusNotFound)), s.explain)
 }
 
 type whyInput struct {

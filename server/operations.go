@@ -212,21 +212,18 @@ type waitInput struct {
 }
 
 func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operationOutput, error) {
-	wait, err := in.Wait.parse("query.wait", true)
+	wait, err := in.Wait.wait("query.wait")
 	if err != nil {
 		return nil, err
 	}
-	if wait > maxWait {
-		return nil, field("query.wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
-	}
-	if finished := s.operations.finished(in.ID); wait > 0 && finished != nil {
+	if op := s.operations.find(in.ID); wait > 0 && op != nil {
 		waiting, done, err := s.wait(ctx, s.waits)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
 		select {
-		case <-finished:
+		case <-op.finished:
 		case <-waiting.Done():
 			if err := context.Cause(waiting); err != errEnding { // else the reply is how far it has come
 				return nil, err
@@ -237,14 +234,12 @@ func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operatio
 	return s.getOperation(ctx, &in.OperationPath)
 }
 
-// finished returns a channel that is closed when an operation has ended, or nil for an unknown id.
-func (o *operations) finished(id string) <-chan struct{} {
+// find returns an operation, or nil for an unknown id.
+func (o *operations) find(id string) *operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, op := range o.all {
-		if op.ID == id {
-			return op.finished
-		}
+	if i := slices.IndexFunc(o.all, func(op *operation) bool { return op.ID == id }); i >= 0 {
+		return o.all[i]
 	}
 	return nil
 }
@@ -265,13 +260,9 @@ func (s *Server) stopOperation(ctx context.Context, in *OperationPath) (*operati
 	if err != nil {
 		return nil, err
 	}
-	s.operations.mu.Lock()
-	for _, op := range s.operations.all {
-		if op.ID == in.ID {
-			op.stop(errStopped)
-		}
+	if op := s.operations.find(in.ID); op != nil {
+		op.stop(errStopped)
 	}
-	s.operations.mu.Unlock()
 	s.Changed(ctx, "bulk change told to stop", slog.String("operation", in.ID), slog.String("queue", out.Body.Queue))
 	return s.getOperation(ctx, in)
 }

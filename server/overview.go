@@ -2,13 +2,10 @@ package server
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -32,25 +29,20 @@ func registerOverview(s *Server) {
 	route(s, access.Look, on("GET "+path, tag, "getOverview",
 		"Count the messages of all queues that are due, to come and dead", s.fewReads,
 		says(about)), s.overview)
-	route(s, access.Look, huma.Operation{
-		OperationID: "watchOverview",
-		Method:      http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
-		Description: "A stream of server-sent events (text/event-stream). An event overview has an overview as its " +
-			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all " +
-			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with " +
-			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 " +
-			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It " +
-			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters " +
-			"share one reading. With changes=true the first event is an overview, as is one after more than 1,000 queues " +
-			"were deleted. The others are events changes: at most 800 bytes a second on average, compressed, after the " +
-			"first 16 KiB, but one every 3 s if the queues change all the time, one every 2 s if none does, and one at " +
-			"once after a change through this server. Sending a message does not count as a change. If the first reading " +
-			"takes more than 60 ms, these events have the queues that are read so far, and queues_read is their number. " +
-			about,
-		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
-			eventsType: s.eventsOf(typeOf[Overview]()),
-		}}},
-	}, s.watchOverview)
+	route(s, access.Look, on("GET "+path+"/watch", tag, "watchOverview", "Watch the overview live",
+		says("A stream of server-sent events (text/event-stream). An event overview has an overview as its "+
+			"data. It comes at most twice a second, and less often if reading takes long. Each has the counts of all "+
+			"queues. With more than 100 queues, the rates and bands of 100 of them are new, first of queues with "+
+			"changed counts. An event problems has the first problems of the store, as listProblems lists them, up to 20 "+
+			"and 5 of one kind. It comes first, and when they change. An event problem has a problem as its data. It "+
+			"comes when the store cannot be read, and every 5 s until it can. All clients with the same parameters "+
+			"share one reading. With changes=true the first event is an overview, as is one after more than 1,000 queues "+
+			"were deleted. The others are events changes: at most 800 bytes a second on average, compressed, after the "+
+			"first 16 KiB, but one every 3 s if the queues change all the time, one every 2 s if none does, and one at "+
+			"once after a change through this server. Sending a message does not count as a change. If the first reading "+
+			"takes more than 60 ms, these events have the queues that are read so far, and queues_read is their number. "+
+			about),
+		sends("Overviews", s.streamOf(eventsType, typeOf[Overview]()))), s.watchOverview)
 }
 
 // Overview shows the messages of several queues that are due, to come and dead.
@@ -209,8 +201,5 @@ func (s *Server) overview(ctx context.Context, in *OverviewQuery) (*output[*Over
 		return nil, err
 	}
 	o, err := s.readOverview(ctx, r, &keptDetails{}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return outputOf(o), nil
+	return outputOf(o), err
 }

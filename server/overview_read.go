@@ -75,12 +75,10 @@ func (s *Server) readOverview(
 func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Overview) ([]string, error) {
 	names := r.queues
 	if len(names) == 0 || r.listAll {
-		all, err := s.client.Queues(ctx)
-		if err != nil {
+		var err error
+		if names, err = s.visibleQueues(ctx); err != nil {
 			return nil, err
 		}
-		see := visible(ctx)
-		names = slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) })
 	}
 	o.QueueCount, o.QueuesLeftOut = len(names), max(0, len(names)-maxOverviewQueues)
 	names = names[:len(names)-o.QueuesLeftOut]
@@ -88,6 +86,13 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 		names = sortedSet(slices.Concat(names, r.queues))
 	}
 	return names, nil
+}
+
+// visibleQueues returns the names of the queues that the sender of a request may see, sorted.
+func (s *Server) visibleQueues(ctx context.Context) ([]string, error) {
+	all, err := s.client.Queues(ctx)
+	see := visible(ctx)
+	return slices.DeleteFunc(all, func(name string) bool { return reserved.IsIdle(name) || !see(name) }), err
 }
 
 // overviewRest reads the workers and the next runs of schedules.
@@ -198,7 +203,11 @@ func (r *overviewReader) addUp(read []readQueue, o *Overview) (exist []*readQueu
 			if !r.sums(q.shown.Queue) {
 				continue
 			}
-			o.add(q, r.bounds)
+			o.Counts.Scheduled += q.Scheduled
+			o.Counts.Ready += q.Ready
+			o.Counts.Leased += q.Leased
+			o.Counts.Dead += q.Dead
+			o.addBands(q.details, r.bounds)
 			soonest = earlier(soonest, q.next)
 			if q.Ready > 0 {
 				oldest = earlier(oldest, q.NextDue)
@@ -244,15 +253,6 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// add adds a queue to the sums.
-func (o *Overview) add(q *readQueue, bounds []time.Time) {
-	o.Counts.Scheduled += q.Scheduled
-	o.Counts.Ready += q.Ready
-	o.Counts.Leased += q.Leased
-	o.Counts.Dead += q.Dead
-	o.addBands(q.details, bounds)
 }
 
 func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueue) {

@@ -20,8 +20,6 @@ const (
 	// maxSampled is the number of queues with a sample. Further queues get none until sampled queues have had no events
 	// for a while.
 	maxSampled = 1000
-	// rejoinAfter is the delay before a feed of events that ended is joined again.
-	rejoinAfter = time.Second
 )
 
 // samples are the recent events of all queues, collected while an overview is being watched.
@@ -62,47 +60,19 @@ func (s *samples) use(server *Server) {
 	s.idle = idle
 	server.open.Go(func() {
 		defer idle.Stop()
-		for ctx.Err() == nil {
-			if f, err := server.feeds.join(ctx, server, nil); err == nil {
-				s.follow(ctx, f)
-				server.feeds.leave(f)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(rejoinAfter):
-			}
-		}
+		server.followFeeds(ctx, nil, func(f *feed) {
+			f.follow(ctx, f.end(), func(events []recentEvent, missed uint64) { s.add(events, missed, time.Now()) })
+		}, func(error) {})
 	})
 }
 
-// follow adds the events of a feed until ctx or the feed ends.
-func (s *samples) follow(ctx context.Context, f *feed) {
-	client := f.streams.join()
-	defer client.leave()
-	for next := f.end(); ; {
-		events, missed := f.read(next, client)
-		next += missed + uint64(len(events))
-		if missed > 0 {
-			s.miss()
-		}
-		if len(events) > 0 {
-			s.add(events, time.Now())
-			continue
-		}
-		select {
-		case <-client.C:
-		case <-ctx.Done():
-			return
-		case <-f.ended:
-			return
-		}
-	}
-}
-
-// add adds events that arrived at a time.
-func (s *samples) add(events []recentEvent, now time.Time) {
+// add adds events that arrived at a time, after others that were missed.
+func (s *samples) add(events []recentEvent, missed uint64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if missed > 0 {
+		s.missed()
+	}
 	slot := slotOf(now)
 	for i := range events {
 		if events[i].Kind == later.EventMissed {
@@ -112,13 +82,6 @@ func (s *samples) add(events []recentEvent, now time.Time) {
 			q.add(&events[i].Event, slot)
 		}
 	}
-}
-
-// miss notes that events were missed.
-func (s *samples) miss() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.missed()
 }
 
 // missed notes that events were missed, which can be of any queue. The caller has locked s.mu.

@@ -194,7 +194,7 @@ func TestOverviewSamplesABoundedNumberOfQueues(t *testing.T) {
 	s := &samples{queues: map[string]*sample{}}
 	begin := time.Unix(1_000_000, 0)
 	sent := func(queue string, at time.Time) {
-		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventSent, Queue: queue}}}, at)
+		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventSent, Queue: queue}}}, 0, at)
 	}
 	for i := range maxSampled + 10 {
 		sent(fmt.Sprint(i), begin)
@@ -209,7 +209,7 @@ func TestOverviewSamplesABoundedNumberOfQueues(t *testing.T) {
 	}
 	for i := range 2 * maxLatenesses {
 		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventClaimed, Queue: "new", Lateness: wire.Duration(i)}}},
-			begin)
+			0, begin)
 	}
 	var q OverviewQueue
 	s.of([]string{"new"}, begin)["new"].show(&q)

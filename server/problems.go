@@ -163,21 +163,23 @@ func (ps *sharedProblems) knowsSinceChange(queue string) (stats store.Stats, ok 
 	return ps.knows(queue)
 }
 
-// begin begins a reading if one is due, and returns a channel that is closed at its end, or nil.
-func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
+// begin begins a reading if one is due, and returns a channel that is closed at its end, or nil. It reports whether the
+// last reading is good enough meanwhile: nothing was changed through this server since.
+func (ps *sharedProblems) begin(s *Server) (ready chan struct{}, fresh bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	fresh = ps.last != nil && ps.err == nil && ps.changed.Before(ps.readAt) && time.Since(ps.readAt) < 2*ps.every
 	every := ps.every
 	if !ps.changed.Before(ps.began) {
 		every = min(every, ps.took+max(minOverviewEvery, 5*ps.took))
 	}
 	if ps.ready != nil || time.Since(ps.began) < every || s.ending.Err() != nil {
-		return ps.ready
+		return ps.ready, fresh
 	}
 	if ps.reader == nil {
 		ps.reader = &inspect.ProblemReader{Client: s.client, Known: ps.knows}
 	}
-	ready := make(chan struct{})
+	ready = make(chan struct{})
 	ps.ready, ps.began = ready, time.Now()
 	s.open.Go(func() {
 		defer close(ready)
@@ -194,21 +196,15 @@ func (ps *sharedProblems) begin(s *Server) <-chan struct{} {
 		ps.took = time.Since(ps.began)
 		ps.every = min(max(20*ps.took, minProblemsEvery), maxProblemsEvery)
 	})
-	return ready
+	return ready, fresh
 }
 
-// result returns the last reading, nil if there is none, and its error.
-func (ps *sharedProblems) result() (*inspect.ProblemList, error) {
+// result returns the last reading, nil if there is none, and its error. The reading is stale if none has succeeded for
+// longer than the longest time from one to the next.
+func (ps *sharedProblems) result() (found *inspect.ProblemList, stale bool, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.last, ps.err
-}
-
-// isStale reports whether no reading has succeeded for longer than the longest time from one to the next.
-func (ps *sharedProblems) isStale() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return time.Since(ps.readAt) > maxProblemsEvery+problemsTimeout
+	return ps.last, time.Since(ps.readAt) > maxProblemsEvery+problemsTimeout, ps.err
 }
 
 // readSoon advances the next reading, after a change through this server.
@@ -218,24 +214,16 @@ func (ps *sharedProblems) readSoon() {
 	ps.changed = time.Now()
 }
 
-// isFresh reports whether the last reading is good enough while the next one is under way: nothing was changed through
-// this server since.
-func (ps *sharedProblems) isFresh() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.last != nil && ps.err == nil && ps.changed.Before(ps.readAt) && time.Since(ps.readAt) < 2*ps.every
-}
-
 // current returns the problems as of a reading that is not too old.
 func (ps *sharedProblems) current(ctx context.Context, s *Server) (*inspect.ProblemList, error) {
-	if ready := ps.begin(s); ready != nil && !ps.isFresh() {
+	if ready, fresh := ps.begin(s); ready != nil && !fresh {
 		select {
 		case <-ready:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	found, err := ps.result()
+	found, _, err := ps.result()
 	if err == nil && found == nil {
 		err = errEnding
 	}
@@ -245,18 +233,20 @@ func (ps *sharedProblems) current(ctx context.Context, s *Server) (*inspect.Prob
 // overviewProblems returns the problems that the sender of a request may see as of the last reading, or nil before the
 // first one. An overview waits for a reading only if there is none that is new enough, and not for long.
 func (s *Server) overviewProblems(ctx context.Context) *ProblemList {
-	if ready := s.problems.begin(s); ready != nil && s.problems.isStale() {
+	ready, _ := s.problems.begin(s)
+	found, stale, _ := s.problems.result()
+	if ready != nil && stale {
 		select {
 		case <-ready:
 		case <-ctx.Done():
 		case <-time.After(firstProblems):
 		}
+		found, stale, _ = s.problems.result()
 	}
-	found, _ := s.problems.result()
 	if found == nil {
 		return nil
 	}
 	list := shownProblems(ctx, found, maxOverviewProblems, nil)
-	list.Stale = s.problems.isStale()
+	list.Stale = stale
 	return list
 }

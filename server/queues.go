@@ -92,13 +92,20 @@ func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*output[P
 	return out, nil
 }
 
-// queueExists returns an ErrNotFound if a queue does not exist. A request that names a queue and finds nothing in it
-// uses queueExists. A request that may come before the first message, such as a pause or a receive, does not.
-func (s *Server) queueExists(ctx context.Context, name string) error {
+// existing returns the counts of a queue, or an ErrNotFound if it does not exist. A request that names a queue and
+// finds nothing in it uses existing. A request that may come before the first message, such as a pause or a receive,
+// does not.
+func (s *Server) existing(ctx context.Context, name string) (later.Stats, error) {
 	stats, err := s.client.Queue(name).Stats(ctx)
 	if err == nil && !stats.Exists {
 		err = fmt.Errorf("queue %q does not exist: %w", name, store.ErrNotFound)
 	}
+	return stats, err
+}
+
+// queueExists is existing for a request that needs no counts.
+func (s *Server) queueExists(ctx context.Context, name string) error {
+	_, err := s.existing(ctx, name)
 	return err
 }
 
@@ -111,22 +118,14 @@ func (s *Server) foundSome(ctx context.Context, queue string, n int, err error) 
 }
 
 func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*output[wire.Stats], error) {
-	stats, err := s.client.Queue(in.Queue).Stats(ctx)
-	if err == nil && !stats.Exists {
-		err = s.queueExists(ctx, in.Queue)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return outputOf(wire.NewStats(in.Queue, stats)), nil
+	stats, err := s.existing(ctx, in.Queue)
+	return outputOf(wire.NewStats(in.Queue, stats)), err
 }
 
 func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*output[wire.Activity], error) {
 	activity, err := s.client.Queue(in.Queue).Activity(ctx)
-	if err = s.foundSome(ctx, in.Queue, len(activity.Day.Counts), err); err != nil {
-		return nil, err
-	}
-	return outputOf(wire.NewActivity(in.Queue, activity)), nil
+	err = s.foundSome(ctx, in.Queue, len(activity.Day.Counts), err)
+	return outputOf(wire.NewActivity(in.Queue, activity)), err
 }
 
 type horizonInput struct {
@@ -136,24 +135,18 @@ type horizonInput struct {
 	Buckets int       `query:"buckets" minimum:"1" maximum:"500" default:"60" doc:"In so many equal parts"`
 }
 
-type horizonOutput struct {
-	Body struct {
-		Queue  string  `json:"queue"`
-		From   string  `json:"from"`
-		To     string  `json:"to"`
-		Counts []int64 `json:"counts" doc:"Scheduled and ready messages due in each of the equal parts"`
-	}
+// Horizon counts the messages of a queue that fall due in each part of a time.
+type Horizon struct {
+	Queue  string  `json:"queue"`
+	From   string  `json:"from"`
+	To     string  `json:"to"`
+	Counts []int64 `json:"counts" doc:"Scheduled and ready messages due in each of the equal parts"`
 }
 
-func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput, error) {
+func (s *Server) horizon(ctx context.Context, in *horizonInput) (*output[Horizon], error) {
 	counts, err := s.client.Queue(in.Queue).Histogram(ctx, in.From, in.To, in.Buckets)
-	if err = s.foundSome(ctx, in.Queue, int(slices.Max(append(counts, 0))), err); err != nil {
-		return nil, err
-	}
-	out := &horizonOutput{}
-	out.Body.Queue, out.Body.Counts = in.Queue, counts
-	out.Body.From, out.Body.To = wire.FormatTime(in.From), wire.FormatTime(in.To)
-	return out, nil
+	err = s.foundSome(ctx, in.Queue, int(slices.Max(append(counts, 0))), err)
+	return outputOf(Horizon{in.Queue, wire.FormatTime(in.From), wire.FormatTime(in.To), counts}), err
 }
 
 func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*output[wire.Paused], error) {
@@ -190,19 +183,13 @@ type DeadRetention struct {
 }
 
 func (s *Server) retention(ctx context.Context, in *QueuePath) (*tagged[DeadRetention], error) {
-	stats, err := s.client.Queue(in.Queue).Stats(ctx)
-	if err == nil && !stats.Exists {
-		err = s.queueExists(ctx, in.Queue)
-	}
-	if err != nil {
-		return nil, err
-	}
+	stats, err := s.existing(ctx, in.Queue)
 	r := stats.DeadRetention
 	out := &tagged[DeadRetention]{ETag: etagOf(r.Version()), Body: DeadRetention{MaxCount: r.MaxCount}}
 	if r.MaxAge > 0 {
 		out.Body.MaxAge = Duration(r.MaxAge.String())
 	}
-	return out, nil
+	return out, err
 }
 
 type deadRetentionInput struct {
@@ -217,17 +204,18 @@ func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*tag
 		return nil, err
 	}
 	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
-	allow, undo := s.retentionUndo(ctx, s.client.Queue(in.Queue), retention, in.condition())
-	if err := s.client.Queue(in.Queue).SetDeadRetention(ctx, retention, allow); err != nil {
+	q := s.client.Queue(in.Queue)
+	var undo *undoable
+	if err := q.SetDeadRetention(ctx, retention, func(version string) bool {
+		undo = retentionUndo(ctx, q, retention, version)
+		return in.allow(version)
+	}); err != nil {
 		return nil, in.refused(err)
 	}
-	s.changed(ctx, undo(), "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
+	s.changed(ctx, undo, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
 		slog.Int64("max_count", retention.MaxCount))
-	stats, err := s.queueStats(ctx, &in.QueuePath)
-	if err != nil {
-		return nil, err
-	}
-	return &tagged[wire.Stats]{etagOf(retention.Version()), stats.Body}, nil
+	stats, err := s.existing(ctx, in.Queue)
+	return &tagged[wire.Stats]{etagOf(retention.Version()), wire.NewStats(in.Queue, stats)}, err
 }
 
 type replayQueueInput struct {

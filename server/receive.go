@@ -33,26 +33,19 @@ func registerReceive(s *Server) {
 	const description = "Each message is held until the end of its lease; settle it before with its token. Messages " +
 		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no " +
 		"message fell due in the time to wait."
-	route(s, access.Work, huma.Operation{
-		OperationID: "receiveMessages",
-		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due", Description: description,
-		Middlewares: huma.Middlewares{receiveFast(s, true, func(ctx huma.Context) (*receiveMessagesInput, any) {
+	route(s, access.Work, on("POST /v1/queues/{queue}/receive", "work", "receiveMessages",
+		"Receive messages that are due", says(description),
+		through(receiveFast(s, true, func(ctx huma.Context) (*receiveMessagesInput, any) {
 			in := &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
 			return in, &in.Body
-		}, s.receive)},
-	}, s.receive)
-	route(s, access.Work, huma.Operation{
-		OperationID: "receiveFromQueues",
-		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due in several queues",
-		Description: description + " A lease is of the messages of one queue. The reply may have fewer messages than " +
-			"there are, so that each queue has one lease.",
-		Middlewares: huma.Middlewares{receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
+		}, s.receive))), s.receive)
+	route(s, access.Work, on("POST /v1/receive", "work", "receiveFromQueues",
+		"Receive messages that are due in several queues", says(description+" A lease is of the messages of one queue. "+
+			"The reply may have fewer messages than there are, so that each queue has one lease."),
+		through(receiveFast(s, false, func(huma.Context) (*receiveFromQueuesInput, any) {
 			in := new(receiveFromQueuesInput)
 			return in, &in.Body
-		}, s.receiveMany)},
-	}, s.receiveMany)
+		}, s.receiveMany))), s.receiveMany)
 }
 
 // ReceiveOptions are the options of a receive, without its queues.
@@ -87,7 +80,7 @@ type ReceiveQueue struct {
 // receiveFast answers requests to receive messages. Waiting on top of huma's calls would double the stack, which is
 // most of the memory that a request that waits takes.
 func receiveFast[I any](s *Server, optional bool, newInput func(huma.Context) (in I, body any),
-	receive func(context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
+	receive func(context.Context, I) (*output[ReceivedMessages], error)) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if contentType(ctx.Header("Content-Type")) != jsonType {
 			next(ctx)
@@ -100,7 +93,7 @@ func receiveFast[I any](s *Server, optional bool, newInput func(huma.Context) (i
 			give()
 			err = decodeBody(text, optional, body)
 		}
-		var out *receivedMessagesOutput
+		var out *output[ReceivedMessages]
 		if err == nil {
 			out, err = receive(ctx.Context(), in)
 		}
@@ -112,11 +105,10 @@ func receiveFast[I any](s *Server, optional bool, newInput func(huma.Context) (i
 	}
 }
 
-type receivedMessagesOutput struct {
-	Body struct {
-		Messages []Received          `json:"messages"`
-		Command  later.WorkerCommand `json:"command,omitempty" enum:"pause,drain,restart" doc:"What the worker was told: pause, it gets no messages until it is resumed; drain or restart, finish the messages that it has and end"`
-	}
+// ReceivedMessages are the messages that a request received.
+type ReceivedMessages struct {
+	Messages []Received          `json:"messages"`
+	Command  later.WorkerCommand `json:"command,omitempty" enum:"pause,drain,restart" doc:"What the worker was told: pause, it gets no messages until it is resumed; drain or restart, finish the messages that it has and end"`
 }
 
 // Received is a message that a request received.
@@ -125,11 +117,11 @@ type Received struct {
 	Token string `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
-func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
+func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*output[ReceivedMessages], error) {
 	return s.receiveFrom(ctx, []later.ReceiveQueue{{Name: in.Queue}}, &in.Body)
 }
 
-func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*receivedMessagesOutput, error) {
+func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*output[ReceivedMessages], error) {
 	queues := make([]later.ReceiveQueue, len(in.Body.Queues))
 	for i, q := range in.Body.Queues {
 		err := cmp.Or(store.CheckQueue(q.Name), may(ctx, access.Work, q.Name))
@@ -146,23 +138,18 @@ func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*
 
 func (s *Server) receiveFrom(
 	ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions,
-) (*receivedMessagesOutput, error) {
+) (*output[ReceivedMessages], error) {
 	lease, err := o.Lease.parse("lease", false)
 	if err != nil {
 		return nil, err
 	}
-	if lease == 0 {
-		lease = defaultLease
-	}
+	lease = cmp.Or(lease, defaultLease)
 	if err := store.CheckLease(lease); err != nil {
 		return nil, field("lease", err)
 	}
-	wait, err := o.Wait.parse("wait", true)
+	wait, err := o.Wait.wait("wait")
 	if err != nil {
 		return nil, err
-	}
-	if wait > maxWait {
-		return nil, field("wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
 	}
 	if o.Worker == "" && (o.Concurrency != 0 || o.Version != "") {
 		return nil, field("worker", store.Invalid("is missing, and concurrency and version are of a worker: give its name"))
@@ -175,13 +162,7 @@ func (s *Server) receiveFrom(
 		s.release(ctx, got)
 		return nil, context.Cause(ctx)
 	}
-	out := &receivedMessagesOutput{}
-	out.Body.Command = told
-	out.Body.Messages = make([]Received, len(got))
-	for i, d := range got {
-		out.Body.Messages[i] = received(d)
-	}
-	return out, nil
+	return outputOf(ReceivedMessages{pageOf(got, received).Items, told}), nil
 }
 
 // receiveSome returns no messages when none fell due in time, and when the server ends.
@@ -309,10 +290,9 @@ type TokenSettlement struct {
 	Settlement
 }
 
-type settleResultsOutput struct {
-	Body struct {
-		Results []SettleResult `json:"results" doc:"One for each message, in order"`
-	}
+// SettleResults are the results of several messages.
+type SettleResults struct {
+	Results []SettleResult `json:"results" doc:"One for each message, in order"`
 }
 
 // SettleResult has the problem of a message that was not settled.
@@ -320,20 +300,19 @@ type SettleResult struct {
 	Error *problem.Problem `json:"error,omitempty"`
 }
 
-func (s *Server) settleMany(ctx context.Context, in *settleLeasesInput) (*settleResultsOutput, error) {
-	out := &settleResultsOutput{}
-	out.Body.Results = make([]SettleResult, len(in.Body.Messages))
+func (s *Server) settleMany(ctx context.Context, in *settleLeasesInput) (*output[SettleResults], error) {
+	results := make([]SettleResult, len(in.Body.Messages))
 	var all sync.WaitGroup
 	for i := range in.Body.Messages {
 		m := &in.Body.Messages[i]
 		all.Go(func() { // acks of one queue, and other settles, go to the store together
 			if err := s.settle(ctx, m.Action, m.Token, &m.Settlement); err != nil {
-				out.Body.Results[i].Error = s.problemOf(ctx, err)
+				results[i].Error = s.problemOf(ctx, err)
 			}
 		})
 	}
 	all.Wait()
-	return out, nil
+	return outputOf(SettleResults{results}), nil
 }
 
 // settle does one action. It returns ErrInvalid for a field that the action does not take.

@@ -121,6 +121,18 @@ func says(text string) func(*huma.Operation) {
 	return func(op *huma.Operation) { op.Description = text }
 }
 
+// sends describes the reply of a success, unless it follows from the handler: its content, by media types.
+func sends(description string, content map[string]*huma.MediaType) func(*huma.Operation) {
+	return func(op *huma.Operation) {
+		op.Responses = map[string]*huma.Response{"200": {Description: description, Content: content}}
+	}
+}
+
+// through adds a middleware.
+func through(middleware func(huma.Context, func(huma.Context))) func(*huma.Operation) {
+	return func(op *huma.Operation) { op.Middlewares = append(op.Middlewares, middleware) }
+}
+
 // fewReads limits how many of an operation run at a time.
 func (s *Server) fewReads(op *huma.Operation) {
 	op.Middlewares = append(op.Middlewares, s.oneOfFewReads)

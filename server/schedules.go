@@ -38,8 +38,6 @@ func registerSchedules(s *Server) {
 		fails(http.StatusNotFound),
 		says("Runs that were sent stay in their queue.")), s.deleteSchedule)
 	registerScheduleActions(s)
-	registerRuns(s)
-	registerApply(s)
 }
 
 // maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.
@@ -165,13 +163,20 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*tagged
 	if hides(ctx) && len(in.IfMatch) > 0 && !slices.Equal(in.IfMatch, []string{"*"}) {
 		return nil, field("header.If-Match", errGuess)
 	}
-	allow, undo := s.scheduleUndo(ctx, schedule, in.condition())
-	result, err := s.client.Schedules().Put(ctx, schedule, allow)
+	var former *later.ScheduleInfo
+	result, err := s.client.Schedules().Put(ctx, schedule, func(version string) bool {
+		info, err := s.client.Schedules().Get(ctx, in.Schedule)
+		if former = info; err != nil || info.Version() != version {
+			former = nil
+		}
+		return in.allow(version)
+	})
 	if err != nil {
 		return nil, in.refused(err)
 	}
 	if result != later.PutUnchanged {
-		s.scheduleChanged(ctx, undo(result), string(result), in.Schedule, slog.String("queue", schedule.Queue))
+		s.scheduleChanged(ctx, s.keepSchedule(former, schedule.Version()), string(result), in.Schedule,
+			slog.String("queue", schedule.Queue))
 	}
 	out := &tagged[wire.ScheduleResult]{ETag: etagOf(schedule.Version())}
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
@@ -229,9 +234,7 @@ func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*output[
 	if err := s.mayReplace(ctx, in.Schedule); err != nil {
 		return nil, err
 	}
-	if err := s.client.Schedules().Delete(ctx, in.Schedule); err != nil {
-		return nil, err
-	}
-	s.scheduleChanged(ctx, nil, string(later.PutDeleted), in.Schedule)
-	return scheduleResult(in.Schedule, string(later.PutDeleted)), nil
+	err := s.done(ctx, s.client.Schedules().Delete(ctx, in.Schedule), "schedule deleted",
+		slog.String("schedule", in.Schedule))
+	return scheduleResult(in.Schedule, string(later.PutDeleted)), err
 }

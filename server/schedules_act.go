@@ -32,6 +32,24 @@ func registerScheduleActions(s *Server) {
 		"Send the runs of a past range", fails(http.StatusNotFound),
 		says("It may be repeated: a run whose message is there, or was acked within its dedup window, is not sent "+
 			"again.")), s.backfillSchedule)
+	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
+		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
+		bodyUpTo(maxBatchBody),
+		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
+			"again.")), s.applySchedules)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
+		"List the next runs of a schedule", fails(http.StatusNotFound),
+		says("A schedule that is paused or has finished has none.")), s.nextRuns)
+	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
+		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
+		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
+			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
+	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
+		"List the next runs of all schedules", s.fewReads,
+		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
+	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
+		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
+		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
 }
 
 type pauseScheduleInput struct {
@@ -109,14 +127,6 @@ func (s *Server) backfillSchedule(ctx context.Context, in *backfillInput) (*outp
 		DryRun: in.Body.DryRun}), err
 }
 
-func registerApply(s *Server) {
-	route(s, access.Operate, on("POST /v1/schedules/apply", "schedules", "applySchedules",
-		"Store several schedules, such as those of a file", fails(http.StatusConflict), answers(http.StatusOK),
-		bodyUpTo(maxBatchBody),
-		says("All are checked before the first is stored. After an error some may have been stored; apply them "+
-			"again.")), s.applySchedules)
-}
-
 type applySchedulesInput struct {
 	Body struct {
 		Schedules []Schedule `json:"schedules" maxItems:"1000"`
@@ -126,13 +136,12 @@ type applySchedulesInput struct {
 	}
 }
 
-type appliedSchedulesOutput struct {
-	Body struct {
-		Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
-	}
+// AppliedSchedules are schedules that were stored together.
+type AppliedSchedules struct {
+	Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
 }
 
-func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
+func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*output[AppliedSchedules], error) {
 	b := &in.Body
 	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
 		return nil, err
@@ -171,15 +180,12 @@ func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*
 			}
 		}
 	}
-	out := &appliedSchedulesOutput{}
-	out.Body.Schedules = make([]wire.ScheduleResult, len(changes))
-	for i, change := range changes {
+	return outputOf(AppliedSchedules{pageOf(changes, func(change later.ScheduleChange) wire.ScheduleResult {
 		if hides(ctx) {
 			change.Fields = nil
 		}
-		out.Body.Schedules[i] = view.ScheduleChange(change, b.DryRun)
-	}
-	return out, err
+		return view.ScheduleChange(change, b.DryRun)
+	}).Items}), err
 }
 
 // mayApply returns an error if a change takes a schedule from a queue that the sender of a request must not change.
@@ -201,22 +207,6 @@ func mayApply(ctx context.Context, changes []later.ScheduleChange) error {
 	return nil
 }
 
-func registerRuns(s *Server) {
-	route(s, access.Look, on("GET /v1/schedules/{schedule}/next", "schedules", "listNextRuns",
-		"List the next runs of a schedule", fails(http.StatusNotFound),
-		says("A schedule that is paused or has finished has none.")), s.nextRuns)
-	route(s, access.Look, on("GET /v1/schedules/{schedule}/runs", "schedules", "listRuns",
-		"List the runs of a schedule in a time", fails(http.StatusNotFound), s.fewReads,
-		says("Past ones since its rule was stored, and those to come. The state is that of the message, if it is "+
-			"live, else planned or past; a run that is past was done, missed or skipped.")), s.scheduleRuns)
-	route(s, access.Look, on("GET /v1/schedules-upcoming", "schedules", "listUpcomingRuns",
-		"List the next runs of all schedules", s.fewReads,
-		says("They are in order of time, as if all of them were sent.")), s.upcomingRuns)
-	route(s, access.Look, on("POST /v1/schedule-preview", "schedules", "previewRuns",
-		"List the next runs of a schedule that is not stored", answers(http.StatusOK), bodyUpTo(maxScheduleBody),
-		says("Times that are counted from the creation of a schedule are counted from after.")), s.previewRuns)
-}
-
 // RunCount is how many runs a request asks for.
 type RunCount struct {
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"How many runs"`
@@ -235,10 +225,7 @@ func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*output[Page[
 		return nil, err
 	}
 	runs, err := info.NextRuns(in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }
 
 // ScheduledRun is a run of a schedule, past or to come.
@@ -265,12 +252,9 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*outp
 		return nil, field("query.to", store.Invalid("is not later than from: give a later time, or omit it"))
 	}
 	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.Limit)
-	if err != nil {
-		return nil, err
-	}
 	return outputOf(pageOf(runs, func(run later.ScheduledRun) ScheduledRun {
 		return ScheduledRun{view.Run(run.Run), string(run.State)}
-	})), nil
+	})), err
 }
 
 func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[wire.Run]], error) {
@@ -278,10 +262,7 @@ func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*output[Page[w
 		return nil, err
 	}
 	runs, err := s.upcoming(ctx, in.Limit, schedule.MaxRuns, visible(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }
 
 // upcoming returns the next n runs to queues for which see reports true, among the next most runs of all schedules.
@@ -313,8 +294,5 @@ func (s *Server) previewRuns(_ context.Context, in *previewInput) (*output[Page[
 		return nil, err
 	}
 	runs, err := in.Body.Next(in.After, in.Limit)
-	if err != nil {
-		return nil, err
-	}
-	return runsOf(runs), nil
+	return runsOf(runs), err
 }

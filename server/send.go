@@ -19,40 +19,35 @@ import (
 )
 
 func registerSend(s *Server) {
-	route(s, access.Send, s.oneMessage(huma.Operation{
-		OperationID: "sendMessage",
-		Path:        queueSends, Tags: []string{"messages"}, Summary: "Send a message",
-	}), s.send)
-	route(s, access.Send, s.manyMessages(huma.Operation{
-		OperationID: "sendMessages",
-		Path:        queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
-	}), s.sendBatch)
+	route(s, access.Send, on("POST "+queueSends, "messages", "sendMessage", "Send a message", s.oneMessage), s.send)
+	route(s, access.Send, on("POST "+queueSends+"/batch", "messages", "sendMessages", "Send several messages",
+		s.manyMessages), s.sendBatch)
 }
 
 // oneMessage completes an operation that sends a message.
-func (s *Server) oneMessage(op huma.Operation) huma.Operation {
-	op.Method, op.DefaultStatus, op.MaxBodyBytes = http.MethodPost, http.StatusCreated, wire.MaxMessage
+func (s *Server) oneMessage(op *huma.Operation) {
+	op.DefaultStatus, op.MaxBodyBytes = http.StatusCreated, wire.MaxMessage
 	op.Description = "With the content type application/json the body describes the message. With any other the body is " +
 		"its payload, and Later- headers say the rest: those below, and Later-Header-NAME for each header of the message."
 	op.Parameters = s.laterHeaders()
 	op.Errors = []int{http.StatusConflict, http.StatusUnprocessableEntity}
 	op.Middlewares = huma.Middlewares{s.sendRaw}
-	op.RequestBody = rawOrJSON[Outgoing](s)
-	return op
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		jsonType:   {Schema: s.schemaOf(typeOf[Outgoing]())},
+		octetsType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "The payload, of any type"}},
+	}}
 }
 
 // manyMessages completes an operation that sends several messages.
-func (s *Server) manyMessages(op huma.Operation) huma.Operation {
-	op.Method, op.MaxBodyBytes = http.MethodPost, maxBatchBody
+func (s *Server) manyMessages(op *huma.Operation) {
+	op.MaxBodyBytes = maxBatchBody
 	op.Description = "All messages are checked before the first is sent. With the content type application/x-ndjson the " +
 		"body is one message a line, of any number, and the reply one result a line, written while messages arrive; a line " +
 		"that is wrong does not keep the others from being sent."
 	op.Middlewares = huma.Middlewares{s.sendStream}
 	op.Errors = []int{http.StatusUnprocessableEntity}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: orLines(s.schemaOf(typeOf[Batch]()))}
-	op.Responses = map[string]*huma.Response{"200": {Description: "The results",
-		Content: orLines(s.schemaOf(typeOf[BatchResults]()))}}
-	return op
+	sends("The results", orLines(s.schemaOf(typeOf[BatchResults]())))(op)
 }
 
 // target is where messages are sent to: a queue, or a topic with its queue.
@@ -148,6 +143,15 @@ func (d Duration) parse(name string, zero bool) (time.Duration, error) {
 		err = store.Invalid("is 0: give more, or omit it")
 	}
 	return parsed, field(name, err)
+}
+
+// wait returns how long to wait, and an error that names its field.
+func (d Duration) wait(name string) (time.Duration, error) {
+	wait, err := d.parse(name, true)
+	if wait > maxWait {
+		err = field(name, store.Invalid("is %v: the limit is %v", wait, maxWait))
+	}
+	return wait, err
 }
 
 // delay returns a delay, and an error that names its field. A negative delay is 0.

@@ -42,15 +42,6 @@ const (
 var errForm = field("header.Content-Type", store.Invalid("%s is neither a description nor a payload: give %s, "+
 	"as with curl -H 'Content-Type: %s', or text/plain or another type for a payload", formType, jsonType, jsonType))
 
-// rawOrJSON describes a body that is a T as JSON, or a payload as it is.
-func rawOrJSON[T any](s *Server) *huma.RequestBody {
-	schema := s.schemaOf(typeOf[T]())
-	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		jsonType:   {Schema: schema},
-		octetsType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "The payload, of any type"}},
-	}}
-}
-
 // orLines describes content that is JSON, or has an object of it a line.
 func orLines(schema *huma.Schema) map[string]*huma.MediaType {
 	return map[string]*huma.MediaType{jsonType: {Schema: schema}, linesType: lines}

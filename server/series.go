@@ -21,14 +21,10 @@ import (
 func registerSeries(s *Server) {
 	const one = "/v1/queues/{queue}/series/{id}"
 	const tag = "series"
-	route(s, access.Send, huma.Operation{
-		OperationID: "sendSeries", Errors: []int{http.StatusConflict},
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: []string{tag},
-		Summary: "Send a reminder series",
-		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
-			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
-		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage, SkipValidateBody: true,
-	}, s.sendSeries)
+	route(s, access.Send, on("POST /v1/queues/{queue}/series", tag, "sendSeries", "Send a reminder series",
+		fails(http.StatusConflict), answers(http.StatusCreated), bodyUpTo(wire.MaxMessage),
+		says("A message for each of the offsets, due at the moment plus the offset, under one id. It may be "+
+			"repeated: this sends what is missing, and the code is duplicate if nothing is.")), s.sendSeries)
 	route(s, access.Get, on("GET "+one, tag, "listSeries", "List what remains of a series",
 		fails(http.StatusNotFound)), s.listSeries)
 	route(s, access.Send, on("PATCH "+one, tag, "moveSeries",
@@ -37,6 +33,14 @@ func registerSeries(s *Server) {
 			"later are left. After an error some may have been moved; repeat it.")), s.moveSeries)
 	route(s, access.Send, on("DELETE "+one, tag, "cancelSeries", "Cancel what remains of a series",
 		fails(http.StatusNotFound)), s.cancelSeries)
+	const group = "/v1/queues/{queue}/groups/{group}"
+	route(s, access.Operate, on("PATCH "+group, "groups", "rescheduleGroup",
+		"Change the due time of the messages of a group", fails(http.StatusNotFound),
+		says("Leased and dead messages are left as they are. After an error some may have been changed; repeat it.")),
+		s.rescheduleGroup)
+	route(s, access.Operate, on("DELETE "+group, "groups", "cancelGroup",
+		"Cancel the messages of a group, whatever their states", fails(http.StatusNotFound),
+		says("After an error some may have been cancelled; repeat it.")), s.cancelGroup)
 }
 
 // maxSeriesHeaders limits the headers of the messages of a series, not counting the headers that name the part.
@@ -125,10 +129,7 @@ func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*output[Page[w
 	if err == nil && len(remaining) == 0 {
 		err = nothingOf("series", in.Queue, in.ID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return outputOf(pageOf(remaining, view.SeriesMessage)), nil
+	return outputOf(pageOf(remaining, view.SeriesMessage)), err
 }
 
 type moveSeriesInput struct {
@@ -160,18 +161,6 @@ func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*outp
 	n, err := s.client.Queue(in.Queue).CancelSeries(changing, in.ID, in.options()...)
 	err = s.changedPart(ctx, s.keptOf(k, access.Send), "series", "cancelled", in.Queue, in.ID, n.Total(), n.Total(), err)
 	return outputOf(wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}), err
-}
-
-func registerGroups(s *Server) {
-	const one = "/v1/queues/{queue}/groups/{group}"
-	const tag = "groups"
-	route(s, access.Operate, on("PATCH "+one, tag, "rescheduleGroup",
-		"Change the due time of the messages of a group", fails(http.StatusNotFound),
-		says("Leased and dead messages are left as they are. After an error some may have been changed; repeat it.")),
-		s.rescheduleGroup)
-	route(s, access.Operate, on("DELETE "+one, tag, "cancelGroup",
-		"Cancel the messages of a group, whatever their states", fails(http.StatusNotFound),
-		says("After an error some may have been cancelled; repeat it.")), s.cancelGroup)
 }
 
 // GroupPath is a group of a path.

@@ -126,9 +126,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
-		registerGroups, registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerWhy,
-		registerEvents, registerTransfer, registerChanges, registerInfo, registerDueQueues,
-		registerFinished,
+		registerWorkers, registerOverview, registerFind, registerProblems, registerDeadErrors, registerEvents,
+		registerTransfer, registerChanges, registerInfo, registerDueQueues, registerFinished,
 	} {
 		register(s)
 	}

@@ -13,10 +13,7 @@ func (s *Server) shards(ctx context.Context, in *QueuePath) (*output[wire.Shards
 	if err == nil && shards.Number == 1 && len(shards.Each) == 1 && !shards.Each[0].Stats.Exists {
 		err = s.queueExists(ctx, in.Queue)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.shownShards(ctx, in.Queue, shards), nil
+	return s.shownShards(ctx, in.Queue, shards), err
 }
 
 type setShardsInput struct {
@@ -40,10 +37,7 @@ func (s *Server) setShards(ctx context.Context, in *setShardsInput) (*output[wir
 			slog.Int("to", in.Body.Shards))
 	}
 	shards, err := s.shardsOf(ctx, in.Queue)
-	if err != nil {
-		return nil, err
-	}
-	return s.shownShards(ctx, in.Queue, shards), nil
+	return s.shownShards(ctx, in.Queue, shards), err
 }
 
 func (s *Server) shardsOf(ctx context.Context, queue string) (store.Shards, error) {

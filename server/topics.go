@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/laterq/later"
 	"github.com/laterq/later/inspect"
 	"github.com/laterq/later/internal/reserved"
@@ -35,14 +33,9 @@ func registerTopics(s *Server) {
 		"Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
 		fails(http.StatusNotFound),
 		says("What queues have received stays there.")), s.deleteTopic)
-	route(s, access.Send, s.oneMessage(huma.Operation{
-		OperationID: "publishMessage",
-		Path:        topicSends, Tags: []string{tag}, Summary: "Publish a message",
-	}), s.publish)
-	route(s, access.Send, s.manyMessages(huma.Operation{
-		OperationID: "publishMessages",
-		Path:        one + "/messages/batch", Tags: []string{tag}, Summary: "Publish several messages",
-	}), s.publishBatch)
+	route(s, access.Send, on("POST "+topicSends, tag, "publishMessage", "Publish a message", s.oneMessage), s.publish)
+	route(s, access.Send, on("POST "+topicSends+"/batch", tag, "publishMessages", "Publish several messages",
+		s.manyMessages), s.publishBatch)
 	route(s, access.Look, on("GET "+one+"/history", tag, "listHistory",
 		"List the messages that a topic retains", fails(http.StatusNotFound), s.fewReads), s.topicHistory)
 }
@@ -138,14 +131,12 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	}
 	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
 		HistoryCount: in.Body.HistoryCount}
-	if err := s.client.Topic(in.Topic).Configure(ctx, cfg, in.condition()); err != nil {
-		return nil, in.refused(err)
-	}
-	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
-		cfg.DropUnsubscribed),
-		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
+	err = s.client.Topic(in.Topic).Configure(ctx, cfg, in.condition())
+	err = s.done(ctx, in.refused(err), "topic configured", slog.String("topic", in.Topic),
+		slog.Bool("drop_unsubscribed", cfg.DropUnsubscribed), slog.Duration("history_age", age),
+		slog.Int64("history_count", cfg.HistoryCount))
 	return &tagged[wire.ConfiguredTopic]{etagOf(cfg.Version()),
-		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
+		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, err
 }
 
 // deleteTopic ends the subscriptions of queues, so it needs the right for these too.
@@ -163,11 +154,8 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*output[wire.D
 			return nil, err
 		}
 	}
-	if err := t.Delete(ctx); err != nil {
-		return nil, err
-	}
-	s.Changed(ctx, "topic deleted", slog.String("topic", in.Topic))
-	return outputOf(wire.DeletedTopic{Topic: in.Topic, Deleted: true}), nil
+	err = s.done(ctx, t.Delete(ctx), "topic deleted", slog.String("topic", in.Topic))
+	return outputOf(wire.DeletedTopic{Topic: in.Topic, Deleted: true}), err
 }
 
 type publishInput struct {
@@ -201,11 +189,8 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*output[Me
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
-	out := MessagePage{Page: Page[Message]{Items: []Message{}}}
 	f := inspect.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
-	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o inspect.SearchOptions) (inspect.SearchPage, error) {
-		return inspect.Search(ctx, s.client, reserved.History+in.Topic, f, o)
-	}, func(info *later.Info) Message { return shownMessage(ctx, info) })
+	out, err := s.messagePage(ctx, reserved.History+in.Topic, f, in.PageQuery, in.Limit, 0)
 	return outputOf(out), err
 }
 
@@ -299,22 +284,17 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*tagged[wir
 	if given {
 		opts = append(opts, start)
 	}
-	opts = append(opts, later.Condition(in.condition()))
-	if err := s.client.Topic(in.Topic).Subscribe(ctx, in.Queue, opts...); err != nil {
-		return nil, in.refused(err)
-	}
-	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
-		slog.String("where", in.Body.Where))
+	err = s.client.Topic(in.Topic).Subscribe(ctx, in.Queue, append(opts, later.Condition(in.condition()))...)
+	err = s.done(ctx, in.refused(err), "queue subscribed", slog.String("topic", in.Topic),
+		slog.String("queue", in.Queue), slog.String("where", in.Body.Where))
 	return &tagged[wire.Subscribed]{etagOf(later.Subscription{Where: in.Body.Where}.Version()),
-		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, nil
+		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, err
 }
 
 func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*output[wire.Subscribed], error) {
-	if err := s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue); err != nil {
-		return nil, err
-	}
-	s.Changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
-	return outputOf(wire.Subscribed{Topic: in.Topic, Queue: in.Queue}), nil
+	err := s.done(ctx, s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue), "queue unsubscribed",
+		slog.String("topic", in.Topic), slog.String("queue", in.Queue))
+	return outputOf(wire.Subscribed{Topic: in.Topic, Queue: in.Queue}), err
 }
 
 type rewindInput struct {

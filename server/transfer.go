@@ -26,24 +26,18 @@ func registerTransfer(s *Server) {
 	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 		Description: "JSON objects, one a line: a header, the limits of queues and keys, a message each, and an end with " +
 			"the number of messages"}}}
-	route(s, access.Look, huma.Operation{
-		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: []string{"transfer"},
-		Summary: "Export the messages of a queue",
-		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue with its " +
-			"limits. It is complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
-			" says what was left out because it is damaged.",
-		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
-	}, s.exportQueue)
-	route(s, access.Administer, huma.Operation{
-		OperationID: "importMessages",
-		Method:      http.MethodPost, Path: "/v1/import", Tags: []string{"transfer"},
-		Summary: "Import messages that were exported",
-		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
-			"duplicate, so an import can be repeated. A queue without limits gets those of the export. After an error the " +
-			"lines before the one that it names are imported.",
-		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
-	}, s.importMessages)
+	route(s, access.Look, on("GET /v1/queues/{queue}/export", "transfer", "exportQueue",
+		"Export the messages of a queue", fails(http.StatusNotFound),
+		says("With the parameters of a list of messages only those that match, otherwise the whole queue with its "+
+			"limits. It is complete if it has its end, a line with later_export_end. The trailer "+leftOutTrailer+
+			" says what was left out because it is damaged."),
+		sends("An export", lines)), s.exportQueue)
+	route(s, access.Administer, on("POST /v1/import", "transfer", "importMessages",
+		"Import messages that were exported", answers(http.StatusOK),
+		says("A message whose id is live or within its dedup window changes nothing and is counted as a "+
+			"duplicate, so an import can be repeated. A queue without limits gets those of the export. After an error the "+
+			"lines before the one that it names are imported."),
+		func(op *huma.Operation) { op.RequestBody = &huma.RequestBody{Required: true, Content: lines} }), s.importMessages)
 }
 
 type exportInput struct {
@@ -60,7 +54,7 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 	}
 	cfg := migrate.ExportConfig{Queues: []string{in.Queue}}
 	if !reflect.ValueOf(in.FilterQuery).IsZero() {
-		filter, err := in.filter()
+		filter, err := in.filter(ctx)
 		if err != nil {
 			return nil, err
 		}

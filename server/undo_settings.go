@@ -162,26 +162,16 @@ func (b *workerBack) do(ctx context.Context, s *Server) error {
 	return err
 }
 
-// flowUndo returns a condition that allows the same as another one, and how the change of the flow of a queue is
-// undone. A change that removes the limits of single keys cannot be.
-func (s *Server) flowUndo(ctx context.Context, q *later.Queue, flow later.Flow, allow func(version string) bool) (
-	func(version string) bool, func() *undoable) {
-	var former *later.Flow
-	check := func(version string) bool {
-		stats, err := q.Stats(ctx)
-		before := stats.Flow.Flow.Normal()
-		if former = &before; err != nil || stats.Exists && before.Version() != version ||
-			before.Fair && !flow.Normal().Fair && s.hasOverrides(ctx, q) {
-			former = nil
-		}
-		return allow == nil || allow(version)
+// flowUndo returns how a change of the flow of a queue is undone that replaces a version. One that removes the limits
+// of single keys cannot be.
+func (s *Server) flowUndo(ctx context.Context, q *later.Queue, flow later.Flow, version string) *undoable {
+	stats, err := q.Stats(ctx)
+	before := stats.Flow.Flow.Normal()
+	if err != nil || stats.Exists && before.Version() != version ||
+		before.Fair && !flow.Normal().Fair && s.hasOverrides(ctx, q) {
+		return nil
 	}
-	return check, func() *undoable {
-		if former == nil {
-			return nil
-		}
-		return back{Flow: &flowBack{wire.NewFlow(*former), flow.Version()}}.undoable(access.Operate)
-	}
+	return back{Flow: &flowBack{wire.NewFlow(before), flow.Version()}}.undoable(access.Operate)
 }
 
 // hasOverrides reports whether keys of a queue have limits of their own, or that cannot be told.
@@ -190,8 +180,11 @@ func (s *Server) hasOverrides(ctx context.Context, q *later.Queue) bool {
 	return err != nil || len(keys) > 0
 }
 
-// keepSchedule keeps the definition of a schedule that another one replaced, if there is room.
+// keepSchedule keeps the definition of a schedule that another one replaced, if it is known and there is room.
 func (s *Server) keepSchedule(former *later.ScheduleInfo, left string) *undoable {
+	if former == nil {
+		return nil
+	}
 	k := s.undos.begin()
 	text, err := json.Marshal(former.Schedule)
 	if err != nil || !s.undos.take(k, 1, len(text), 0) {
@@ -224,42 +217,14 @@ func undoPause(paused bool, was pauses.Change) *undoable {
 }
 
 // retentionUndo is flowUndo for the retention of a queue.
-func (s *Server) retentionUndo(ctx context.Context, q *later.Queue, left later.Retention,
-	allow func(version string) bool) (func(version string) bool, func() *undoable) {
-	var former *later.Retention
-	check := func(version string) bool {
-		stats, err := q.Stats(ctx)
-		if former = &stats.DeadRetention; err != nil || stats.Exists && former.Version() != version {
-			former = nil
-		}
-		return allow == nil || allow(version)
+func retentionUndo(ctx context.Context, q *later.Queue, left later.Retention, version string) *undoable {
+	stats, err := q.Stats(ctx)
+	former := stats.DeadRetention
+	if err != nil || stats.Exists && former.Version() != version {
+		return nil
 	}
-	return check, func() *undoable {
-		if former == nil {
-			return nil
-		}
-		return back{Retention: &retentionBack{store.Millis(former.MaxAge), former.MaxCount, left.Version()}}.
-			undoable(access.Operate)
-	}
-}
-
-// scheduleUndo is flowUndo for the definition of a schedule, which the server keeps in memory.
-func (s *Server) scheduleUndo(ctx context.Context, left later.Schedule, allow func(version string) bool) (
-	func(version string) bool, func(later.PutResult) *undoable) {
-	var former *later.ScheduleInfo
-	check := func(version string) bool {
-		info, err := s.client.Schedules().Get(ctx, left.Name)
-		if former = info; err != nil || info.Version() != version {
-			former = nil
-		}
-		return allow == nil || allow(version)
-	}
-	return check, func(result later.PutResult) *undoable {
-		if former == nil || result != later.PutChanged {
-			return nil
-		}
-		return s.keepSchedule(former, left.Version())
-	}
+	return back{Retention: &retentionBack{store.Millis(former.MaxAge), former.MaxCount, left.Version()}}.
+		undoable(access.Operate)
 }
 
 // schedulePauseUndo returns how the pause or resume of a schedule is undone, or nil if it changed nothing.

@@ -37,7 +37,7 @@ func registerWorkers(s *Server) {
 			string(command.do)+"Worker", command.summary, fails(http.StatusNotFound), answers(http.StatusOK),
 			says("The reply comes when each worker with this name or id has begun to obey, or after 30 s; one that has "+
 				"not answered by then obeys if it can within two minutes."),
-		), func(ctx context.Context, in *workerPath) (*toldWorkersOutput, error) {
+		), func(ctx context.Context, in *workerPath) (*output[ToldWorkers], error) {
 			return s.tellWorkers(ctx, command.do, in.Name)
 		})
 	}
@@ -62,8 +62,7 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*output
 	if err != nil {
 		return nil, err
 	}
-	out := &output[Page[wire.Worker]]{}
-	out.Body.Items = []wire.Worker{}
+	out := outputOf(Page[wire.Worker]{Items: []wire.Worker{}})
 	for _, w := range live {
 		if limitWorker(ctx, &w) {
 			out.Body.Items = append(out.Body.Items, view.Worker(w))
@@ -97,10 +96,9 @@ type workerPath struct {
 	Name string `path:"name" maxLength:"128" doc:"The name of one or several workers, or the id of one"`
 }
 
-type toldWorkersOutput struct {
-	Body struct {
-		Workers []ToldWorker `json:"workers"`
-	}
+// ToldWorkers are the workers that were sent a command.
+type ToldWorkers struct {
+	Workers []ToldWorker `json:"workers"`
 }
 
 // ToldWorker is a worker that was sent a command.
@@ -111,7 +109,7 @@ type ToldWorker struct {
 	Error   *problem.Problem `json:"error,omitempty" doc:"Why it has not begun to obey"`
 }
 
-func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldWorkersOutput, error) {
+func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*output[ToldWorkers], error) {
 	before, err := s.mayTell(ctx, name)
 	if err != nil {
 		return nil, err
@@ -133,7 +131,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 		}
 		failed[refused.Worker.ID] = refused.Err
 	}
-	out := &toldWorkersOutput{}
+	out := outputOf(ToldWorkers{})
 	for _, w := range told {
 		result := ToldWorker{Name: w.Name, ID: w.ID, Command: string(do)}
 		if err := failed[w.ID]; err != nil {

@@ -4,6 +4,7 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -191,7 +192,7 @@ func Reschedule(ctx context.Context, s store.Store, queue string, ids []string, 
 				case errors.Is(r.Err, store.ErrConflict):
 					again = append(again, i)
 				default:
-					results[i] = orNotFound(r.Err)
+					results[i] = cmp.Or[error](r.Err, store.ErrNotFound) // one sent as a new message: it cannot be
 				}
 			}
 		}
@@ -294,13 +295,6 @@ func resolve(ctx context.Context, s store.Store, queue string, due store.Due) (s
 		at += 1 + store.Millis(due.Delay)
 	}
 	return store.Due{At: time.UnixMilli(at)}, nil
-}
-
-func orNotFound(err error) error {
-	if err == nil { // sent as a new message: it cannot be
-		return store.ErrNotFound
-	}
-	return err
 }
 
 const (

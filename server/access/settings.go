@@ -133,26 +133,20 @@ func (s *settings) check(at map[string]value) error {
 
 func (s *settings) addUser(v value) error {
 	who, err := parseIdentity(v, nil)
-	if err != nil {
-		return err
-	}
-	if _, twice := s.users[who.Name]; twice {
-		return v.errorf("has the name %q for the second time: give each user once", who.Name)
+	if _, twice := s.users[who.Name]; err == nil && twice {
+		err = v.errorf("has the name %q for the second time: give each user once", who.Name)
 	}
 	s.users[who.Name] = who
-	return nil
+	return err
 }
 
 func (s *settings) addGroup(v value) error {
 	who, err := parseIdentity(v, nil)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(s.groups, func(g Identity) bool { return g.Name == who.Name }) {
-		return v.errorf("has the name %q for the second time: give each group once", who.Name)
+	if err == nil && slices.ContainsFunc(s.groups, func(g Identity) bool { return g.Name == who.Name }) {
+		err = v.errorf("has the name %q for the second time: give each group once", who.Name)
 	}
 	s.groups = append(s.groups, who)
-	return nil
+	return err
 }
 
 func (s *settings) addToken(v value) error {
