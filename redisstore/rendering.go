@@ -139,8 +139,8 @@ func (c *call) nextTime(reply any) time.Time {
 	}
 }
 
-// together makes calls in one request, and returns the reply or the error of each. A call that did nothing there is made
-// alone.
+// together makes calls in one request, and returns the reply or the error of each. A call that did nothing there is
+// made alone.
 func (s *Store) together(ctx context.Context, calls []*call) (replies []any, errs []error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error

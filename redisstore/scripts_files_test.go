@@ -17,7 +17,8 @@ func TestScriptsHaveFileAndUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := regexp.MustCompile(`(?:new(?:Server|Whole)?Call\(|(?:bulk|query|request)\((?:ctx|partFrom\(.+\)), |(?:One|Few): +\{)"(\w+)"`)
+	name := regexp.MustCompile(`(?:new(?:Server|Whole)?Call\(|` +
+		`(?:bulk|query|request)\((?:ctx|partFrom\(.+\)), |(?:One|Few): +\{)"(\w+)"`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue

@@ -82,7 +82,9 @@ func TestColumnsUseTheRoom(t *testing.T) {
 	s.send("orders", `{"order":1}`, later.WithID(long), later.In(time.Hour))
 	s.send("webhooks-www-mmm", "x", later.WithID("w"), later.In(time.Hour)) // wide letters
 	s.send("mail", strings.Repeat("Your order is on its way. ", 10), later.WithID("m"), later.In(time.Hour))
-	b := s.open("/?queue=orders")
+	b := s.open("/")
+	b.morning()
+	b.visit("/?queue=orders")
 	b.see(".rows td.id", long)
 	const cut = "(e => e.scrollWidth > e.clientWidth)(document.querySelector('.rows tbody td.id'))"
 	b.await("!" + cut)

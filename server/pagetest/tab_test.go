@@ -278,6 +278,13 @@ func (b *tab) zone(name string) {
 	b.call(cdpCall(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
 }
 
+// morning sets a time zone in which it is 9 to 12 o'clock, so that messages of the next hours are shown without a date.
+func (b *tab) morning() {
+	b.t.Helper()
+	ahead := max(-12, 9-time.Now().UTC().Hour())
+	b.zone(fmt.Sprintf("Etc/GMT%+d", -ahead)) // whose signs are the other way round
+}
+
 // press presses keys, one after the other; package kb has those without a character.
 func (b *tab) press(keys string, modifiers ...chromedp.Modifier) {
 	b.t.Helper()
