@@ -471,3 +471,9 @@ func (q *Queue) Delete(ctx context.Context) error {
 	defer q.client.calls.Done()
 	return topic.DeleteQueue(ctx, q.client.store, q.name)
 }
+
+// Retention limits the dead messages that a queue keeps; see Queue.SetDeadRetention.
+type Retention = store.Retention
+
+// Stats counts the messages of a queue.
+type Stats = store.Stats

@@ -6,10 +6,10 @@ import "github.com/laterq/later/internal/schedule"
 // message of its own. Schedules.Put stores it.
 //
 // Name identifies it in the store, up to 80 bytes. Queue is the queue that receives the messages, and When
-// says when. Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group, Key, Urgency and DedupWindow (24 hours by
-// default, and no less) apply to each message, like the fields of an Outgoing. Missed, MissedWithin and MissedMax say
-// what becomes of runs that are late by more than a minute because no worker was there, and Unfinished what becomes of
-// a run while the one before is unfinished. Set names the schedules that are applied together; see Schedules.Apply.
+// says when. Payload, Headers and the other fields that an Outgoing has, too, apply to each message; DedupWindow is 24
+// hours by default, and no less. Missed, MissedWithin and MissedMax say what becomes of runs that are late by more than a
+// minute because no worker was there, and Unfinished what becomes of a run while the one before is unfinished. Set names
+// the schedules that are applied together; see Schedules.Apply.
 type Schedule = schedule.Schedule
 
 // MissedPolicy is the treatment of the missed runs of a schedule. A run that is late by up to a minute is

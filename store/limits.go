@@ -9,24 +9,16 @@ import (
 	"github.com/laterq/later/internal/reserved"
 )
 
-// Limits of messages and calls. They are checked before anything is written.
+// Limits of queues and calls, besides the limits of messages. They are checked before anything is written.
 const (
 	MaxQueueName   = 128                        // bytes of a queue name
-	MaxID          = 128                        // bytes of an id
-	MaxGroup       = 128                        // bytes of the name of a group
-	MaxKey         = 64                         // bytes of the key of a message
-	MaxPayload     = 1 << 20                    // bytes of a payload
-	MaxHeaders     = 64                         // headers of a message
-	MaxHeaderBytes = 16 << 10                   // bytes of all names and values of a message's headers
 	MaxReason      = 2048                       // bytes of an error text
 	MaxFailures    = 5                          // failures that a message remembers
 	MaxFailureText = 256                        // bytes of the error of a Failure
 	MaxWorkerName  = 128                        // bytes of the name of a worker
-	MaxAttempts    = 65535                      // largest Message.MaxAttempts
 	MaxDelay       = 100 * 365 * 24 * time.Hour // longest delay, relative expiry or dedup window
 	MinLease       = 10 * time.Millisecond      // shortest lease
 	MaxLease       = 24 * time.Hour             // longest lease
-	MaxTimeout     = MaxLease                   // longest run of a handler, also for Message.Timeout
 	MaxLeaseName   = 64                         // bytes of a Receipt.Lease
 	MaxReceipt     = 512                        // bytes of a receipt as text
 	MaxBatch       = 500                        // messages in one call
@@ -44,9 +36,6 @@ const (
 	MaxPropertyName  = 256  // bytes of the name of a property
 	MaxPropertyValue = 4096 // bytes of the value of a property
 )
-
-// DefaultMaxAttempts is the number of failed attempts after which a message is dead, unless its sender sets another.
-const DefaultMaxAttempts = 20
 
 // maxTime is the latest due or expiry time. All milliseconds up to it are exact in every engine.
 var maxTime = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC)
@@ -103,45 +92,6 @@ func NewName(name string) string {
 func NewQueueName(name string) string {
 	prefix, rest := reserved.Cut(name)
 	return prefix + NewName(rest)
-}
-
-// CheckID returns an ErrInvalid unless id is valid: 1 to MaxID bytes of UTF-8 without control characters.
-func CheckID(id string) error {
-	if id == "" {
-		return Field("id", Invalid("id is empty: it must have 1 to %d bytes; leave it out to have one made", MaxID))
-	}
-	return Field("id", checkText("id", id, MaxID))
-}
-
-// CheckGroup returns an ErrInvalid unless group can be listed: 1 to MaxGroup bytes of UTF-8 without control characters.
-func CheckGroup(group string) error {
-	if group == "" {
-		return Field("group", Invalid("group is empty: it must have 1 to %d bytes", MaxGroup))
-	}
-	return Field("group", checkText("group", group, MaxGroup))
-}
-
-// CheckKey returns an ErrInvalid unless key can be the key of a message: 1 to MaxKey bytes of UTF-8 without control
-// characters and slashes, and not . or ..
-func CheckKey(key string) error {
-	if key == "" {
-		return Field("key", Invalid("key is empty: it must have 1 to %d bytes; leave it out for none", MaxKey))
-	}
-	return Field("key", checkKey(key))
-}
-
-// checkKey accepts the empty key of messages without one.
-func checkKey(key string) error {
-	if len(key) > MaxKey {
-		return Invalid("key is %d bytes long: the limit is %d; give a shorter one, such as its hash", len(key), MaxKey)
-	}
-	if strings.Contains(key, "/") {
-		return Invalid("key %q holds a slash: leave it out, or write another character, such as :", key)
-	}
-	if err := checkText("key", key, MaxKey); err != nil {
-		return err
-	}
-	return CheckNew("key", key)
 }
 
 func checkText(field, s string, limit int) error {

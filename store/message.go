@@ -3,9 +3,25 @@ package store
 import (
 	"bytes"
 	"maps"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
+
+// Limits of messages. They are checked before anything is written.
+const (
+	MaxID          = 128      // bytes of an id
+	MaxGroup       = 128      // bytes of the name of a group
+	MaxKey         = 64       // bytes of the key of a message
+	MaxPayload     = 1 << 20  // bytes of a payload
+	MaxHeaders     = 64       // headers of a message
+	MaxHeaderBytes = 16 << 10 // bytes of all names and values of a message's headers
+	MaxAttempts    = 65535    // largest Message.MaxAttempts
+	MaxTimeout     = MaxLease // longest run of a handler, also for Message.Timeout
+)
+
+// DefaultMaxAttempts is the number of failed attempts after which a message is dead, unless its sender sets another.
+const DefaultMaxAttempts = 20
 
 // Message is a message as its sender specified it.
 type Message struct {
@@ -88,6 +104,45 @@ func (m *Message) check() error {
 			MaxDelay))
 	}
 	return nil
+}
+
+// CheckID returns an ErrInvalid unless id is valid: 1 to MaxID bytes of UTF-8 without control characters.
+func CheckID(id string) error {
+	if id == "" {
+		return Field("id", Invalid("id is empty: it must have 1 to %d bytes; leave it out to have one made", MaxID))
+	}
+	return Field("id", checkText("id", id, MaxID))
+}
+
+// CheckGroup returns an ErrInvalid unless group can be listed: 1 to MaxGroup bytes of UTF-8 without control characters.
+func CheckGroup(group string) error {
+	if group == "" {
+		return Field("group", Invalid("group is empty: it must have 1 to %d bytes", MaxGroup))
+	}
+	return Field("group", checkText("group", group, MaxGroup))
+}
+
+// CheckKey returns an ErrInvalid unless key can be the key of a message: 1 to MaxKey bytes of UTF-8 without control
+// characters and slashes, and not . or ..
+func CheckKey(key string) error {
+	if key == "" {
+		return Field("key", Invalid("key is empty: it must have 1 to %d bytes; leave it out for none", MaxKey))
+	}
+	return Field("key", checkKey(key))
+}
+
+// checkKey accepts the empty key of messages without one.
+func checkKey(key string) error {
+	if len(key) > MaxKey {
+		return Invalid("key is %d bytes long: the limit is %d; give a shorter one, such as its hash", len(key), MaxKey)
+	}
+	if strings.Contains(key, "/") {
+		return Invalid("key %q holds a slash: leave it out, or write another character, such as :", key)
+	}
+	if err := checkText("key", key, MaxKey); err != nil {
+		return err
+	}
+	return CheckNew("key", key)
 }
 
 func checkHeaders(headers map[string]string) error {

@@ -47,8 +47,8 @@ its standard input. Its environment has
   LATER_ID, LATER_QUEUE                the message
   LATER_ATTEMPT, LATER_MAX_ATTEMPTS    number of this attempt, starting at 1, and the maximum
   LATER_DUE                            when the message fell due, in RFC 3339 with milliseconds
-  LATER_KEY                            the key of the message, if it has one
-  LATER_URGENCY                        high or low, if the message was sent with one of them
+  %s
+                                       options of the message, if it was sent with them
   LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
@@ -90,7 +90,7 @@ pauses, resumes and restarts from any machine.
 
 As a service of systemd with Type=notify-reload, work reports when it is ready, drains and restarts when it is reloaded
 (SIGHUP), and feeds the watchdog while it is not stuck; deploy/systemd/later-work.service is an example.`,
-			exitTempFail, killGrace),
+			strings.Join(optionVariables(), ", "), exitTempFail, killGrace),
 		`  later work mail
   later work orders refunds --json
   later work mail --exec 'curl -fsS --data-binary @- https://mail.example/send' --concurrency 20 --timeout 10s

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/message"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -155,13 +158,28 @@ const headerVariable = "LATER_HEADER_"
 // the worker's secret for its store. A command has the rights of its own configuration, not the worker's.
 func isWorkers(entry string) bool {
 	switch name, value, _ := strings.Cut(entry, "="); name {
-	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_KEY", "LATER_URGENCY",
-		"LATER_TOKEN":
+	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_TOKEN":
 		return true
 	case "LATER_STORE":
 		return store.RedactURL(value) != value
 	default:
-		return strings.HasPrefix(name, headerVariable)
+		return strings.HasPrefix(name, headerVariable) || slices.Contains(optionVariables(), name)
+	}
+}
+
+// optionVariables returns the names of the variables for the options of a message that are texts, such as LATER_KEY.
+func optionVariables() (names []string) {
+	var o message.Handled
+	eachTextOption(&o, func(name, _ string) { names = append(names, name) })
+	return names
+}
+
+// eachTextOption calls f with the variable of each option that is a text, and its value.
+func eachTextOption(o *message.Handled, f func(name, value string)) {
+	for _, field := range jsonfields.Fields(o) {
+		if value := field.Value(o); value.Kind() == reflect.String {
+			f("LATER_"+variableName(field.Name), value.String())
+		}
 	}
 }
 
@@ -174,12 +192,12 @@ func variables(msg *later.Message) []string {
 		"LATER_MAX_ATTEMPTS=" + strconv.Itoa(msg.MaxAttempts),
 		"LATER_DUE=" + wire.FormatTime(msg.Due),
 	}
-	if msg.Key != "" {
-		vars = append(vars, "LATER_KEY="+msg.Key)
-	}
-	if msg.Urgency != later.UrgencyNormal {
-		vars = append(vars, "LATER_URGENCY="+string(msg.Urgency))
-	}
+	options := message.OptionsOf(msg)
+	eachTextOption(&options.Handled, func(name, value string) {
+		if value != "" {
+			vars = append(vars, name+"="+value)
+		}
+	})
 	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
 		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // not allowed in an environment
 		vars = append(vars, headerVariable+variableName(name)+"="+value)

@@ -65,11 +65,11 @@ func TestWorkStopsAfterMaxAndLeavesTheOthers(t *testing.T) {
 func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "the payload", "--id", "a", "--header", "content-type=text plain", "--header", "Ünï=x",
-		"--max-attempts", "4", "--key", "customer-7")
+		"--max-attempts", "4", "--key", "customer-7", "--group", "order-42")
 	got := c.ok("work", "q", "--max", "1", "--exec", `cat; echo; env | grep ^LATER_ | grep -v STORE | sort`)
 	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n",
 		"LATER_HEADER__N_=x\n",
-		"LATER_ID=a\n", "LATER_KEY=customer-7\n", "LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
+		"LATER_ID=a\n", "LATER_KEY=customer-7\n", "LATER_GROUP=order-42\n", "LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
 	stats := object(t, c.ok("stats", "q", "--json"))
 	if stats["ready"] != 0.0 || stats["scheduled"] != 0.0 || stats["dead"] != 0.0 {
 		t.Errorf("exit 0 did not ack: %v", stats)
@@ -78,13 +78,14 @@ func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 
 func TestExecDoesNotInheritSecretsOfTheWorker(t *testing.T) {
 	c := newCLI(t)
-	secrets := []string{"LATER_TOKEN=s3cret", "LATER_ID=outer", "LATER_STORE=http://:s3cret@127.0.0.1:1"}
+	secrets := []string{"LATER_TOKEN=s3cret", "LATER_ID=outer", "LATER_KEY=outer", "LATER_STORE=http://:s3cret@127.0.0.1:1"}
 	for _, env := range [][]string{secrets, {"LATER_STORE=redis://later:s3cret@127.0.0.1:1/0"},
 		{"LATER_STORE=redis://127.0.0.1:1/0?sentinel_password=s3cret"}} {
 		c.ok("send", "q", "x", "--id", "a")
 		got := runMain(t.Context(), append(os.Environ(), env...), "", "work", "--store", c.store, "q", "--max", "1",
 			"--exec", "env")
-		if got.exit != 0 || strings.Contains(got.stdout, "s3cret") || !strings.Contains(got.stdout, "LATER_ID=a\n") {
+		if got.exit != 0 || strings.Contains(got.stdout, "s3cret") || !strings.Contains(got.stdout, "LATER_ID=a\n") ||
+			strings.Contains(got.stdout, "LATER_KEY") {
 			t.Errorf("%v: %d %s%s", env, got.exit, got.stdout, got.stderr)
 		}
 	}

@@ -31,8 +31,8 @@ type Schedule struct {
 	// When says when the schedule runs.
 	When recurrence.Spec
 
-	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter, Group, Key and Urgency apply to each message, like the
-	// fields of an Outgoing; any queue takes the Urgency. The defaults and middleware of sends apply too, from the
+	// Payload, Headers and the options up to DedupWindow apply to each message, like the fields of an Outgoing; any
+	// queue takes the Urgency. The defaults and middleware of sends apply too, from the
 	// client of the worker that sends the run. The whole schedule, with a list of times, has up to 1,008 KiB as JSON.
 	Payload     []byte
 	Headers     map[string]string

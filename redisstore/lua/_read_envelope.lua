@@ -36,15 +36,15 @@ local function read_envelope(value)
     end
   end
   local headers, count = {}, uvarint()
-  if not count or count > MAX_HEADERS + 2 then return end
+  if not count or count > MAX_HEADERS + 32 then return end
   for i = 1, 2 * count do
     local length = uvarint()
     if not length or from + length > #value + 1 then return end
     headers[i] = string.sub(value, from, from + length - 1)
     from = from + length
   end
-  local first = headers[1] == '' and 3 or 1 -- after the group
-  if headers[first] and string.find(headers[first], '^[\1-\3]$') then first = first + 2 end -- after the key
+  local first = 1 -- after the group, the key and other options, with names that no header can have
+  while headers[first] == '' or string.find(headers[first] or '', '^%c') do first = first + 2 end
   if first > 1 then headers = { unpack(headers, first) } end
   return at, from, flags, window, headers
 end

@@ -133,36 +133,6 @@ func (m *machine) drawTime(r *rapid.T, label string) time.Time {
 	return time.UnixMilli(m.model.now + int64(rapid.IntRange(-100, 200).Draw(r, label+" from now ms")))
 }
 
-func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
-	out := store.Outgoing{
-		Message: store.Message{
-			ID:          rapid.SampledFrom(someIDs).Draw(r, "id"),
-			Payload:     []byte(rapid.StringN(0, 3, -1).Draw(r, "payload")),
-			MaxAttempts: rapid.IntRange(0, 3).Draw(r, "max attempts"),
-			Timeout:     drawDelay(r, "timeout"),
-			DedupWindow: drawDelay(r, "dedup window"),
-			Group:       rapid.SampledFrom(append([]string{"", ""}, someGroups...)).Draw(r, "group"),
-			Key:         rapid.SampledFrom(someKeys).Draw(r, "key"),
-			Urgency:     rapid.SampledFrom(someUrgencies).Draw(r, "urgency"),
-		},
-		Due: m.drawDue(r),
-	}
-	if m.model.ordered() && rapid.Bool().Draw(r, "in the order of sends") {
-		out.Key, out.Due = "k", store.Due{}
-	}
-	switch rapid.IntRange(0, 3).Draw(r, "expiry") {
-	case 2:
-		out.ExpireAfter = time.Millisecond + drawDelay(r, "expire after")
-	case 3:
-		out.ExpireAt = m.drawTime(r, "expire at")
-	}
-	if rapid.Bool().Draw(r, "with headers") {
-		out.Headers = map[string]string{"k": rapid.StringN(0, 2, -1).Draw(r, "header")}
-		out.SentAt = time.UnixMilli(m.model.now)
-	}
-	return out
-}
-
 // Check compares the whole state after every step.
 func (m *machine) Check(r *rapid.T) {
 	s, err := m.h.Store.Stats(m.ctx, m.queue)

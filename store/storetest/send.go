@@ -12,17 +12,7 @@ import (
 
 var sendRules = []rule{
 	{"a message is delivered as it was sent", func(e *env) {
-		payload := make([]byte, 256)
-		for i := range payload {
-			payload[i] = byte(i)
-		}
-		sentAt := time.UnixMilli(1_700_000_000_123)
-		full := store.Outgoing{Message: store.Message{
-			ID: "every field", Payload: payload,
-			Headers:     map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
-			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour,
-			DedupWindow: 48 * time.Hour, SentAt: sentAt, Group: "order-42", Key: "customer-7",
-		}}
+		full := store.Outgoing{Message: fullMessage()}
 		absolute := store.Outgoing{Message: store.Message{ID: "absolute", ExpireAt: e.now().Add(time.Hour)}}
 		e.send(full, absolute)
 		sent := map[string]store.Message{full.ID: full.Message, absolute.ID: absolute.Message}
@@ -36,17 +26,7 @@ var sendRules = []rule{
 		e.equal("left", len(sent), 0)
 	}},
 	{"a message at every limit is delivered whole", func(e *env) {
-		headers := map[string]string{}
-		for i := range store.MaxHeaders {
-			headers[strings.Repeat("h", 100)+string(rune('0'+i))] = strings.Repeat("v", 100)
-		}
-		m := store.Outgoing{Message: store.Message{
-			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)),
-			Headers:     headers,
-			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay,
-			DedupWindow: store.MaxDelay, Group: strings.Repeat("g", store.MaxGroup),
-			Key: strings.Repeat("k", store.MaxKey),
-		}}
+		m := store.Outgoing{Message: largestMessage()}
 		e.ok(m.Check())
 		e.send(m)
 		c := e.claimOne(m.ID, store.MaxLease)

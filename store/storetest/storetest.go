@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -493,31 +492,4 @@ func (e *env) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(e.Context(), d, fmt.Errorf("nothing happened within %v", d))
 	e.Cleanup(cancel)
 	return ctx
-}
-
-// describe returns all fields of a message in one line, with times in milliseconds.
-func describe(i *store.Info) string {
-	if i == nil {
-		return "none"
-	}
-	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v group=%q"+
-		" key=%q urgency=%q sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
-		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.DedupWindow, i.Group, i.Key, i.Urgency, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows,
-		i.LastError, i.DeadReason, ms(i.DiedAt), i.Delivered, i.Raw, describeFailures(i.Failures))
-}
-
-func describeFailures(failures []store.Failure) string {
-	var b strings.Builder
-	for _, f := range failures {
-		fmt.Fprintf(&b, "[%d #%d %v %q %q]", ms(f.Time), f.Attempt, f.Duration, f.Worker, f.Error)
-	}
-	return b.String()
-}
-
-func ms(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return store.UnixMillis(t)
 }

@@ -1,13 +1,14 @@
 // A message as a command that sends it again.
 import { payloadText } from '../json.js';
+import { goOf, optionNames } from '../options.js';
 
 const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 // asCurl returns a command for the HTTP API.
 export function asCurl(m) {
   const url = new URL(`v1/queues/${encodeURIComponent(m.queue)}/messages`, document.baseURI);
-  const body = { id: m.id, headers: m.headers, max_attempts: m.max_attempts, group: m.group, key: m.key,
-    urgency: m.urgency };
+  const body = { id: m.id, headers: m.headers, max_attempts: m.max_attempts };
+  for (const name of optionNames) body[name] = m[name];
   if (m.state === 'scheduled') body.at = m.due;
   Object.assign(body, { payload: m.payload, payload_text: m.payload_text, payload_base64: m.payload_base64 });
   return `curl ${shell(url.href)} -H 'Content-Type: application/json' -d ${shell(JSON.stringify(body))}`;
@@ -19,8 +20,7 @@ export function asCommand(m) {
   const parts = ['later send', `--id ${shell(m.id)}`];
   if (m.state === 'scheduled') parts.push(`--at ${shell(m.due)}`);
   for (const [name, value] of Object.entries(m.headers ?? {})) parts.push(`--header ${shell(`${name}=${value}`)}`);
-  if (m.key) parts.push(`--key ${shell(m.key)}`);
-  if (m.urgency) parts.push(`--urgency ${m.urgency}`);
+  for (const name of optionNames) if (m[name]) parts.push(`--${name} ${shell(m[name])}`);
   parts.push('--', shell(m.queue), bytes ? '-' : shell(payloadText(m) ?? ''));
   return (bytes ? `base64 -d <<< ${shell(m.payload_base64)} | ` : '') + parts.join(' ');
 }
@@ -35,7 +35,6 @@ export function asGo(m) {
   for (const [name, value] of Object.entries(m.headers ?? {})) {
     options.push(`later.Header(${quote(name)}, ${quote(value)})`);
   }
-  if (m.key) options.push(`later.Key(${quote(m.key)})`);
-  if (m.urgency) options.push(m.urgency === 'high' ? 'later.Urgent()' : 'later.Background()');
+  options.push(...goOf(m));
   return `_, err := client.Queue(${quote(m.queue)}).Send(ctx, ${payload}, ${options.join(', ')})`;
 }

@@ -4,6 +4,7 @@ import { canDuplicate, sendMessage } from '../dialogs.js';
 import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
 import { html, useRef } from '../html.js';
 import { useKeys } from '../keys.js';
+import { textOptions } from '../options.js';
 import { Payload } from '../payload.js';
 import { word } from '../search.js';
 import { copy, download, Empty, Facts, Panel, State, Time, Trouble, useLoad } from '../ui.js';
@@ -72,8 +73,7 @@ function Message({ m, why, gone, reload }) {
       ['Dedup window', length(m.dedup_window)],
       ['Group', m.group && html`<${Link}
         to=${{ q: word('group', m.group), queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
-      ['Key', m.key],
-      ['Urgency', m.urgency],
+      ...textOptions.filter((o) => o.name !== 'group').map((o) => [o.label, m[o.name]]),
       ['Follows', m.follows && 'an earlier message, which a worker holds'],
     ]} />
     ${!gone && html`<${Timeline} m=${m} why=${why} />`}

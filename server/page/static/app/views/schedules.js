@@ -4,6 +4,7 @@ import { duration, local, millis, number, plural, timeZone } from '../format.js'
 import { html, useEffect, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { now } from '../live.js';
+import { optionNames } from '../options.js';
 import {
   attempt, Confirm, Empty, Facts, Failure, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad,
 } from '../ui.js';
@@ -151,8 +152,8 @@ const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'],
 // fieldsOf returns the fields of a schedule that a PUT takes, without the ones that only the server sets.
 function fieldsOf(s) {
   const names = ['queue', 'set', 'payload', 'payload_text', 'payload_base64', 'headers', 'max_attempts', 'timeout',
-    'expire_after', 'group', 'key', 'urgency', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished',
-    'cron', 'every', 'rrule', 'times', 'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap',
+    'expire_after', ...optionNames, 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished', 'cron',
+    'every', 'rrule', 'times', 'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap',
     'overlap'];
   return Object.fromEntries(names.filter((n) => s[n] !== undefined).map((n) => [n, s[n]]));
 }

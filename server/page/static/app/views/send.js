@@ -4,13 +4,14 @@ import { bytesOf, local, localInput, plural, timeZone, visible } from '../format
 import { html, useEffect, useRef, useState } from '../html.js';
 import { payloadText } from '../json.js';
 import { live, now } from '../live.js';
+import { optionNames, textOptions } from '../options.js';
 import { Failure, notify } from '../ui.js';
 import { go } from '../url.js';
 import { When, whenOf } from '../when.js';
 import { asBefore, headersOf, linesOf, payloadOf } from './actions.js';
 
 // The fields of the form have the names that the API gives them.
-const rare = ['group', 'key', 'urgency', 'max_attempts', 'expire_after', 'expire_at', 'timeout', 'dedup_window'];
+const rare = [...optionNames, 'max_attempts', 'expire_after', 'expire_at', 'timeout', 'dedup_window'];
 const places = ['id', 'payload', 'headers', 'in', 'at', ...rare];
 
 // placeOf returns the field that an error is about, such as headers for body.headers.kind.
@@ -123,9 +124,7 @@ function More({ like, open: shown, field }) {
   const some = like && rare.some((name) => like[name] !== undefined && name !== 'max_attempts');
   return html`<details open=${shown || some}><summary>Group, key, urgency, attempts, expiry</summary>
     <div class="pair">
-      ${field('group', 'Group', { maxlength: 128, value: like?.group })}
-      ${field('key', 'Key', { maxlength: 64, value: like?.key, hint: 'Such as a customer' })}
-      ${field('urgency', 'Urgency', { value: like?.urgency, choices: ['', 'high', 'low'] })}
+      ${textOptions.map((o) => field(o.name, o.label, { ...o.input, value: like?.[o.name] }))}
       ${field('max_attempts', 'Attempts at most', { type: 'number', min: 1, max: 65535, value: like?.max_attempts,
         hint: 'Default: 20' })}
       ${field('expire_after', 'Expires after', { value: like?.expire_after, placeholder: 'never',
