@@ -5,11 +5,11 @@ import "github.com/laterq/later/internal/schedule"
 // Schedule sends a message to a queue again and again: each time that its rule says is a run, and each run is a
 // message of its own. Schedules.Put stores it.
 //
-// Name identifies it in the store, up to 80 bytes. Queue is the queue that receives the messages, and When
-// says when. Payload, Headers and the other fields that an Outgoing has, too, apply to each message; DedupWindow is 24
-// hours by default, and no less. Missed, MissedWithin and MissedMax say what becomes of runs that are late by more than a
-// minute because no worker was there, and Unfinished what becomes of a run while the one before is unfinished. Set names
-// the schedules that are applied together; see Schedules.Apply.
+// Name identifies it in the store, up to 80 bytes. Queue is the queue that receives the messages, and When says when.
+// Payload, Headers and the other fields that an Outgoing has, too, apply to each message; DedupWindow is 24 hours by
+// default, and no less. Missed, MissedWithin and MissedMax say what becomes of runs that are late by more than a minute
+// because no worker was there, and Unfinished what becomes of a run while the one before is unfinished. Set names the
+// schedules that are applied together; see Schedules.Apply.
 type Schedule = schedule.Schedule
 
 // MissedPolicy is the treatment of the missed runs of a schedule. A run that is late by up to a minute is
