@@ -68,8 +68,8 @@ func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 		"--max-attempts", "4", "--key", "customer-7", "--group", "order-42")
 	got := c.ok("work", "q", "--max", "1", "--exec", `cat; echo; env | grep ^LATER_ | grep -v STORE | sort`)
 	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n",
-		"LATER_HEADER__N_=x\n",
-		"LATER_ID=a\n", "LATER_KEY=customer-7\n", "LATER_GROUP=order-42\n", "LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
+		"LATER_HEADER__N_=x\n", "LATER_ID=a\n", "LATER_KEY=customer-7\n", "LATER_GROUP=order-42\n",
+		"LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
 	stats := object(t, c.ok("stats", "q", "--json"))
 	if stats["ready"] != 0.0 || stats["scheduled"] != 0.0 || stats["dead"] != 0.0 {
 		t.Errorf("exit 0 did not ack: %v", stats)
