@@ -3,6 +3,7 @@ package redisstore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -159,7 +160,7 @@ func (l *line) close() {
 	if l.client != nil {
 		l.client.Close()
 	} else {
-		l.conn.Conn.Close()
+		l.conn.closeAtOnce()
 	}
 }
 
@@ -192,12 +193,27 @@ func (l *line) isQuiet() bool {
 	return err == nil && next[0] == '>'
 }
 
+// skipPushes reads the pushes that came after the last reply, so that what came after them is not taken for the next.
+func (l *line) skipPushes() error {
+	for l.in.Buffered() > 0 {
+		r := replyReader{l.in, maxReplyBytes}
+		if kind, _, err := r.value(0); err != nil || kind != '>' {
+			return &net.OpError{Op: "dial", Err: errors.New("the server sent a reply to no call")} // nothing was sent
+		}
+	}
+	return nil
+}
+
 // exchange sends a call that began at now and reads the reply.
 func (l *line) exchange(now time.Time, args []any) (reply any, err error) {
 	if l.out, err = appendCommand(l.out[:0], args); err != nil {
 		return nil, err
 	}
-	lately := now.Sub(l.usedAt) < usedLately && l.in.Buffered() == 0
+	if err := l.skipPushes(); err != nil {
+		return nil, err
+	}
+	// Without a timeout, the call would never end after the server has closed one direction, see wire.
+	lately := l.timeout > 0 && now.Sub(l.usedAt) < usedLately
 	l.usedAt = now
 	if err := l.wire.send(l.out, lately); err != nil {
 		return nil, err
@@ -255,6 +271,14 @@ func (c *interruptible) Close() error {
 	c.mu.Unlock()
 	if released {
 		return nil
+	}
+	return c.closeAtOnce()
+}
+
+// closeAtOnce closes the connection. TLS would first tell the server, which takes 5 s if it does not read.
+func (c *interruptible) closeAtOnce() error {
+	if tls, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		return tls.NetConn().Close()
 	}
 	return c.Conn.Close()
 }

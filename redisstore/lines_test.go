@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -154,19 +155,59 @@ func TestCallsOnALineThatBreaksAreExecutedOnce(t *testing.T) {
 	}
 }
 
-// What the server sends after a reply, except pushes, ends the line, so that no other call takes it for its reply.
+// What the server sends after a reply, except pushes, ends the line, so that no other call takes it for its reply. The
+// line ends before its next call if pushes come first.
 func TestUnexpectedBytesEndALine(t *testing.T) {
 	s, line := breakableStore(t)
 	for _, id := range []string{"a", "b", "c"} {
 		sendPromptly(t, s, id)
 	}
-	for extra, keeps := range map[string]bool{">1\r\n+x\r\n": true, "+x\r\n": false, ":7\r\n": false, "x": false} {
+	for extra, keeps := range map[string]bool{
+		">1\r\n+x\r\n": true, ">1\r\n+x\r\n>0\r\n": true, ">1\r\n+x\r\n:1\r\n": true, ">1\r\n+x\r\nx": true,
+		"+x\r\n": false, ":7\r\n": false, "x": false,
+	} {
 		line().limit(-1, -1, extra)
 		sendPromptly(t, s, "with "+extra)
 		if kept := len(s.lines.idle) == 1; kept != keeps {
 			t.Errorf("after %q the line is kept: %v", extra, kept)
 		}
 		sendPromptly(t, s, "after "+extra)
+	}
+}
+
+// A line over TLS to a server that does not read is closed at once, although TLS would tell the server first.
+func TestBrokenLinesAreClosedAtOnce(t *testing.T) {
+	server := redistest.Start(t, redistest.TLS(t))
+	opt := *server.Client(t).Options()
+	config := opt.TLSConfig.Clone()
+	config.ServerName = "127.0.0.1"
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(conn, config), conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
+	}
+	rdb := redis.NewClient(&opt)
+	t.Cleanup(func() { rdb.Close() })
+	s := newStore(t, rdb)
+	for _, id := range []string{"a", "b", "c"} {
+		sendPromptly(t, s, id)
+	}
+	server.Freeze(t)
+	defer server.Thaw(t)
+	long := []store.Outgoing{}
+	for i := range 4 {
+		message := store.Message{ID: fmt.Sprint("long ", i), Payload: make([]byte, store.MaxPayload)}
+		long = append(long, store.Outgoing{Message: message})
+	}
+	gone := errors.New("gone")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, gone)
+	defer cancel()
+	began := time.Now()
+	_, err := s.SendPromptly(ctx, "q", long)
+	if took := time.Since(began); !errors.Is(err, gone) || !strings.Contains(err.Error(), "write") || took > 4*time.Second {
+		t.Errorf("send = %v after %v, want the cause at once", err, took)
 	}
 }
 
@@ -183,7 +224,7 @@ func TestLinesKeepTheirConnectionAfterRefusals(t *testing.T) {
 	if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	sendPromptly(t, s, "after a flush")
+	sendPromptly(t, s, "n, after a flush") // the last one, also if it is due in the same millisecond
 	claimAndAck(t, s, "m0")
 	set := func(name, value string) {
 		t.Helper()
@@ -265,6 +306,7 @@ func TestLimitersAndHooksSeeWhatTheyShould(t *testing.T) {
 	rdb.AddHook(hook)
 	s := newStore(t, rdb, Prefix(store.NewID()+":"))
 	sendPromptly(t, s, "a")
+	claimAndAck(t, s, "a") // the server knows the scripts
 	sendPromptly(t, s, "b")
 	before, seen := *limiter, hook.n
 	sendPromptly(t, s, "c")
@@ -272,7 +314,7 @@ func TestLimitersAndHooksSeeWhatTheyShould(t *testing.T) {
 		t.Errorf("for a send: limiter %+v, before %+v, hook %d, before %d", *limiter, before, hook.n, seen)
 	}
 	before, seen = *limiter, hook.n
-	claimAndAck(t, s, "a")
+	claimAndAck(t, s, "b")
 	if limiter.allowed != before.allowed+2 || limiter.reported != before.reported+2 || hook.n != seen+2 {
 		t.Errorf("for a claim and an ack: limiter %+v, before %+v, hook %d, before %d", *limiter, before, hook.n, seen)
 	}

@@ -20,6 +20,8 @@ const (
 	maxReplyDepth = 4
 )
 
+var errLongReply = fmt.Errorf("a reply of the server is longer than %d bytes", maxReplyBytes)
+
 // replyError is an error that the server replied with.
 type replyError string
 
@@ -122,7 +124,7 @@ func (r *replyReader) value(depth int) (kind byte, v any, err error) {
 			return kind, nil, nil
 		case n < 0:
 		case n > int64(r.left):
-			return 0, nil, fmt.Errorf("a reply of the server is longer than %d bytes", maxReplyBytes)
+			return 0, nil, errLongReply
 		case kind == '$':
 			v, err := r.text(int(n))
 			return kind, v, err
@@ -143,7 +145,9 @@ func (r *replyReader) line() ([]byte, error) {
 	if err != nil && err != bufio.ErrBufferFull {
 		return nil, cut(err, len(line))
 	}
-	r.left -= len(line)
+	if r.left -= len(line); r.left < 0 {
+		return nil, errLongReply
+	}
 	if err != nil || n < 1 || line[n] != '\r' {
 		return nil, fmt.Errorf("the server sent %.40q, which is no line of a reply", line)
 	}

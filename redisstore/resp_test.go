@@ -71,6 +71,7 @@ func TestRepliesThatAreNoneAreRefused(t *testing.T) {
 		"$16777217\r\n":                          "longer than",
 		"*16777217\r\n":                          "longer than",
 		"*17\r\n" + strings.Repeat(mebibyte, 17): "longer than",
+		"*16777000\r\n" + strings.Repeat(":1\r\n", 1<<22):    "longer than",
 		strings.Repeat("*1\r\n", maxReplyDepth+1) + ":1\r\n": "lists in each other",
 	} {
 		got, err := replyOf(strings.NewReader(text))

@@ -12,7 +12,8 @@ import (
 // notices what comes afterwards, waits, and reads.
 //
 // The runtime then forgets what has come before. That can only be that a server or proxy has closed one direction: if
-// it has closed both, it answers the command with a reset. So only a connection that was used lately is used like this.
+// it has closed both, it answers the command with a reset. So only a connection that was used lately, and whose calls
+// have a timeout, is used like this.
 type wire struct {
 	net.Conn
 	raw syscall.RawConn // nil for a connection that does more than the system does, such as TLS

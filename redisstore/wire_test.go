@@ -27,7 +27,7 @@ func wirePair(t *testing.T) (l *line, server *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l = &line{wire: newWire(conn), usedAt: time.Now()}
+	l = &line{wire: newWire(conn), usedAt: time.Now(), timeout: time.Minute}
 	l.conn.Conn, l.in = conn, bufio.NewReaderSize(l.wire, lineBuffer)
 	t.Cleanup(func() { conn.Close(); accepted.Close() })
 	return l, accepted.(*net.TCPConn)
@@ -79,6 +79,18 @@ func TestWiresNoticeTheEndOfTheirConnection(t *testing.T) {
 		"one way, long before": {func(l *line, s *net.TCPConn) {
 			s.CloseWrite()
 			l.usedAt = l.usedAt.Add(-usedLately)
+		}, false, ended[:1]},
+		"one way, before, without a timeout": {func(l *line, s *net.TCPConn) {
+			raw, _ := l.conn.Conn.(*net.TCPConn).SyscallConn()
+			closed := false
+			raw.Read(func(uintptr) (noticed bool) { // by the runtime, which then forgets it
+				if noticed = closed; !closed {
+					s.CloseWrite()
+					closed = true
+				}
+				return noticed
+			})
+			l.timeout = 0
 		}, false, ended[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,17 +11,19 @@ import (
 type Limited struct {
 	context.Context // the other one
 	deadline        time.Time
+	own             bool // the deadline is not that of the other one, which ends by itself, with its own cause
 
 	mu    sync.Mutex
 	timed context.Context // with the timer; nil without
 	end   context.CancelFunc
+	ended bool
 }
 
 // Limit returns a context that ends with ctx or after d. The caller must call End.
 func Limit(ctx context.Context, d time.Duration) *Limited {
-	l := &Limited{Context: ctx, deadline: time.Now().Add(d)}
+	l := &Limited{Context: ctx, deadline: time.Now().Add(d), own: true}
 	if sooner, ok := ctx.Deadline(); ok && sooner.Before(l.deadline) {
-		l.deadline = sooner
+		l.deadline, l.own = sooner, false
 	}
 	return l
 }
@@ -30,6 +32,7 @@ func Limit(ctx context.Context, d time.Duration) *Limited {
 func (l *Limited) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ended = true
 	if l.timed != nil {
 		l.end()
 	}
@@ -43,7 +46,14 @@ func (l *Limited) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timed == nil {
-		l.timed, l.end = context.WithDeadline(l.Context, l.deadline)
+		if l.own {
+			l.timed, l.end = context.WithDeadline(l.Context, l.deadline)
+		} else {
+			l.timed, l.end = context.WithCancel(l.Context)
+		}
+		if l.ended {
+			l.end()
+		}
 	}
 	return l.timed.Done()
 }
@@ -55,13 +65,15 @@ func (l *Limited) Err() error {
 	if l.timed != nil {
 		return l.timed.Err()
 	}
-	if err := l.Context.Err(); err != nil {
-		return err
+	err := l.Context.Err()
+	switch {
+	case err != nil:
+	case l.ended:
+		err = context.Canceled
+	case l.own && !time.Now().Before(l.deadline):
+		err = context.DeadlineExceeded
 	}
-	if !time.Now().Before(l.deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
+	return err
 }
 
 // limitKey is the key of a context's Limited.
@@ -80,6 +92,9 @@ func (l *Limited) Value(key any) any {
 func Untimed(ctx context.Context) context.Context {
 	l, ok := ctx.Value(limitKey{}).(*Limited)
 	if !ok {
+		return ctx
+	}
+	if end, _ := ctx.Deadline(); !end.Equal(l.deadline) { // it has none or another one, as that of WithoutCancel
 		return ctx
 	}
 	l.mu.Lock()
