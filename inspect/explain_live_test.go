@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 func TestExplanationIsOneSentence(t *testing.T) {
@@ -109,6 +112,18 @@ func TestExplainFindsEachReason(t *testing.T) {
 		_, err := Explain(t.Context(), c, q.Name(), "none")
 		wantError(t, err, later.ErrNotFound)
 	})
+}
+
+func TestExplainRefusesAnIDThatNoMessageCanHave(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	for _, id := range []string{"", strings.Repeat("x", store.MaxID+1), "a\xff", "a\n"} {
+		if _, err := Explain(t.Context(), c, "q", id); !errors.Is(err, later.ErrInvalid) || store.FieldOf(err) != "id" {
+			t.Errorf("id %.10q: %v, about %q", id, err, store.FieldOf(err))
+		}
+	}
+	if _, err := Explain(t.Context(), c, "q", "a"); !errors.Is(err, later.ErrNotFound) {
+		t.Error(err)
+	}
 }
 
 func TestExplainNamesTheWorker(t *testing.T) {

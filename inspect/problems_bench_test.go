@@ -11,7 +11,7 @@ import (
 
 // BenchmarkProblems finds the problems of 1,000 queues in Redis: each has messages to come, and one in ten also has an
 // overdue message without a worker, and one in ten a dead message. The store is read for the first time, as
-// Client.Problems does, or again, as a server does.
+// Problems does, or again, as a server does.
 //
 //	go test -run '^$' -bench Problems -benchtime 20x .
 func BenchmarkProblems(b *testing.B) {

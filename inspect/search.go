@@ -5,6 +5,8 @@
 //	e, err := inspect.Explain(ctx, client, "orders", "order-42")
 //	fmt.Println(e.Text(time.Local)) // worker mail-1 has held it for 12 s
 //
+// It reads the Store of a client, so Client.Close does not wait for its calls.
+//
 // It is built on packages later, store, internal/fleet, internal/jsontext, internal/pauses, internal/reserved,
 // internal/series, internal/shard, internal/topic and internal/wire. Start reading at Search, ParseFilter, Find,
 // Explain, DeadErrors and Problems.
@@ -317,6 +319,14 @@ func usable(queue string) error {
 		err = store.Invalid("%s", why)
 	}
 	return err
+}
+
+// checkID returns an ErrInvalid for an id that no message can have.
+func checkID(id string) error {
+	if id == "" {
+		return store.Field("id", store.Invalid("id is empty: give the id of a message, as Send returned it"))
+	}
+	return store.CheckID(id)
 }
 
 // workersOf returns the live workers.
