@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -102,4 +103,19 @@ func startsGoroutines(f *ast.File) (starts bool) {
 		return true
 	})
 	return starts
+}
+
+// TestNoProgramIsInTheRepository looks for files that a build left and that were added by mistake: a clone keeps them
+// for ever.
+func TestNoProgramIsInTheRepository(t *testing.T) {
+	tracked, err := exec.CommandContext(t.Context(), "git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skip("this is not a clone:", err)
+	}
+	const most = 1 << 20
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(tracked), "\x00"), "\x00") {
+		if info, err := os.Stat(name); err == nil && info.Size() > most {
+			t.Errorf("%s has %d bytes: the limit is %d", name, info.Size(), most)
+		}
+	}
 }

@@ -206,7 +206,8 @@ func TestBrokenLinesAreClosedAtOnce(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	_, err := s.SendPromptly(ctx, "q", long)
-	if took := time.Since(began); !errors.Is(err, gone) || !strings.Contains(err.Error(), "write") || took > 4*time.Second {
+	took := time.Since(began)
+	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "write") || took > 4*time.Second {
 		t.Errorf("send = %v after %v, want the cause at once", err, took)
 	}
 }
