@@ -230,11 +230,12 @@ func (t *tx) removeQueue(q *queue) error {
 	if q.number == 0 && q.damage == nil {
 		return nil
 	}
+	full := errors.Is(t.checkRoom(), store.ErrFull) // before the removal, which it might not flush otherwise
 	t.remove(appendIDKey(t.key[:0], 0, kindName, q.name))
 	delete(t.s.queues, q.name)
 	if q.number != 0 { // else the other keys cannot be found
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
-		t.s.room.emptied = true
+		t.s.room.emptied = t.s.room.emptied || full
 	}
 	return nil
 }

@@ -428,3 +428,52 @@ func TestStoreOpensOnAFullDisk(t *testing.T) {
 		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
 	}
 }
+
+// A queue that was deleted before the disk was full leaves nothing to flush, since the table would take the reserve.
+func TestEarlierDeletionsTakeNothingOfTheReserve(t *testing.T) {
+	q, _, clock, s := newQuota(t, withMemTable(4<<20))
+	defer s.Close()
+	send(t, s, "deleted")
+	try(t, s.Delete(t.Context(), "q"))
+	fillQueue(t, s, "q", 500)
+	for q.fillUnlessFreed(s) {
+		if _, err := ackSome(t, s, "q", 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for looks := s.reserve.state().looks; s.reserve.state().looks < looks+2; runtime.Gosched() {
+		clock.Advance(checkFull)
+	}
+	execute(t, s, func(*tx) {
+		if !s.room.flushed.IsZero() {
+			t.Error("the memory table was flushed")
+		}
+	})
+}
+
+// A look for room may come in the group in which a queue is deleted.
+func TestLookForRoomFindsTheDeletionsOfItsGroup(t *testing.T) {
+	q, _, clock, s := newQuota(t)
+	defer s.Close()
+	fillQueue(t, s, "q", 3000)
+	try(t, s.db.Flush())
+	try(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+	fillQueue(t, s, "other", 100) // while there are messages, not all tables are merged at once
+	try(t, s.db.Flush())
+	for q.fillUnlessFreed(s) {
+		if _, err := ackSome(t, s, "q", 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, s, func(tx *tx) {
+		try(t, tx.removeQueue(s.queues["q"]))
+		s.askForRoom(0)
+	})
+	tables := func() int64 { return s.db.Metrics().Total().TablesSize }
+	for begin := time.Now(); tables() > 1<<20; runtime.Gosched() {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("the deletion made no room: %d bytes of tables are left", tables())
+		}
+		clock.Advance(checkFull)
+	}
+}

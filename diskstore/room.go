@@ -34,7 +34,7 @@ type room struct {
 	used    uint64    // by the store's files
 	looked  time.Time // when that was found out
 	removed bool      // keys were removed since the last flush
-	emptied bool      // so were all messages of a queue
+	emptied bool      // so were all messages of a queue, when sends found no room
 	flushed time.Time // when makeRoomOfDeletions flushed last
 }
 
@@ -137,8 +137,8 @@ func (s *Store) askForRoom(left uint64) {
 		return
 	}
 	defer s.calls.Done()
-	s.post("", func(*tx) {
-		if s.room.emptied {
+	s.post("", func(t *tx) {
+		if s.room.emptied && t.flush() == nil { // the queue may have been emptied in this group
 			s.makeRoomOfDeletions(left)
 		}
 	})
