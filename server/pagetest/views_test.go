@@ -115,14 +115,19 @@ func TestShardsOfAQueueAreSeen(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")
 	s.fill("orders", 30)
-	for range 3 {
+	const n = 10 // so that not all of them stay in the first shard
+	for range n {
 		s.send("orders", "x")
 	}
 	s.send("mail", "x")
 	q := s.client.Queue("orders")
-	held, err := q.Receive(t.Context(), 3, later.Lease(10*time.Minute)) // the change waits for them
-	if err != nil || len(held) == 0 {
-		t.Fatalf("received %d, %v", len(held), err)
+	var held []*later.Delivery
+	for len(held) < n {
+		got, err := q.Receive(t.Context(), n, later.Lease(10*time.Minute)) // the change waits for them
+		if err != nil {
+			t.Fatalf("received %d, %v", len(held), err)
+		}
+		held = append(held, got...)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
