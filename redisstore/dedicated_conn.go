@@ -169,8 +169,9 @@ func dedicatedOptions(from *redis.Client, suffix string, wrap func(net.Conn) net
 			conn.Close()
 			return nil, errConnClosed
 		}
-		return wrap(conn), nil
+		return wrap(withDeadlines(conn)), nil
 	}
+	opt.ReadTimeout, opt.WriteTimeout = timeoutAsGiven(opt.ReadTimeout), timeoutAsGiven(opt.WriteTimeout)
 	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns, opt.PipelinePoolSize = 1, 0, 1, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ConnMaxIdleTime, opt.ConnMaxLifetime = -1, -1
@@ -181,6 +182,15 @@ func dedicatedOptions(from *redis.Client, suffix string, wrap func(net.Conn) net
 		opt.ClientName += suffix
 	}
 	return &opt
+}
+
+// timeoutAsGiven returns the option of a client with a timeout: a client has 0 for -1, no timeout, and -1 for -2, no
+// deadlines.
+func timeoutAsGiven(d time.Duration) time.Duration {
+	if d <= 0 {
+		d--
+	}
+	return d
 }
 
 // limit bounds a call that may wait for a while. It ignores cancellation of the caller's context, because the outcome
