@@ -422,8 +422,8 @@ func (q *Queue) SetDeadRetention(ctx context.Context, r Retention, conditions ..
 // condition and the change, the condition is called again. A Condition that is nil allows every change.
 type Condition func(version string) bool
 
-// all returns a condition that allows a change if all conditions do, or nil if there are none.
-func all(conditions []Condition) Condition {
+// allOf returns a condition that allows a change if all conditions do, or nil if there are none.
+func allOf(conditions []Condition) Condition {
 	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return c == nil })
 	if len(conditions) == 0 {
 		return nil
@@ -433,8 +433,8 @@ func all(conditions []Condition) Condition {
 	}
 }
 
-// replace replaces settings of the queue: set does it, if they still are as in former unless that is nil, and versionOf
-// returns their version.
+// replace replaces settings of the queue if the conditions allow it. versionOf returns the version of the settings in
+// Stats. set replaces them, and returns ErrConflict if they are no longer those in former, unless that is nil.
 func (q *Queue) replace(
 	ctx context.Context, name string, conditions []Condition, set func(former *Stats) error, versionOf func(*Stats) string,
 ) error {
@@ -442,7 +442,7 @@ func (q *Queue) replace(
 		return err
 	}
 	defer q.client.calls.Done()
-	allow := all(conditions)
+	allow := allOf(conditions)
 	return version.Replace(name+" of queue", q.name, func() error {
 		if allow == nil {
 			return set(nil)

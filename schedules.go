@@ -48,7 +48,7 @@ const (
 // Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field. Conditions get
 // the Version of the schedule that is replaced, or "" for a new schedule.
 func (s *Schedules) Put(ctx context.Context, put Schedule, conditions ...Condition) (PutResult, error) {
-	return called(s.client, func() (PutResult, error) { return s.book.Put(ctx, put, all(conditions)) })
+	return called(s.client, func() (PutResult, error) { return s.book.Put(ctx, put, allOf(conditions)) })
 }
 
 // Get returns a schedule. It returns ErrNotFound if there is none with the name.

@@ -113,7 +113,7 @@ func (t *Topic) Configure(ctx context.Context, cfg TopicConfig, conditions ...Co
 	if err := cmp.Or(t.queue.invalid, t.queue.old, topic.Config(cfg).Check()); err != nil {
 		return err
 	}
-	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), all(conditions)) })
+	return t.call(func() error { return t.topic.Configure(ctx, topic.Config(cfg), allOf(conditions)) })
 }
 
 // Config returns the topic's configuration.
@@ -228,7 +228,7 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue), checkUse(queue, reserved.Subscribe)); err != nil {
 		return err
 	}
-	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, all(o.conditions)) })
+	return t.call(func() error { return t.topic.Subscribe(ctx, queue, o.where, o.from.place, allOf(o.conditions)) })
 }
 
 // Unsubscribe ends the subscription of a queue. The queue receives nothing of the topic once Unsubscribe has returned.

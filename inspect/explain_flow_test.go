@@ -30,9 +30,7 @@ func TestExplainNamesTheLimit(t *testing.T) {
 		defer close(hold)
 		explain := func(f later.Flow) Explanation {
 			t.Helper()
-			if err := q.SetFlow(t.Context(), f); err != nil {
-				t.Fatal(err)
-			}
+			wantNoError(t, q.SetFlow(t.Context(), f))
 			for _, id := range []string{"a", "b", "c"} {
 				if _, err := q.Send(t.Context(), nil, later.WithID(id)); err != nil && !errors.Is(err, later.ErrDuplicate) {
 					t.Fatal(err)
@@ -63,9 +61,7 @@ func TestExplainNamesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClientOn(t, memstore.New())
 		q := c.Queue("q")
-		if err := q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}); err != nil {
-			t.Fatal(err)
-		}
+		wantNoError(t, q.SetFlow(t.Context(), later.Flow{Key: later.KeyFlow{Concurrency: 1}}))
 		hold := make(chan struct{})
 		w := later.NewWorker(c, later.WorkerConfig{Concurrency: 1})
 		w.Handle("q", func(context.Context, *later.Message) error { <-hold; return nil })
@@ -104,9 +100,7 @@ func TestExplainNamesTheKey(t *testing.T) {
 		if err := q.SetKeyFlow(t.Context(), "k", later.KeyOverride{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.SetFlow(t.Context(), later.Flow{Fair: true}); err != nil {
-			t.Fatal(err)
-		}
+		wantNoError(t, q.SetFlow(t.Context(), later.Flow{Fair: true}))
 		if _, err := q.Send(t.Context(), nil, later.Key("other")); err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +111,6 @@ func TestExplainNamesTheKey(t *testing.T) {
 
 // A dead message halts its key. Explain says so, and ResumeKey, Replay and PurgeDead let it go on.
 func TestAHaltedKeyGoesOn(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	var resumed []string
 	c := newClientOn(t, memstore.New(), later.WithObserver(func(e later.Event) {
 		if e.Kind == later.EventKeyResumed {
@@ -130,9 +118,9 @@ func TestAHaltedKeyGoesOn(t *testing.T) {
 		}
 	}))
 	q, ctx := c.Queue("accounts"), t.Context()
-	must(q.SetFlow(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderHalt}}))
+	wantNoError(t, q.SetFlow(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderHalt}}))
 	for _, id := range []string{"1", "2", "3", "4"} {
-		must(second(q.Send(ctx, nil, later.WithID(id), later.Key("a"))))
+		wantNoError(t, second(q.Send(ctx, nil, later.WithID(id), later.Key("a"))))
 	}
 	receive := func() *later.Delivery {
 		t.Helper()
@@ -156,35 +144,35 @@ func TestAHaltedKeyGoesOn(t *testing.T) {
 	if first.Fence == 0 {
 		t.Error("the delivery has no fence")
 	}
-	must(first.Bury(ctx, errors.New("bad")))
+	wantNoError(t, first.Bury(ctx, errors.New("bad")))
 	halts("1")
 	if e, err := Explain(ctx, c, q.Name(), "1"); err != nil ||
 		!strings.HasSuffix(e.Text(time.UTC), "; it halts its key a") {
 		t.Errorf("explanation is %q, %v", e.Text(time.UTC), err)
 	}
 
-	must(second(q.Replay(ctx, later.In(0), "1")))
+	wantNoError(t, second(q.Replay(ctx, later.In(0), "1")))
 	again := receive()
 	if again.ID != "1" || again.Fence <= first.Fence {
 		t.Errorf("%s with fence %d is received after the replay", again.ID, again.Fence)
 	}
-	must(again.Nack(ctx, time.Minute, errors.New("once more")))
+	wantNoError(t, again.Nack(ctx, time.Minute, errors.New("once more")))
 	e, err := Explain(ctx, c, q.Name(), "1")
 	if text := e.Text(time.UTC); err != nil || !strings.HasSuffix(text, ", and its key a waits for it") {
 		t.Errorf("explanation is %q, %v", text, err)
 	}
-	must(second(q.Cancel(ctx, "1")))
+	wantNoError(t, second(q.Cancel(ctx, "1")))
 
-	must(receive().Bury(ctx, errors.New("bad")))
+	wantNoError(t, receive().Bury(ctx, errors.New("bad")))
 	halts("2")
-	must(q.ResumeKey(ctx, "a"))
+	wantNoError(t, q.ResumeKey(ctx, "a"))
 	if err := q.ResumeKey(ctx, "a"); !errors.Is(err, later.ErrNotFound) ||
 		err.Error() != `key "a" of queue "accounts" is not halted: not found` {
 		t.Errorf("a second ResumeKey returns %v", err)
 	}
-	must(receive().Bury(ctx, errors.New("bad")))
+	wantNoError(t, receive().Bury(ctx, errors.New("bad")))
 	halts("3")
-	must(second(q.PurgeDead(ctx)))
+	wantNoError(t, second(q.PurgeDead(ctx)))
 	if got := receive(); got.ID != "4" {
 		t.Errorf("%s is received after the purge", got.ID)
 	}
@@ -195,17 +183,11 @@ func TestAHaltedKeyGoesOn(t *testing.T) {
 
 // Explain names the message or the worker that a key waits for.
 func TestExplainNamesTheHolderOfAKey(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	c := newClientOn(t, memstore.New())
 	q, ctx := c.Queue("accounts"), t.Context()
-	must(q.SetFlow(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderContinue}}))
+	wantNoError(t, q.SetFlow(ctx, later.Flow{Key: later.KeyFlow{Order: later.OrderContinue}}))
 	for _, id := range []string{"1", "2", "3"} {
-		must(second(q.Send(ctx, nil, later.WithID(id), later.Key("a"))))
+		wantNoError(t, second(q.Send(ctx, nil, later.WithID(id), later.Key("a"))))
 	}
 	held, done := make(chan struct{}), make(chan error)
 	w := later.NewWorker(c, later.WorkerConfig{Name: "w1"})
@@ -232,7 +214,7 @@ func TestExplainNamesTheHolderOfAKey(t *testing.T) {
 	explain("its key a has 1 of 1 messages in flight")
 	done <- later.RetryIn(time.Hour)
 	explain("its key a waits for message 1, which has started and is not done, and 2 of its messages wait")
-	must(stop())
+	wantNoError(t, stop())
 }
 
 // explainAll gives a queue a flow and a message that keeps its only handler busy, sends a message with each of some
@@ -242,9 +224,7 @@ func explainAll(t *testing.T, f later.Flow, options [][]later.SendOption, reason
 	synctest.Test(t, func(t *testing.T) {
 		c := newClientOn(t, memstore.New())
 		q := c.Queue("q")
-		if err := q.SetFlow(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		wantNoError(t, q.SetFlow(t.Context(), f))
 		hold := make(chan struct{})
 		w := later.NewWorker(c, later.WorkerConfig{Name: "w", Concurrency: 1})
 		w.Handle("q", func(context.Context, *later.Message) error { <-hold; return nil })

@@ -11,11 +11,8 @@ import (
 // A process has looked at the directory, and its call that sets a share is executed when that change is over and other
 // limits were set, which give the shard the former share. So the call is not refused, and the process repairs that.
 func TestAShareThatIsSetTooLateIsSetAgain(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
+	w, s := sharing(t, store.Flow{Concurrency: 12}, 2)
 	slow, engine := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-	w.steps(s, 2)
 	w.step(s, 4) // the directory says so
 	late := false
 	engine.before = func(call, name string) error {
@@ -37,10 +34,7 @@ func TestAShareThatIsSetTooLateIsSetAgain(t *testing.T) {
 
 // The same, and the process dies. Stats finds that, whoever calls it.
 func TestStatsMendsAShareThatIsWrong(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-	w.steps(s, 2)
+	w, s := sharing(t, store.Flow{Concurrency: 12}, 2)
 	name := routeOf(t, s, "q").names[1]
 	w.ok(w.engine.SetFlow(t.Context(), name, store.Flow{Concurrency: 40}, nil))
 	other, _ := w.process()
@@ -51,12 +45,9 @@ func TestStatsMendsAShareThatIsWrong(t *testing.T) {
 
 // A process goes on with a SetFlow, and meanwhile others end it and begin a change. A send of the first one succeeds.
 func TestACallGoesOnAfterChangesThatItHelpedWith(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
+	w, s := sharing(t, store.Flow{Concurrency: 12}, 2)
 	dies, engine := w.process()
 	slow, engine2 := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-	w.steps(s, 2)
 	engine.after = func(call, _ string) error {
 		if call == "SetSign" {
 			return errDown
@@ -81,11 +72,8 @@ func TestACallGoesOnAfterChangesThatItHelpedWith(t *testing.T) {
 // The same while it prepares a change, and the others end that and begin another.
 func TestACallGoesOnAfterAChangeThatItPrepared(t *testing.T) {
 	for _, limits := range []store.Flow{{}, {Concurrency: 12}} {
-		w := newWorld(t)
-		s, _ := w.process()
+		w, s := sharing(t, limits, 2)
 		slow, engine := w.process()
-		w.ok(s.SetFlow(t.Context(), "q", limits, nil))
-		w.steps(s, 2)
 		w.step(s, 4)
 		engine.before = func(call, _ string) error {
 			if call == "Create" {
@@ -106,12 +94,9 @@ func TestACallGoesOnAfterAChangeThatItPrepared(t *testing.T) {
 
 // A queue gets its own name back when its limits are in force and before SetFlow returns.
 func TestSetFlowIsNoConflictWithItselfWhenShardsEnd(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	setter, engine := w.process()
 	former := store.Flow{Concurrency: 12}
-	w.ok(s.SetFlow(t.Context(), "q", former, nil))
-	w.steps(s, 2)
+	w, s := sharing(t, former, 2)
+	setter, engine := w.process()
 	for range 3 {
 		w.step(s, 1)
 	}

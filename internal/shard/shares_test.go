@@ -15,11 +15,8 @@ import (
 
 // A process stops in the middle of a SetFlow. Others end it and set other limits. Then it goes on.
 func TestASlowSetFlowUndoesNoLaterOne(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
+	w, s := sharing(t, store.Flow{Concurrency: 10}, 2)
 	slow, engine := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
-	w.steps(s, 2)
 	engine.after = func(call, name string) error {
 		if call == "SetSign" { // it has written the directory
 			engine.after = nil
@@ -48,11 +45,8 @@ func TestASlowSetFlowUndoesNoLaterOne(t *testing.T) {
 
 // SetFlow begins with four shards, and two are left before it sets the first share.
 func TestSharesFollowAChangeThatEndsDuringSetFlow(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
+	w, s := sharing(t, store.Flow{Concurrency: 8}, 4)
 	slow, engine := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 8}, nil))
-	w.steps(s, 4)
 	for range 3 {
 		w.step(s, 2)
 	}
@@ -88,10 +82,7 @@ func TestSharesFollowAChangeThatEndsDuringSetFlow(t *testing.T) {
 }
 
 func TestAShardLostDuringSetFlowIsCreatedAgain(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
-	w.steps(s, 2)
+	w, s := sharing(t, store.Flow{Concurrency: 10}, 2)
 	w.lose(routeOf(t, s, "q").names[1])
 	if err := s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 20}, nil); err != nil {
 		t.Errorf("SetFlow: %v", err)
@@ -145,10 +136,7 @@ func TestShardsGoOnWhileOneDoesNotGetItsShare(t *testing.T) {
 
 // Another process still has the former directory, for ten minutes.
 func TestLimitsAreReadAgainBeforeAMessageIsRefused(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 10}, nil))
-	w.steps(s, 2)
+	w, s := sharing(t, store.Flow{Concurrency: 10}, 2)
 	other, _ := w.process()
 	w.send(other, "", "a") // it knows the directory
 	flow := store.Flow{Concurrency: 4, Urgency: true}
@@ -170,12 +158,9 @@ func TestLimitsAreReadAgainBeforeAMessageIsRefused(t *testing.T) {
 
 // Another process sets the last shares.
 func TestSetFlowIsNoConflictWithItself(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	setter, engine := w.process()
 	former := store.Flow{Concurrency: 10}
-	w.ok(s.SetFlow(t.Context(), "q", former, nil))
-	w.steps(s, 2)
+	w, s := sharing(t, former, 2)
+	setter, engine := w.process()
 	engine.after = func(call, name string) error {
 		if call == "SetSign" { // others go on, and begin a change
 			engine.after = nil
@@ -282,10 +267,7 @@ func TestAProcessThatPreparesLateIsNotRefused(t *testing.T) {
 
 // A worker does not prefetch from a queue with limits, also if it has found nothing there.
 func TestAClaimThatFindsNothingTellsOfLimits(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 6}, nil))
-	w.steps(s, 3)
+	w, s := sharing(t, store.Flow{Concurrency: 6}, 3)
 	claim, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
 	if w.ok(err); !claim.Limited || len(claim.Messages) > 0 {
 		t.Errorf("claimed %+v", claim)
@@ -304,11 +286,8 @@ func (w *world) sharesAre(s forwarder, concurrency int) {
 // A process is about to end a change, and dies then, while another one sets limits.
 func TestLimitsThatAreSetAsAChangeEndsStay(t *testing.T) {
 	for _, n := range []int{2, 1} {
-		w := newWorld(t)
-		s, _ := w.process()
+		w, s := sharing(t, store.Flow{Concurrency: 12}, 4)
 		slow, engine := w.process()
-		w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-		w.steps(s, 4)
 		for range 3 {
 			w.step(s, n)
 		}
@@ -345,11 +324,8 @@ func TestLimitsThatAreSetAsAChangeEndsStay(t *testing.T) {
 // A process that ends a change dies before the shards that stay have got larger shares. The next call gives them.
 func TestSharesFollowAChangeWhoseProcessDiesAsItEnds(t *testing.T) {
 	for _, n := range []int{2, 1} {
-		w := newWorld(t)
-		s, _ := w.process()
+		w, s := sharing(t, store.Flow{Concurrency: 12}, 4)
 		dies, engine := w.process()
-		w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-		w.steps(s, 4)
 		for range 3 {
 			w.step(s, n)
 		}
@@ -376,11 +352,8 @@ func TestSharesFollowAChangeWhoseProcessDiesAsItEnds(t *testing.T) {
 
 // A process is slow to prepare a change that another one has prepared, and sets no share from before.
 func TestALatePreparationSetsNoOldShare(t *testing.T) {
-	w := newWorld(t)
-	s, _ := w.process()
+	w, s := sharing(t, store.Flow{Concurrency: 12}, 2)
 	slow, engine := w.process()
-	w.ok(s.SetFlow(t.Context(), "q", store.Flow{Concurrency: 12}, nil))
-	w.steps(s, 2)
 	w.step(s, 4) // the directory says so
 	stats := 0
 	engine.after = func(call, name string) error {

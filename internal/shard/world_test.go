@@ -74,6 +74,16 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// sharing returns a world with a queue of n shards that share limits, and a process that has set both.
+func sharing(t *testing.T, f store.Flow, n int) (w *world, s forwarder) {
+	t.Helper()
+	w = newWorld(t)
+	s, _ = w.process()
+	w.ok(s.SetFlow(t.Context(), "q", f, nil))
+	w.steps(s, n)
+	return w, s
+}
+
 // process returns the store of another process.
 func (w *world) process() (forwarder, *spied) {
 	e := &spied{Store: w.engine}
