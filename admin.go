@@ -22,7 +22,7 @@ func (q *Queue) begin(ids ...string) error {
 		return q.invalid
 	}
 	for i, id := range ids {
-		err := checkID(id)
+		err := store.CheckSentID(id)
 		switch {
 		case err != nil && len(ids) > 1:
 			return fmt.Errorf("id %d of %d: %w", i, len(ids), err)
@@ -39,14 +39,6 @@ func (q *Queue) beginChange(ids ...string) error {
 		return err
 	}
 	return q.begin(ids...)
-}
-
-// checkID returns an error for an id that no message can have.
-func checkID(id string) error {
-	if id == "" {
-		return store.Field("id", store.Invalid("id is empty: give the id of a message, as Send returned it"))
-	}
-	return store.CheckID(id)
 }
 
 func (q *Queue) errorOf(id string, err error) error {

@@ -275,7 +275,7 @@ func From(t time.Time) HistoryStart {
 // FromID returns the HistoryStart at the due time of a message. Others that were due in the same millisecond are
 // included.
 func FromID(id string) HistoryStart {
-	return HistoryStart{place: topic.Start{ID: id}, bad: checkID(id)}
+	return HistoryStart{place: topic.Start{ID: id}, bad: store.CheckSentID(id)}
 }
 
 func (h HistoryStart) applySubscribe(o *subscribeOptions) error {

@@ -79,7 +79,7 @@ type Explanation struct {
 // Explain returns why a message of a queue has not been handled yet. It reads the message, its queue and the live
 // workers one after the other. It returns ErrNotFound when no live message has the id.
 func Explain(ctx context.Context, c *later.Client, queue, id string) (Explanation, error) {
-	if err := cmp.Or(usable(queue), checkID(id)); err != nil {
+	if err := cmp.Or(usable(queue), store.CheckSentID(id)); err != nil {
 		return Explanation{}, err
 	}
 	s := c.Store()

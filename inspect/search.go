@@ -321,14 +321,6 @@ func usable(queue string) error {
 	return err
 }
 
-// checkID returns an ErrInvalid for an id that no message can have.
-func checkID(id string) error {
-	if id == "" {
-		return store.Field("id", store.Invalid("id is empty: give the id of a message, as Send returned it"))
-	}
-	return store.CheckID(id)
-}
-
 // workersOf returns the live workers.
 func workersOf(ctx context.Context, c *later.Client) (live []fleet.Info, err error) {
 	all, err := c.Workers(ctx)

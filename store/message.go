@@ -114,6 +114,14 @@ func CheckID(id string) error {
 	return Field("id", checkText("id", id, MaxID))
 }
 
+// CheckSentID returns an ErrInvalid for an id that no message can have.
+func CheckSentID(id string) error {
+	if id == "" {
+		return Field("id", Invalid("id is empty: give the id of a message, as Send returned it"))
+	}
+	return CheckID(id)
+}
+
 // CheckGroup returns an ErrInvalid unless group can be listed: 1 to MaxGroup bytes of UTF-8 without control characters.
 func CheckGroup(group string) error {
 	if group == "" {
