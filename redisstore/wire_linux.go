@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"unsafe"
 )
 
 // wire is the connection of a line. package net first tries to read when it is asked to, before there can be a reply,
@@ -51,7 +52,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if w.out == nil {
 		return w.Conn.Read(p)
 	}
-	w.in, w.n, w.err = p, 0, nil
+	w.in, w.n, w.err = p[:min(len(p), maxRaw)], 0, nil
 	if err := w.raw.Read(w.step); err != nil {
 		return 0, err
 	}
@@ -65,13 +66,13 @@ func (w *wire) exchange(fd uintptr) (done bool) {
 		return w.err != nil
 	}
 	for {
-		n, err := syscall.Read(int(fd), w.in)
+		n, err := rawCall(syscall.SYS_READ, fd, w.in)
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
 			return false
-		case err != nil:
+		case err != 0:
 			w.err = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: os.NewSyscallError("read", err)}
 		case n == 0:
 			w.err = io.EOF
@@ -83,10 +84,23 @@ func (w *wire) exchange(fd uintptr) (done bool) {
 
 // write writes the command. package net writes the parts that the system does not take at once, and finds its errors.
 func (w *wire) write(fd uintptr) {
-	n, _ := syscall.Write(int(fd), w.out)
+	n, _ := rawCall(syscall.SYS_WRITE, fd, w.out[:min(len(w.out), maxRaw)])
 	rest := w.out[max(n, 0):]
 	w.out = nil
 	if len(rest) > 0 {
 		_, w.err = w.Conn.Write(rest)
 	}
+}
+
+// maxRaw is the number of bytes that a call may copy while the runtime does not know of it.
+const maxRaw = 64 << 10
+
+// rawCall makes a system call that does not block. package syscall would tell the runtime of it, which then wakes a thread
+// that looks for calls that block: in a process that does little else, that takes longer than the call.
+func rawCall(number, fd uintptr, p []byte) (n int, err syscall.Errno) {
+	r, _, err := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	if err != 0 {
+		return -1, err
+	}
+	return int(r), 0
 }

@@ -2,7 +2,9 @@ package precise
 
 import (
 	"os"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,8 +12,8 @@ import (
 // timerfd is an alarm that the run-time system's poller watches.
 type timerfd struct {
 	file *os.File
+	raw  syscall.RawConn // of file
 	fd   int
-	read [8]byte
 }
 
 func newAlarm() (alarm, error) {
@@ -19,7 +21,12 @@ func newAlarm() (alarm, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("timerfd_create", err)
 	}
-	return &timerfd{file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}, nil
+	a := &timerfd{file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
+	if a.raw, err = a.file.SyscallConn(); err != nil {
+		a.file.Close()
+		return nil, err
+	}
+	return a, nil
 }
 
 func (a *timerfd) set(after time.Duration) error {
@@ -27,8 +34,21 @@ func (a *timerfd) set(after time.Duration) error {
 	return os.NewSyscallError("timerfd_settime", unix.TimerfdSettime(a.fd, 0, &at, nil))
 }
 
-func (a *timerfd) wait() error {
-	_, err := a.file.Read(a.read[:])
+// wait reads from the timerfd. It does not tell the runtime of the call, which never blocks: that would wake another
+// thread of an idle process.
+func (a *timerfd) wait() (err error) {
+	var number syscall.Errno
+	err = a.raw.Read(func(fd uintptr) (done bool) {
+		var expirations [8]byte
+		number = syscall.EINTR
+		for number == syscall.EINTR {
+			_, _, number = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&expirations)), 8)
+		}
+		return number != syscall.EAGAIN
+	})
+	if err == nil && number != 0 {
+		err = os.NewSyscallError("read", number)
+	}
 	return err
 }
 

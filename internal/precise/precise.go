@@ -15,6 +15,7 @@ type Timer struct {
 	f     func()
 	at    time.Duration // on the keeper's clock
 	place int           // in the keeper's heap; absent if it is not there
+	kept  bool          // by the keeper; set once, under its lock
 	std   *time.Timer   // keeps the time instead of the keeper; set once, under the keeper's lock
 }
 
@@ -76,16 +77,16 @@ func (k *keeper) now() time.Duration { return time.Since(k.base) }
 
 // reset implements Reset.
 func (k *keeper) reset(t *Timer, d time.Duration) (running bool) {
-	fake := isFake(time.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if t.std != nil {
 		return t.std.Reset(d)
 	}
-	if fake || !k.start() {
+	if !t.kept && isFake(time.Now()) || !k.start() {
 		t.std = time.AfterFunc(d, t.f)
 		return false
 	}
+	t.kept = true
 	k.touched = k.now()
 	at := k.touched + max(d, 0)
 	if at < k.touched {
