@@ -106,11 +106,21 @@ func newBatcher[T, R any](
 // Put adds an item, with or without a group, and returns at once; done is completed later. After Close it
 // returns Config.Closed and does not complete done.
 func (b *Batcher[T, R]) Put(item T, done Completer[R], g *Group) error {
+	send, err := b.PutHere(item, done, g)
+	if send {
+		go b.Send()
+	}
+	return err
+}
+
+// PutHere is Put for a caller that may have nothing else to do. If send is true, the item and others wait until the
+// caller calls Send, which it must do at once or on another goroutine.
+func (b *Batcher[T, R]) PutHere(item T, done Completer[R], g *Group) (send bool, err error) {
 	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return b.cfg.Closed
+		return false, b.cfg.Closed
 	}
 	last := b.last(size, g)
 	last.items = append(last.items, item)
@@ -124,11 +134,12 @@ func (b *Batcher[T, R]) Put(item T, done Completer[R], g *Group) error {
 		last.ready = last.ready || b.gathered(len(last.items))
 	}
 	if last.ready {
-		b.startSender()
-	} else if !b.lingering || b.gathers && len(last.items) == 1 {
+		return b.beginSender(), nil
+	}
+	if !b.lingering || b.gathers && len(last.items) == 1 {
 		b.startLinger()
 	}
-	return nil
+	return false, nil
 }
 
 // gathered reports whether n waiting items need not wait for others. The lock is held.
@@ -138,11 +149,19 @@ func (b *Batcher[T, R]) gathered(n int) bool {
 
 // startSender starts a sending goroutine if another batch may be in flight. The lock is held.
 func (b *Batcher[T, R]) startSender() {
-	if b.inFlight < b.maxInFlight {
-		b.inFlight++
-		b.running.Add(1)
-		go b.sendReady()
+	if b.beginSender() {
+		go b.Send()
 	}
+}
+
+// beginSender reports whether another batch may be in flight. Then Send has to be called. The lock is held.
+func (b *Batcher[T, R]) beginSender() bool {
+	if b.inFlight >= b.maxInFlight {
+		return false
+	}
+	b.inFlight++
+	b.running.Add(1)
+	return true
 }
 
 // startLinger makes all waiting batches ready linger from now. The lock is held.
@@ -204,8 +223,8 @@ func (b *Batcher[T, R]) last(size int, g *Group) *batch[T, R] {
 	return fresh
 }
 
-// sendReady sends batches until none is ready.
-func (b *Batcher[T, R]) sendReady() {
+// Send sends batches until none is ready. It is called once after a PutHere that returned true.
+func (b *Batcher[T, R]) Send() {
 	defer b.running.Done()
 	for {
 		b.mu.Lock()
@@ -350,7 +369,7 @@ func (b *Batcher[T, R]) beginAlone(prompt bool) bool {
 }
 
 // sendAlone sends one item on the caller's goroutine, without the cost of waking another one. If other items
-// have come since, it leaves them to sendReady.
+// have come since, it leaves them to Send.
 func (b *Batcher[T, R]) sendAlone(ctx context.Context, item T) (R, error) {
 	defer b.endAlone()
 	call := b.call
@@ -376,7 +395,7 @@ func (b *Batcher[T, R]) endAlone() {
 	defer b.mu.Unlock()
 	b.sending--
 	if slices.ContainsFunc(b.waiting, func(g *batch[T, R]) bool { return g.ready }) {
-		go b.sendReady()
+		go b.Send()
 		return
 	}
 	b.inFlight--

@@ -53,6 +53,43 @@ type outcome struct {
 	err          error
 }
 
+// The caller of PutHere sends its item, unless as many calls as allowed are in flight.
+func TestPutHereLeavesTheCallToTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		b := newBatcher(g.call, stringSize, Config{Timeout: time.Hour, Closed: store.ErrClosed})
+		put := func(item string) bool {
+			send, err := b.PutHere(item, &waiter[string]{answered: make(chan answer[string], 1)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return send
+		}
+		for _, item := range []string{"a", "b"} {
+			if !put(item) {
+				t.Errorf("%s is sent without its caller", item)
+			}
+		}
+		if put("c") {
+			t.Error("a third call is to be made at the same time")
+		}
+		if calls := g.seen(); len(calls) > 0 {
+			t.Errorf("calls were made before Send: %q", calls)
+		}
+		close(g.open)
+		b.Send()
+		b.Send()
+		if calls := g.seen(); len(calls) != 1 || len(calls[0]) != 3 {
+			t.Errorf("the calls were %q; want one with all items", calls)
+		}
+		b.Close()
+		if send, err := b.PutHere("late", nil, nil); send || !errors.Is(err, store.ErrClosed) {
+			t.Errorf("PutHere after Close returned %v, %v", send, err)
+		}
+	})
+}
+
 // blockedBatcher returns a batcher with the maximum number of calls in flight, and a func that adds an item
 // and records its outcome in done.
 func blockedBatcher(t *testing.T) (

@@ -67,11 +67,12 @@ type Queue struct {
 	FoundDead func(store.Claim)
 	Report    func(kind store.EventKind, t *Task, err error) // reports an event that is not counted
 
-	worker *Worker
-	slots  *slots.Queue
-	leases *hold.Queue
-	watch  pump.Watch // of claims
-	outage pump.Outage
+	worker      *Worker
+	sendSettles func() // Settles.Send
+	slots       *slots.Queue
+	leases      *hold.Queue
+	watch       pump.Watch // of claims
+	outage      pump.Outage
 }
 
 // Worker is the state of a running worker that its handlers, forwarders, topics and schedules share, and the loops of
@@ -112,7 +113,7 @@ func New(
 	w.Dead.OnDead, w.Dead.Changed = cfg.OnDead, w.changes.Notify
 	shares := make([]*slots.Queue, len(queues))
 	for i, q := range queues {
-		q.worker = w
+		q.worker, q.sendSettles = w, q.Settles.Send
 		w.Misfits = append(w.Misfits, q.Misfits)
 		q.outage = pump.Outage{
 			Log: log, Fails: "later: the store is failing; retrying", Works: "later: the store is back",

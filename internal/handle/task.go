@@ -127,12 +127,13 @@ func (t *Task) timeLimit() time.Duration {
 	return t.lease.queue.Timeout
 }
 
-// Run runs the handler and settles its result, or the results of the task's batch.
-func (t *Task) Run() {
+// Run runs the handler and settles its result, or the results of the task's batch. If it returns a function, that sends
+// the settlement.
+func (t *Task) Run() (rest func()) {
 	q := t.lease.queue
 	if q.Batch != nil {
 		t.live.batch.run()
-		return
+		return nil
 	}
 	waited := time.Since(t.lease.arrived) // reading only the monotonic clock is cheaper than time.Now
 	t.started(waited)
@@ -145,7 +146,10 @@ func (t *Task) Run() {
 	}
 	e := t.endingOf(t.call(limit))
 	t.ran.Store(int64(time.Since(t.lease.arrived) - waited))
-	t.finish(e)
+	if t.finishHere(e) {
+		return q.sendSettles
+	}
+	return nil
 }
 
 // started records that the handler starts, so long after the claim returned.
@@ -217,11 +221,19 @@ func (w *Worker) overtime(limit time.Duration, err error) error {
 // finish ends the handler's context and settles the message, unless it was lost or released in the
 // meantime.
 func (t *Task) finish(e ending) {
-	t.ctx().end(nil)
-	if t.end() {
-		t.endWith(e)
-		t.settle()
+	if t.finishHere(e) {
+		go t.lease.queue.sendSettles()
 	}
+}
+
+// finishHere is finish, but leaves the call of sendSettles to the caller if it returns true.
+func (t *Task) finishHere(e ending) bool {
+	t.ctx().end(nil)
+	if !t.end() {
+		return false
+	}
+	t.endWith(e)
+	return t.settleHere()
 }
 
 // release releases the message, if it is still held, and ends its handler's context with cause.
@@ -252,6 +264,13 @@ func (t *Task) event(kind store.EventKind, err error) {
 
 // settle sends the task's settlement. Complete is called with the result.
 func (t *Task) settle() {
+	if t.settleHere() {
+		go t.lease.queue.sendSettles()
+	}
+}
+
+// settleHere is settle, but leaves the call of sendSettles to the caller if it returns true.
+func (t *Task) settleHere() bool {
 	q, e := t.lease.queue, t.ending()
 	q.slots.BeginSettle()
 	s := store.Settlement{
@@ -270,9 +289,11 @@ func (t *Task) settle() {
 	if e == &plainAck {
 		g = t.lease.acks
 	}
-	if err := q.Settles.Put(s, t, g); err != nil {
+	send, err := q.Settles.PutHere(s, t, g)
+	if err != nil {
 		t.Complete(store.SettleResult{}, err)
 	}
+	return send
 }
 
 // Complete handles the result of a settle. It does not block.

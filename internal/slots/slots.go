@@ -19,7 +19,8 @@ type Task interface {
 	// Begin moves the task from the buffer to its handler. It reports false if the message is no longer held.
 	Begin() bool
 	// Run runs the handler. If that ends the goroutine, Exited is called in its place, also for the rest of a batch.
-	Run()
+	// What is left to do without the slot is returned. It may take as long as a call to the store.
+	Run() (rest func())
 	Exited()
 	Ran() time.Duration // how long the handler ran
 }
@@ -34,15 +35,16 @@ type Task interface {
 //
 // Idle queues cost nothing: no step depends on their number, except for pausing and the drain.
 type Scheduler struct {
-	changed    func() // called when the last handler has ended
-	goroutines sync.WaitGroup
+	changed    func()         // called when the last handler has ended
+	goroutines sync.WaitGroup // with a task
 
 	mu      sync.Mutex
 	queues  []*Queue
 	turns   turns // the queues that can use a slot
 	claims  claimWatch
 	free    int
-	running int // goroutines that run a handler
+	running int       // goroutines that run a handler
+	spare   chan Task // of a goroutine that waits for a task; nil without one
 	paused  bool
 	stopped bool
 }
@@ -68,24 +70,52 @@ func (s *Scheduler) update(q *Queue) {
 	s.turns.update(q, q.held < q.Concurrency && (q.buffer.len() > 0 || q.want > 0 && !s.paused))
 }
 
-// work runs a task that has a slot, and then further tasks on that slot.
+// work runs a task that has a slot, and then further tasks on that slot. After the last one it becomes the spare
+// goroutine. A new one would have to grow its stack for the calls of the next task.
 func (s *Scheduler) work(t Task) {
-	defer s.goroutines.Done()
 	defer func() {
 		if t == nil {
 			return
 		}
 		// The handler called runtime.Goexit, as testing's FailNow does. Another goroutine takes over the slot.
+		defer s.goroutines.Done()
 		t.Exited()
 		if next := s.next(t); next != nil {
 			s.goroutines.Add(1)
 			go s.work(next)
 		}
 	}()
+	var tasks chan Task
 	for t != nil {
-		t.Run()
+		rest := t.Run()
 		t = s.next(t)
+		switch {
+		case t != nil && rest != nil:
+			go rest()
+		case t == nil:
+			s.goroutines.Done()
+			if rest != nil {
+				rest()
+			}
+			if tasks == nil {
+				tasks = make(chan Task, 1)
+			}
+			if s.becomeSpare(tasks) {
+				t = <-tasks
+			}
+		}
 	}
+}
+
+// becomeSpare makes the goroutine that receives from tasks the spare one, unless there is one. Stop closes tasks.
+func (s *Scheduler) becomeSpare(tasks chan Task) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.spare != nil {
+		return false
+	}
+	s.spare = tasks
+	return true
 }
 
 // next frees the slot of a goroutine whose task is done, and returns the task to continue with. It returns
@@ -144,7 +174,12 @@ func (s *Scheduler) distribute(asks *Task) {
 func (s *Scheduler) start(t Task) {
 	s.running++
 	s.goroutines.Add(1)
-	go s.work(t)
+	if s.spare == nil {
+		go s.work(t)
+		return
+	}
+	s.spare <- t
+	s.spare = nil
 }
 
 // BeginSettle counts a settle in flight. A queue with too many of them stops claiming.
@@ -228,6 +263,10 @@ func (s *Scheduler) Stop() []Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
+	if s.spare != nil {
+		close(s.spare)
+		s.spare = nil
+	}
 	if s.claims.timer != nil {
 		s.claims.timer.Stop()
 	}
@@ -248,7 +287,7 @@ func (s *Scheduler) Handlers() int {
 	return s.running
 }
 
-// Wait returns when no handler runs and their goroutines have ended.
+// Wait returns when no handler runs and their goroutines have ended, but for the rest of tasks.
 func (s *Scheduler) Wait() { s.goroutines.Wait() }
 
 // Load is how much of a Scheduler is in use.

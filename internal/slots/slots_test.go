@@ -16,6 +16,7 @@ type message struct {
 	queue *Queue
 	begun atomic.Bool // or lost
 	run   func()
+	rest  func()
 }
 
 func (m *message) Slots() *Queue      { return m.queue }
@@ -24,10 +25,11 @@ func (m *message) Begin() bool        { return !m.begun.Swap(true) }
 func (m *message) Ran() time.Duration { return 0 }
 func (m *message) Exited()            {}
 
-func (m *message) Run() {
+func (m *message) Run() (rest func()) {
 	if m.run != nil {
 		m.run()
 	}
+	return m.rest
 }
 
 func messages(q *Queue, n int, run func()) []Task {
@@ -67,6 +69,38 @@ func TestSchedulerDoesNotRunALostBufferedMessage(t *testing.T) {
 	if s.Handlers() != 0 || s.free != 1 {
 		t.Errorf("%d handlers run and %d slots are free at the end; want 0 and 1", s.Handlers(), s.free)
 	}
+}
+
+// What a task leaves to do may take as long as a call to the store, so it must hold no slot. The goroutine then waits for
+// the next task, until Stop.
+func TestRestOfATaskHoldsNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTestQueue(0, 1)
+		s := New(1, 0, []*Queue{q}, func() {})
+		done := make(chan struct{})
+		var steps []string
+		step := func(text string) func() { return func() { steps = append(steps, text) } }
+		deliver := func(run, rest func()) {
+			tasks := messages(q, 1, run)
+			tasks[0].(*message).rest = rest
+			s.Deliver(t.Context(), q, s.Reserve(t.Context(), q), tasks, true, &store.Claim{})
+			synctest.Wait()
+		}
+		deliver(step("first"), func() {
+			<-done
+			step("rest of the first")()
+		})
+		deliver(step("second"), step("rest of the second"))
+		close(done)
+		synctest.Wait()
+		deliver(step("third"), nil)
+		want := "[first second rest of the second rest of the first third]"
+		if got := fmt.Sprint(steps); got != want {
+			t.Errorf("the steps were %s; want %s", got, want)
+		}
+		s.Stop()
+		s.Wait()
+	}) // fails if a goroutine remains
 }
 
 // Between the check whether the worker drains and the delivery there must be no gap, in which a message would
