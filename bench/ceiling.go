@@ -51,7 +51,7 @@ func ceilingSubject() *subject {
 				"connections: no fencing, attempts, retries, wake-ups or heartbeats",
 			Cannot: map[string]string{"lateness": why, "herd": why},
 		},
-		workloads: []string{"send", "drain", "memory"}, missing: redisInstalled, settled: true,
+		workloads: []string{"send", "drain", "memory", "life"}, missing: redisInstalled, settled: true,
 		start: overRedis(persistNone, connectCeiling),
 	}
 }
@@ -64,6 +64,8 @@ type ceiling struct {
 	made     atomic.Uint64
 	leases   atomic.Uint64
 	done     sync.Pool
+	working  atomic.Bool   // Send sets a timer for each message
+	due      chan struct{} // a value for each message that has become due since
 }
 
 type bareRequest struct {
@@ -77,6 +79,7 @@ func connectCeiling(ctx context.Context, addr string) (benchmark.Queue, func() e
 		rdb:     redis.NewClient(&redis.Options{Addr: addr}),
 		waiting: make(chan bareRequest, 8192),
 		done:    sync.Pool{New: func() any { return make(chan error, 1) }},
+		due:     make(chan struct{}, 1<<20),
 	}
 	for range bareConnections {
 		c.flushers.Go(c.flush)
@@ -106,6 +109,9 @@ func (c *ceiling) Send(_ context.Context, payload []byte, due time.Time) (string
 	c.waiting <- r
 	err := <-r.done
 	c.done.Put(r.done)
+	if c.working.Load() {
+		time.AfterFunc(time.Until(due), func() { c.due <- struct{}{} })
+	}
 	return r.id, err
 }
 
@@ -156,8 +162,8 @@ func (c *ceiling) Left(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// Work claims on its connections, passes each message to a handler, and acks each claim as a whole. It polls without a
-// pause, so it is only suited to draining.
+// Work claims on its connections, passes each message to a handler, and acks each claim as a whole. It claims until no
+// message is ready, and then again when one is due that was sent in the meantime: Send knows when.
 func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
 	jobs := make(chan func(), 4096)
 	var handling sync.WaitGroup
@@ -169,6 +175,8 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 		})
 	}
 	calls := context.WithoutCancel(ctx)
+	c.working.Store(true)
+	defer c.working.Store(false)
 	var fetchers, acks errgroup.Group
 	for range bareConnections {
 		fetchers.Go(func() error {
@@ -179,6 +187,10 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 					return err
 				}
 				if len(reply) == 0 {
+					select {
+					case <-c.due:
+					case <-ctx.Done():
+					}
 					continue
 				}
 				ids, payloads := reply[0].([]any), reply[1].([]any)
