@@ -8,7 +8,7 @@
 --@include earliest
 --@include waiting
 --@include existing
---@include pack_values
+--@include pack
 --@include update_meta
 --@include groups
 --@flow
@@ -77,7 +77,7 @@ local function plan_add(queue, ids, dues, envelopes, changes, freed, now, now_us
       end
     end
   end
-  first = pack_values(buckets, pack_dues, pack_ids, pack_at, values, z, first)
+  first = pack(buckets, pack_dues, pack_ids, pack_at, values, z, first)
   local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
   if grouped[1] then redis.call('ZCARD', GROUPS) end
   return function()

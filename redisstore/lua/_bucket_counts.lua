@@ -34,16 +34,15 @@ local function open_bucket_counts()
     names[n], levels[n], blocks[n] = name, level, block
   end
 
-  -- load reads the wanted blocks and returns their number. It takes unreadable ones, which a check repairs, as empty.
+  -- load reads the wanted blocks. It takes unreadable ones, which a check repairs, as empty.
   function counts.load()
-    if n == 0 then return 0 end
+    if n == 0 then return end
     local read, texts, readable = redis.call('HMGET', BUCKET_COUNTS, unpack(names)), counts.texts, readable_counts
     for i = 1, n do
       local text = read[i]
       texts[levels[i]][blocks[i]] = text and readable(text) and text or '\1'
     end
     names, levels, blocks, n = {}, {}, {}, 0
-    return #read
   end
 
   -- decode returns the counts in a text, the first one at 1.

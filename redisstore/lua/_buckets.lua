@@ -14,18 +14,18 @@ local function open_buckets(packed)
     packed = tonumber(packed or '') or 0, -- as this script will leave it
     searched = 0,                         -- bytes that find has read, and as many as take as long as its calls
     loaded = {},                          -- by name, as this script will leave them
-    is_new = {},                          -- by name, if it did not exist
     counts = open_bucket_counts(),
     widths = {},                          -- by class, in ms
-    letters = {},                         -- by class
+    formats = {},                         -- by class, of a name
   }
   for class = 0, BUCKET_CLASSES - 1 do
-    buckets.widths[class], buckets.letters[class] = math.max(1, BUCKET_WIDEST_MS / 4 ^ class), string.char(97 + class)
+    buckets.widths[class] = math.max(1, BUCKET_WIDEST_MS / 4 ^ class)
+    buckets.formats[class] = string.char(97 + class) .. '%d'
   end
   local types_checked -- set once the types of BUCKET_STARTS and BUCKET_COUNTS have been checked
 
   local function bucket_name(class, due)
-    return string.format('%s%d', buckets.letters[class], due / buckets.widths[class])
+    return string.format(buckets.formats[class], due / buckets.widths[class])
   end
 
   -- range returns the start, the width and the class of a bucket, or nil if the name is invalid.
@@ -36,14 +36,16 @@ local function open_buckets(packed)
     return number * width, width, class
   end
 
-  -- load reads each bucket once and returns how many it read. starts has the start of each, if it is known.
-  function buckets.load(names, starts)
-    local fields, froms, loaded, n, byte = {}, {}, buckets.loaded, 0, string.byte
+  -- load reads each bucket once and returns how many it read. starts and class are those of all names, if known.
+  function buckets.load(names, starts, class)
+    local fields, loaded, n = {}, buckets.loaded, 0
     for i = 1, #names do
       local name = names[i]
       if not loaded[name] then
-        loaded[name], n = true, n + 1
-        fields[n], froms[n] = name, starts and starts[i] or buckets.range(name) or false
+        local start, _, in_class = starts and starts[i], nil, class
+        if not start then start, _, in_class = buckets.range(name) end
+        n = n + 1
+        fields[n], loaded[name] = name, { from = start or 0, class = in_class, text = '\n', added = 0 }
       end
     end
     if n == 0 then return 0 end
@@ -54,10 +56,8 @@ local function open_buckets(packed)
     end
     local texts = redis.call('HMGET', BUCKETS, unpack(fields))
     for i = 1, n do
-      local from, text = froms[i], texts[i]
-      local class = from and byte(fields[i]) - 97
-      if not text then buckets.is_new[fields[i]] = true end
-      loaded[fields[i]] = { from = from or 0, class = class, text = text or '\n', added = 0 }
+      local b = loaded[fields[i]]
+      if texts[i] then b.text = texts[i] else b.is_new = true end
     end
     return n
   end
@@ -97,10 +97,10 @@ local function open_buckets(packed)
     return lines - 1
   end
 
-  -- value returns the value in MESSAGES of a message packed into a bucket of a class; location decodes it. Six bytes
-  -- are enough for both, because due times end in the year 2199.
-  function buckets.value(due, class, envelope)
-    return struct.pack('>BI6', 128, due * 16 + class) .. envelope
+  -- prefix returns what the value in MESSAGES of a message packed into a bucket of a class has before the envelope;
+  -- location decodes it. Six bytes are enough for both, because due times end in the year 2199.
+  function buckets.prefix(due, class)
+    return struct.pack('>BI6', 128, due * 16 + class)
   end
 
   function buckets.location(value)
@@ -166,10 +166,10 @@ local function open_buckets(packed)
       local changed = b.added ~= 0 or b.replaced
       if changed and b.text ~= '\n' then
         set[n + 1], set[n + 2], n = name, b.text, n + 2
-        if buckets.is_new[name] then
+        if b.is_new then
           starts[#starts + 1], starts[#starts + 2] = string.format('%d', b.from), name
         end
-      elseif changed and not buckets.is_new[name] then
+      elseif changed and not b.is_new then
         deleted[#deleted + 1] = name
       end
     end

@@ -100,7 +100,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
       for i = 0, 63 do list[before + i + 1] = total(level + 1, 64 * block + i, 64 * block + i) end
       for class = math.max(0, 3 * level - 11), 3 * level - 9 do
         for i = 0, width / buckets.widths[class] - 1 do
-          names[#names + 1] = buckets.letters[class] .. from / buckets.widths[class] + i
+          names[#names + 1] = string.format(buckets.formats[class], from / buckets.widths[class] + i)
         end
       end
     else

@@ -1,122 +1,148 @@
 --@include buckets
--- pack packs messages into buckets. It returns the class of each message's bucket, nil for messages that found no room
--- in about PACK_MAX_BUCKETS buckets, and the lowest due time, if it may be the earliest of all packed messages.
+-- pack packs messages into buckets, and before sorts dues, ids and at by due time. at has the positions of their
+-- envelopes in values, which get the stored form. Messages that found no room in about PACK_MAX_BUCKETS buckets are
+-- appended to z, a list of due times and ids. first is the earliest due time so far, or nil; pack returns it with these
+-- messages, and with the packed ones if one of them may be the earliest of all packed messages.
 --
 -- The counts show about which class has room for a message: the first one with few enough lines in its bucket, while
 -- the next one, which takes messages that find no room, has none. It moves on to the next class where its bucket is
 -- full. A bucket takes lines up to BUCKET_BYTES, because each later line rewrites it. A new one, which is written once
--- for all lines of this call, takes CHUNK_BYTES. Consecutive messages with the same due time are handled together.
-local function pack(buckets, dues, ids)
-  local counts, widths, letters = buckets.counts, buckets.widths, buckets.letters
-  local due_of, first, last, class_of, n = {}, {}, {}, {}, 0 -- of each group of messages with the same due time
-  local format = string.format -- which is quicker than to join a text and a number
+-- for all lines of this call, takes CHUNK_BYTES.
+local function pack(buckets, dues, ids, at, values, z, first)
+  if not dues[1] then return first end
+  local counts, widths = buckets.counts, buckets.widths
+
+  -- split divides the messages from first to last into ranges within one period of a width. It appends the first and
+  -- last message of each to a list, and extends the list's last range if it is of the same period.
+  local function split(list, first, last, width)
+    local n, till = #list, 0
+    if list[n] == first - 1 then till = dues[first - 1] - dues[first - 1] % width + width end
+    for k = first, last do
+      local due = dues[k]
+      if due >= till then
+        till = due - due % width + width
+        if k > first then list[n] = k - 1 end
+        n = n + 2
+        list[n - 1] = k
+      end
+    end
+    list[n] = last
+    return list
+  end
 
   -- lines_of returns how many lines with generated ids a bucket of a class takes, about.
   local function lines_of(class) return BUCKET_BYTES / BUCKET_LINE_BYTES + class end
 
-  -- set_classes sets the first class of each of some groups, and returns the groups that the next level has to decide.
-  local function set_classes(groups, level)
-    local width, texts, want, blocks, dense = counts.widths[level], counts.texts[level], counts.want, {}, {}
-    local at, lists = count_at, texts
-    local a, before = 3 * level - 11, counts.cells_before[level]
-    local most_a, most_b, most_c = lines_of(a), lines_of(a + 1), lines_of(a + 2)
-    for k = 1, #groups do
-      local block = due_of[groups[k]] / width
-      block = block - block % 1
-      blocks[k] = block
-      want(level, block)
-    end
-    if 4 * counts.load() < #groups then
-      at, lists = function(list, cell) return list[cell + 1] or 0 end, {}
-      for block, text in pairs(texts) do lists[block] = counts.decode(text) end
-    end
-    for k = 1, #groups do
-      local g, block = groups[k], blocks[k]
-      local list, offset = lists[block], 64 * (due_of[g] / width - block)
-      local second = before > 0 and at(list, 4 + (offset - offset % 4) / 4)
-      if texts[block] == '\1' then
-        class_of[g] = a > 0 and a - 1 or 0
-      elseif second == 0 and at(list, (offset - offset % 16) / 16) < most_a then
-        class_of[g] = a
-      else
-        local last = at(list, before + offset - offset % 1)
-        if last == 0 and second and second < most_b then
-          class_of[g] = a + 1
-        else
-          class_of[g] = a + 2
-          if last >= most_c then dense[#dense + 1] = g end
-        end
-      end
-    end
-    return dense
+  local function in_list(list, cell) return list[cell + 1] or 0 end
+
+  -- class_at returns the first class for a due time, or nil if the next level has to decide. at(of, cell) is a count of
+  -- the block.
+  local function class_at(level, due, at, of)
+    local width, a, before = counts.widths[level], 3 * level - 11, counts.cells_before[level]
+    local offset = 64 * (due % width) / width
+    local second = before > 0 and at(of, 4 + (offset - offset % 4) / 4)
+    if second == 0 and at(of, (offset - offset % 16) / 16) < lines_of(a) then return a end
+    local last = at(of, before + offset - offset % 1)
+    if last == 0 and second and second < lines_of(a + 1) then return a + 1 end
+    if last < lines_of(a + 2) then return a + 2 end
+    return level == COUNT_LEVELS and a + 3 or nil
   end
 
-  local lowest, left = math.huge, {}
-  for i, due in ipairs(dues) do
-    if due == due_of[n] then
-      last[n] = i
-    else
+  local runs = {} -- by class: ranges of messages, each of one bucket
+  local function add_run(class, first, last)
+    class = math.min(class, BUCKET_CLASSES) -- for messages without a bucket
+    runs[class] = split(runs[class] or {}, first, last, widths[class] or 1)
+  end
+
+  local order, sorted, ids_before, at_before = {}, true, {}, {}
+  for i = 2, #dues do sorted = sorted and dues[i] >= dues[i - 1] end
+  for i = 1, sorted and 0 or #dues do
+    order[i], ids_before[i], at_before[i] = 1024 * dues[i] + i, ids[i], at[i] -- below 2^53
+  end
+  table.sort(order)
+  for k = 1, #order do
+    local i = order[k] % 1024
+    dues[k], ids[k], at[k] = (order[k] - i) / 1024, ids_before[i], at_before[i]
+  end
+  local level, parts = 3, split({}, 1, #dues, counts.widths[3]) -- parts: ranges, each of one block
+  while parts[1] do
+    local width, blocks, dense = counts.widths[level], {}, {}
+    for p = 1, #parts, 2 do
+      local due = dues[parts[p]]
+      blocks[p] = (due - due % width) / width
+      counts.want(level, blocks[p])
+    end
+    counts.load()
+    local cell = width / 64
+    for p = 1, #parts, 2 do
+      local first, last, at_cell, of = parts[p], parts[p + 1], count_at, counts.texts[level][blocks[p]]
+      local till, class = 0, nil
+      if of == '\1' then till, class = math.huge, math.max(0, 3 * level - 12) end
+      if last - first > 3 then at_cell, of = in_list, counts.decode(of) end
+      local function add(to)
+        if class then add_run(class, first, to) else split(dense, first, to, cell) end
+        first = to + 1
+      end
+      for k = first, last do
+        local due = dues[k]
+        if due >= till then
+          till = due - due % cell + cell
+          local next_class = class_at(level, due, at_cell, of)
+          if next_class ~= class and k > first then add(k - 1) end
+          class = next_class
+        end
+      end
+      add(last)
+    end
+    level, parts = level + 1, dense
+  end
+
+  local start, width = buckets.range(redis.call('ZRANGE', BUCKET_STARTS, 0, 0)[1] or '')
+  local format, concat, lines = string.format, table.concat, {}
+
+  -- fill packs messages into a bucket, and returns the first one that finds no room.
+  local function fill(b, first, last)
+    local size, most, n, k = #b.text, b.is_new and CHUNK_BYTES or BUCKET_BYTES, 0, first
+    local at_due, offset, prefix
+    while k <= last do
+      local due = dues[k]
+      if due ~= at_due then
+        at_due, offset, prefix = due, format('%d\t', due - b.from), buckets.prefix(due, b.class)
+      end
+      local line = offset .. ids[k] .. '\n'
+      size = size + #line
+      if size > most then break end
+      n, values[at[k]], k = n + 1, prefix .. values[at[k]], k + 1
+      lines[n] = line
+    end
+    if n > 0 then b.text = b.text .. (n > 1 and concat(lines, '', 1, n) or lines[1]) end
+    b.added = b.added + n
+    return k
+  end
+
+  local read, packed = 0, #dues
+  for class = 0, BUCKET_CLASSES - 1 do
+    local list, names, starts, n, is_open = runs[class] or {}, {}, {}, 0, read < PACK_MAX_BUCKETS
+    for r = 1, is_open and #list or 0, 2 do
+      local due = dues[list[r]]
       n = n + 1
-      due_of[n], first[n], last[n], left[n] = due, i, i, n
-      if due < lowest then lowest = due end
+      starts[n] = due - due % widths[class]
+      names[n] = format(buckets.formats[class], starts[n] / widths[class])
+    end
+    if is_open then read = read + buckets.load(names, starts, class) end
+    for r = 1, #list, 2 do
+      local k, last = list[r], list[r + 1]
+      if is_open then k = fill(buckets.loaded[names[(r + 1) / 2]], k, last) end
+      if k <= last then add_run(class + 1, k, last) end
     end
   end
-  local level = 3
-  while left[1] and level <= COUNT_LEVELS do
-    left, level = set_classes(left, level), level + 1
-  end
-  for _, g in ipairs(left) do class_of[g] = class_of[g] + 1 end
-  left = {}
-  for g = 1, n do
-    if class_of[g] < BUCKET_CLASSES then left[#left + 1] = g end
-  end
-
-  local starts, first_width = buckets.range(redis.call('ZRANGE', BUCKET_STARTS, 0, 0)[1] or '')
-  local classes, loaded, is_new, read, packed = {}, buckets.loaded, buckets.is_new, 0, 0
-  while left[1] and read < PACK_MAX_BUCKETS do
-    local names, starts_at, over = {}, {}, {}
-    for k = 1, #left do
-      local g = left[k]
-      local class = class_of[g]
-      local number = due_of[g] / widths[class]
-      number = number - number % 1
-      names[k], starts_at[k] = format('%s%d', letters[class], number), number * widths[class]
-    end
-    read = read + buckets.load(names, starts_at)
-    for k = 1, #left do
-      local g = left[k]
-      local b, i, to = loaded[names[k]], first[g], last[g]
-      if not b.full then
-        local offset = format('%d\t', due_of[g] - b.from)
-        local size, most, extra = #b.text, is_new[names[k]] and CHUNK_BYTES or BUCKET_BYTES, #offset + 1
-        while i <= to do
-          size = size + extra + #ids[i]
-          if size > most then
-            b.full = true
-            break
-          end
-          classes[i] = class_of[g]
-          i = i + 1
-        end
-        local added = i - first[g]
-        if added == 1 then
-          b.text = b.text .. offset .. ids[i - 1] .. '\n'
-        elseif added > 1 then
-          b.text = b.text .. offset .. table.concat(ids, '\n' .. offset, first[g], i - 1) .. '\n'
-        end
-        if added > 0 then
-          b.added = b.added + added
-          packed = packed + added
-        end
-      end
-      if i <= to then
-        first[g], class_of[g] = i, class_of[g] + 1
-        if class_of[g] < BUCKET_CLASSES then over[#over + 1] = g end
-      end
-    end
-    left = over
+  local list = runs[BUCKET_CLASSES] or {}
+  for r = 1, #list, 2 do
+    packed = packed - 1 - list[r + 1] + list[r]
+    for k = list[r], list[r + 1] do z[#z + 1], z[#z + 2] = dues[k], ids[k] end
+    first = math.min(first or math.huge, dues[list[r]])
   end
   buckets.packed = buckets.packed + packed
-  local earliest = packed > 0 and (not starts or lowest < starts + first_width)
-  return classes, earliest and lowest or nil
+  if packed > 0 and (not start or dues[1] < start + width) then first = math.min(first or math.huge, dues[1]) end
+  return first
 end

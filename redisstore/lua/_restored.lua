@@ -1,4 +1,4 @@
---@include pack_values
+--@include pack
 --@include groups
 -- new_restored returns the messages that a script adds as another queue had them, at first none. first is the earliest
 -- due time of the ones that are due, nil for none.
@@ -15,7 +15,7 @@ local function new_restored(buckets, changes, now)
     local group = group_of(value)
     if group then grouped[#grouped + 1], grouped[#grouped + 2] = group, id end
     -- An unreadable message may start with the same byte as the prefix of a packed one, so it gets a prefix too.
-    if string.byte(value) == 128 then packable, value = false, buckets.value(0, 0, value) end
+    if string.byte(value) == 128 then packable, value = false, buckets.prefix(0, 0) .. value end
     live[#live + 1], live[#live + 2] = id, value
     if died ~= '' then
       dead[#dead + 1], dead[#dead + 2] = died, id
@@ -35,7 +35,7 @@ local function new_restored(buckets, changes, now)
 
   -- pack packs messages that are due far ahead, and reports whether there are any messages.
   function restored.pack()
-    restored.first = pack_values(buckets, pack_dues, pack_ids, pack_at, live, due, restored.first)
+    restored.first = pack(buckets, pack_dues, pack_ids, pack_at, live, due, restored.first)
     if grouped[1] then redis.call('ZCARD', GROUPS) end
     return live[1] ~= nil
   end

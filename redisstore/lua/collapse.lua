@@ -32,7 +32,7 @@
 --@include earliest
 --@include waiting
 --@include session
---@include pack_values
+--@include pack
 --@include sent_at
 --@include update_meta
 --@include groups
@@ -200,7 +200,7 @@ if #values == 0 then
   return once and once.reply(letters) or letters
 end
 
-first = pack_values(buckets, pack_dues, pack_ids, pack_at, values, z, first)
+first = pack(buckets, pack_dues, pack_ids, pack_at, values, z, first)
 local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, letters)
 if anyone then notify(first, now) end

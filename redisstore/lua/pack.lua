@@ -17,39 +17,41 @@ local last = math.min(first + MAX_PACKED, near + far) - 1 -- sorted messages fol
 local entries = last >= first and redis.call('ZRANGE', DUE, first, last, 'WITHSCORES') or {}
 local count = #entries / 2
 local measure = count * tonumber(longest or 0) > PACK_BYTES -- whether to look at the lengths of values
-local found, dues, n, bytes = {}, {}, 0, 0
+local found, scores, n, bytes = {}, {}, 0, 0
 for i = 1, 2 * count, 2 do
   local length = measure and redis.call('HSTRLEN', MESSAGES, entries[i]) or 0
   if length <= PACK_MAX_ENVELOPE then
     bytes = bytes + length
     if bytes > PACK_BYTES then break end
     n = n + 1
-    found[n], dues[n] = entries[i], entries[i + 1] + 0
+    found[n], scores[n] = entries[i], entries[i + 1]
   end
 end
 local values = n > 0 and redis.call('HMGET', MESSAGES, unpack(found)) or {}
-local ids, pack_dues, envelopes, m, byte = {}, {}, {}, 0, string.byte
+local dues, ids, at, set, m, byte = {}, {}, {}, {}, 0, string.byte
 for i = 1, n do
   local value = values[i] or ''
   if byte(value) == 128 then value = string.sub(value, 8) end -- the message was packed before
   if value ~= '' and #value <= PACK_MAX_ENVELOPE then
     m = m + 1
-    ids[m], pack_dues[m], envelopes[m] = found[i], dues[i], value
+    dues[m], ids[m], at[m] = scores[i] + 0, found[i], 2 * m
+    set[2 * m - 1], set[2 * m] = found[i], value
   end
 end
 local buckets = open_buckets(packed)
-local classes = pack(buckets, pack_dues, ids)
-local set, gone, packs = {}, {}, 0
-for i = 1, m do
-  if classes[i] then
-    packs = packs + 1
-    gone[packs], set[2 * packs - 1] = ids[i], ids[i]
-    set[2 * packs] = buckets.value(pack_dues[i], classes[i], envelopes[i])
+local rest, gone, all = {}, ids, set
+pack(buckets, dues, ids, at, set, rest)
+if rest[1] then
+  local stays = {}
+  for i = 2, #rest, 2 do stays[rest[i]] = true end
+  gone, set = {}, {}
+  for k, id in ipairs(ids) do
+    if not stays[id] then gone[#gone + 1], set[#set + 1], set[#set + 2] = id, id, all[at[k]] end
   end
 end
 buckets.write()
 write('HSET', MESSAGES, set)
-if packs == count and count > 0 then
+if #gone == count and count > 0 then
   redis.call('ZREMRANGEBYRANK', DUE, first, first + count - 1)
 else
   write('ZREM', DUE, gone)

@@ -74,6 +74,7 @@ local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
 local arrivals, no_delay = new_arrivals(now_us), false
 --@end
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: their positions among all
+local values = {} -- for MESSAGES, where they differ from the envelope
 local text, score, due, packable -- the previous due time: as given, as a ZADD score, and as a number
 for i = 1, count do
   if stored[i] or (dedup and dedup[i] and tonumber(dedup[i]) > now) then
@@ -98,8 +99,7 @@ for i = 1, count do
 --@end
     if envelope and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = i
-      pack_dues[#pack_at] = due
-      pack_ids[#pack_at] = ids[i]
+      pack_dues[#pack_at], pack_ids[#pack_at], values[i] = due, ids[i], envelope
     elseif not arrives then
       n = n + 2
       z[n - 1], z[n] = score, ids[i]
@@ -129,21 +129,10 @@ if n + sorted == 0 and #pack_at == 0 then
 end
 
 local buckets -- only if messages are packed
-local values = {} -- for MESSAGES, where they differ from the envelope
-if #pack_at > 0 then
-  local classes, lowest
+if pack_at[1] then
   buckets = open_buckets(packed)
-  classes, lowest = pack(buckets, pack_dues, pack_ids)
-  for k, i in ipairs(pack_at) do
-    if classes[k] then
-      values[i] = buckets.value(pack_dues[k], classes[k], ARGV[first_pair + 2 * i - 1])
-    else
-      n = n + 2
-      z[n - 1], z[n] = pack_dues[k], ids[i]
-      if not first or pack_dues[k] < first then first = pack_dues[k] end
-    end
-  end
-  if lowest and (not first or lowest < first) then first = lowest end
+  first = pack(buckets, pack_dues, pack_ids, pack_at, values, z, first)
+  n = #z
 end
 local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
