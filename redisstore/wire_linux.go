@@ -95,8 +95,8 @@ func (w *wire) write(fd uintptr) {
 // maxRaw is the number of bytes that a call may copy while the runtime does not know of it.
 const maxRaw = 64 << 10
 
-// rawCall makes a system call that does not block. package syscall would tell the runtime of it, which then wakes a thread
-// that looks for calls that block: in a process that does little else, that takes longer than the call.
+// rawCall makes a system call that does not block. package syscall would tell the runtime of it, which then wakes a
+// thread that looks for calls that block: in a process that does little else, that takes longer than the call.
 func rawCall(number, fd uintptr, p []byte) (n int, err syscall.Errno) {
 	r, _, err := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	if err != 0 {

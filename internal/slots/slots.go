@@ -19,7 +19,7 @@ type Task interface {
 	// Begin moves the task from the buffer to its handler. It reports false if the message is no longer held.
 	Begin() bool
 	// Run runs the handler. If that ends the goroutine, Exited is called in its place, also for the rest of a batch.
-	// What is left to do without the slot is returned. It may take as long as a call to the store.
+	// It may return a function, to be called without the slot, that takes as long as a call to the store.
 	Run() (rest func())
 	Exited()
 	Ran() time.Duration // how long the handler ran
