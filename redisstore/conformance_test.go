@@ -20,14 +20,20 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func long() bool { return os.Getenv("LATER_LONG") != "" }
 
 func TestConformance(t *testing.T) {
+	run := func(name string, open func(t *testing.T) storetest.Harness) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most rules make one call after the other
+			storetest.Run(t, open)
+		})
+	}
 	for _, e := range engines {
 		if e.name == "alone" {
-			t.Run(e.name, func(t *testing.T) { storetest.Run(t, onLines(harness(e.client))) })
+			run(e.name, onLines(harness(e.client)))
 		} else if long() || e.name != "cluster" {
-			t.Run(e.name, func(t *testing.T) { storetest.Run(t, harness(e.client)) })
+			run(e.name, harness(e.client))
 		}
 		if long() || e.name == "cluster" {
-			t.Run(e.name+", packing", func(t *testing.T) { storetest.Run(t, harnessOf(packing, e.client)) })
+			run(e.name+", packing", harnessOf(packing, e.client))
 		}
 	}
 }
@@ -87,14 +93,18 @@ func checks(t *testing.T, n int) {
 
 func TestStateMachine(t *testing.T) {
 	checks(t, 15)
+	run := func(name string, open func(t *testing.T) storetest.Harness) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.RunStateMachine(t, open)
+		})
+	}
 	for _, e := range engines {
 		if long() || e.name != "cluster" {
-			t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })
+			run(e.name, harness(e.client))
 		}
 		if long() || e.name == "cluster" {
-			t.Run(e.name+", packing", func(t *testing.T) {
-				storetest.RunStateMachine(t, checkedOnDelete(harnessOf(packing, e.client)))
-			})
+			run(e.name+", packing", checkedOnDelete(harnessOf(packing, e.client)))
 		}
 	}
 }
