@@ -15,17 +15,17 @@ MODULES = $(filter-out ./internal/tools, \
 # Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
 # CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it,
 # Pebble checks its invariants too. The other tests run the same code with it, and make long runs these as well.
-PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|$\
-	CompactionsLeave|Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|EveryStartOfAKey|$\
+PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
+	Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|Docs(CodeC|LinkTo|TestRuns)|EveryStartOfAKey|$\
 	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
-	ImportOfAnExport|InspectOf|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|MovesOfKeysAre|NoHistory|$\
-	NoScriptFails|NothingAcknowledgedIsLostInACrash|Open(AfterACrash|Notices|RefusesADamaged)|$\
-	OtherSystems|Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|PowerFailure|PurgeMakesRoom|PurgeOfManyHe|$\
-	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|$\
-	SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|StateOfKeysWith|TheExplorerFinds|TopicKeeps|$\
-	UrgencyIsThatOf|UsedUpReserve|WorstCases|WrongCounts
+	ImportOfAnExport|InspectOf|KeysOnServers|LinesAreShort|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|$\
+	MovesOfKeysAre|NoHistory|NoScriptFails|NothingAcknowledgedIsLostInACrash|$\
+	Open(AfterACrash|Notices|RefusesADamaged)|Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|OtherSystems|$\
+	PowerFailure|PurgeMakesRoom|PurgeOfManyHe|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|$\
+	ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|$\
+	StateOfKeysWith|TheExplorerFinds|TopicKeeps|UrgencyIsThatOf|UsedUpReserve|WorstCases|WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\
-	late-claims|migrate|partition|poison|producer-kill|unread
+	late-claims|migrate|partition|poison|producer-kill|reshard-.*|unread
 # The rules of the contract about flows, of engines with one server and with several.
 PLAIN_RULES = ^TestConformance$$/^(flow|order|urgency)|^TestConformance$$/^(alone|cluster|valkey)/^(flow|order|urgency)
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$|$(PLAIN_RULES)

@@ -54,7 +54,8 @@ func TestStateMachineOfShards(t *testing.T) {
 	}
 }
 
-func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) {
+// The test of the same rule in internal/shard runs with the race detector.
+func TestKeysOnServersWhileTheNumberOfShardsChanges(t *testing.T) {
 	histories := 1
 	if long() {
 		histories = 20

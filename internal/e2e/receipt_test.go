@@ -96,7 +96,7 @@ func TestReceiptSettlesAndExtendsWithAnotherClient(t *testing.T) {
 			}
 
 			// The released message is delivered again. Its first receipt is stale, also once the lease has expired.
-			first := receive(t, other, 1, later.Lease(store.MinLease))[0].Receipt()
+			first := receive(t, other, 1, later.Lease(time.Second))[0].Receipt() // the claim may take as long as it lasts
 			second := receive(t, other, 1)[0].Receipt()
 			for _, receipt := range []string{receipts["release"], first} {
 				d, err := other.Delivery(receipt)

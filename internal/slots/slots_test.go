@@ -71,8 +71,8 @@ func TestSchedulerDoesNotRunALostBufferedMessage(t *testing.T) {
 	}
 }
 
-// The rest of a task may take as long as a call to the store, so it holds no slot. Its goroutine then waits for the next
-// task, until Stop.
+// The rest of a task may take as long as a call to the store, so it holds no slot. Its goroutine then waits for the
+// next task, until Stop.
 func TestRestOfATaskHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTestQueue(0, 1)
