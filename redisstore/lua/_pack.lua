@@ -17,7 +17,8 @@ local function pack(buckets, dues, ids, at, values, z, first)
   local function split(list, first, last, width)
     local n, till = #list, 0
     if list[n] == first - 1 then till = dues[first - 1] - dues[first - 1] % width + width end
-    for k = first, last do
+    local k, latest = first, dues[last]
+    while till <= latest do
       local due = dues[k]
       if due >= till then
         till = due - due % width + width
@@ -25,6 +26,7 @@ local function pack(buckets, dues, ids, at, values, z, first)
         n = n + 2
         list[n - 1] = k
       end
+      k = k + 1
     end
     list[n] = last
     return list
@@ -83,7 +85,8 @@ local function pack(buckets, dues, ids, at, values, z, first)
         if class then add_run(class, first, to) else split(dense, first, to, cell) end
         first = to + 1
       end
-      for k = first, last do
+      local k, latest = first, dues[last]
+      while till <= latest do
         local due = dues[k]
         if due >= till then
           till = due - due % cell + cell
@@ -91,6 +94,7 @@ local function pack(buckets, dues, ids, at, values, z, first)
           if next_class ~= class and k > first then add(k - 1) end
           class = next_class
         end
+        k = k + 1
       end
       add(last)
     end
@@ -102,21 +106,31 @@ local function pack(buckets, dues, ids, at, values, z, first)
 
   -- fill packs messages into a bucket, and returns the first one that finds no room.
   local function fill(b, first, last)
-    local size, most, n, k = #b.text, b.is_new and CHUNK_BYTES or BUCKET_BYTES, 0, first
-    local at_due, offset, prefix
-    while k <= last do
-      local due = dues[k]
-      if due ~= at_due then
-        at_due, offset, prefix = due, format('%d\t', due - b.from), buckets.prefix(due, b.class)
+    local size, most, n, k, due = #b.text, b.is_new and CHUNK_BYTES or BUCKET_BYTES, 0, first, dues[first]
+    if first == last then -- as most ranges of messages at random times
+      local line = format('%d\t', due - b.from) .. ids[first] .. '\n'
+      if size + #line > most then return first end
+      values[at[first]] = buckets.prefix(due, b.class) .. values[at[first]]
+      b.text, b.added = b.text .. line, b.added + 1
+      return first + 1
+    end
+    while k <= last and size <= most do
+      local from, offset, prefix = k, format('%d\t', due - b.from), buckets.prefix(due, b.class)
+      local extra, next_due = #offset + 1, due
+      while next_due == due and k <= last do
+        size = size + extra + #ids[k]
+        if size > most then break end
+        values[at[k]], k = prefix .. values[at[k]], k + 1
+        next_due = dues[k]
       end
-      local line = offset .. ids[k] .. '\n'
-      size = size + #line
-      if size > most then break end
-      n, values[at[k]], k = n + 1, prefix .. values[at[k]], k + 1
-      lines[n] = line
+      due = next_due
+      if k > from then
+        n = n + 1
+        lines[n] = offset .. (k - from > 1 and concat(ids, '\n' .. offset, from, k - 1) or ids[from]) .. '\n'
+      end
     end
     if n > 0 then b.text = b.text .. (n > 1 and concat(lines, '', 1, n) or lines[1]) end
-    b.added = b.added + n
+    b.added = b.added + k - first
     return k
   end
 
