@@ -59,7 +59,7 @@ local function pack(buckets, dues, ids, at, values, z, first)
   local order, sorted, ids_before, at_before = {}, true, {}, {}
   for i = 2, #dues do sorted = sorted and dues[i] >= dues[i - 1] end
   for i = 1, sorted and 0 or #dues do
-    order[i], ids_before[i], at_before[i] = 1024 * dues[i] + i, ids[i], at[i] -- below 2^53
+    order[i], ids_before[i], at_before[i] = 1024 * dues[i] + i, ids[i], at[i] -- at most MaxBatch; below 2^53
   end
   table.sort(order)
   for k = 1, #order do
