@@ -16,12 +16,12 @@ MODULES = $(filter-out ./internal/tools, \
 # CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it,
 # Pebble checks its invariants too. The other tests run the same code with it, and make long runs these as well.
 PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
-	Conformance(OfAShared|OfShards|Over)|DamageIsFound|DeepJSON|Docs(CodeC|LinkTo|TestRuns)|EveryStartOfAKey|$\
-	Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
+	Conformance(OfAShared|OfShards|Over)|DailyJob|DamageIsFound|DeepJSON|Docs(CodeC|LinkTo|TestRuns)|$\
+	EveryStartOfAKey|Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\
 	ImportOfAnExport|InspectOf|KeysOnServers|LinesAreShort|ListsAreBounded|ManyLargeMessages|MoveLosesNothing|$\
 	MovesOfKeysAre|NoHistory|NoScriptFails|NothingAcknowledgedIsLostInACrash|$\
 	Open(AfterACrash|Notices|RefusesADamaged)|Order(IsKeptAfter|IsThatOf|edKeysAreTheSame)|OtherSystems|$\
-	PowerFailure|PurgeMakesRoom|PurgeOfManyHe|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|$\
+	PowerFailure|PurgeMakesRoom|PurgeOfManyHe|RRule|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|$\
 	ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SearchPagesAreBounded|SendFits|ServeWithBad|StateMachine|$\
 	StateOfKeysWith|TheExplorerFinds|TopicKeeps|UrgencyIsThatOf|UsedUpReserve|WorstCases|WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|flow-.*|frozen-node|full|holder-stop|kill-.*|large|$\

@@ -30,5 +30,5 @@ func TestStateMachineWhileTheNumberOfShardsChanges(t *testing.T) {
 }
 
 func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) {
-	shardtest.RunKeys(t, 40, inMemory)
+	shardtest.RunKeys(t, 20, inMemory)
 }
