@@ -43,7 +43,7 @@ func TestBulkChangeOfIdsChangesTheseOnly(t *testing.T) {
 	}
 	changes := a.do(http.MethodGet, "/v1/changes", nil).is(http.StatusOK)
 	if text := fmt.Sprint(list(changes, "items")); !strings.Contains(text, "id_count:42") ||
-		strings.Contains(text, "030") {
+		strings.Contains(text, " 030") {
 		t.Errorf("the changes are %s", text)
 	}
 }
