@@ -2,7 +2,7 @@
 
 GO     ?= go
 TOOL    = $(GO) tool -modfile=internal/tools/go.mod
-TIMEOUT ?= 10m
+TIMEOUT ?= 15m
 # Packages, and tests within one, that run at a time: most tests wait for servers, processes and time.
 AT_ONCE ?= -p 3 -parallel 4
 FUZZTIME ?= 30s
