@@ -188,7 +188,7 @@ func (h *urgentHistory) drain() {
 
 // The state of keys is sound after every step, whatever messages and flows do.
 func TestStateOfKeysWithUrgenciesIsSoundInRandomHistories(t *testing.T) {
-	histories := 10
+	histories := 5
 	if long() {
 		histories = 100
 	}
