@@ -5,12 +5,13 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"unsafe"
+
+	"github.com/laterq/later/internal/rawio"
 )
 
 // wire is the connection of a line. package net first tries to read when it is asked to, before there can be a reply,
 // and then waits: that is a system call in vain for each call. A wire instead writes the command once the runtime
-// notices what comes afterwards, waits, and reads.
+// notices all that comes afterwards, waits, and reads.
 //
 // The runtime then forgets what has come before. That can only be that a server or proxy has closed one direction: if
 // it has closed both, it answers the command with a reset. So only a connection that was used lately, and whose calls
@@ -18,8 +19,8 @@ import (
 type wire struct {
 	net.Conn
 	raw syscall.RawConn // nil for a connection that does more than the system does, such as TLS
-	out []byte          // what the next Read writes before it reads
-	in  []byte          // what it reads into
+	out []byte          // the command that the next Read writes before it reads
+	in  []byte          // the argument of Read
 	n   int             // bytes that it has read
 	err error
 
@@ -52,7 +53,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if w.out == nil {
 		return w.Conn.Read(p)
 	}
-	w.in, w.n, w.err = p[:min(len(p), maxRaw)], 0, nil
+	w.in, w.n, w.err = p, 0, nil
 	if err := w.raw.Read(w.step); err != nil {
 		return 0, err
 	}
@@ -65,42 +66,25 @@ func (w *wire) exchange(fd uintptr) (done bool) {
 		w.write(fd)
 		return w.err != nil
 	}
-	for {
-		n, err := rawCall(syscall.SYS_READ, fd, w.in)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return false
-		case err != 0:
-			w.err = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: os.NewSyscallError("read", err)}
-		case n == 0:
-			w.err = io.EOF
-		}
-		w.n = max(n, 0)
-		return true
+	n, err := rawio.Read(fd, w.in)
+	switch {
+	case err == syscall.EAGAIN:
+		return false
+	case err != nil:
+		w.err = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: os.NewSyscallError("read", err)}
+	case n == 0:
+		w.err = io.EOF
 	}
+	w.n = max(n, 0)
+	return true
 }
 
 // write writes the command. package net writes the parts that the system does not take at once, and finds its errors.
 func (w *wire) write(fd uintptr) {
-	n, _ := rawCall(syscall.SYS_WRITE, fd, w.out[:min(len(w.out), maxRaw)])
+	n, _ := rawio.Write(fd, w.out)
 	rest := w.out[max(n, 0):]
 	w.out = nil
 	if len(rest) > 0 {
 		_, w.err = w.Conn.Write(rest)
 	}
-}
-
-// maxRaw is the number of bytes that a call may copy while the runtime does not know of it.
-const maxRaw = 64 << 10
-
-// rawCall makes a system call that does not block. package syscall would tell the runtime of it, which then wakes a
-// thread that looks for calls that block: in a process that does little else, that takes longer than the call.
-func rawCall(number, fd uintptr, p []byte) (n int, err syscall.Errno) {
-	r, _, err := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-	if err != 0 {
-		return -1, err
-	}
-	return int(r), 0
 }

@@ -1,12 +1,14 @@
 package precise
 
 import (
+	"cmp"
 	"os"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/laterq/later/internal/rawio"
 )
 
 // timerfd is an alarm that the run-time system's poller watches.
@@ -14,6 +16,7 @@ type timerfd struct {
 	file *os.File
 	raw  syscall.RawConn // of file
 	fd   int
+	read [8]byte
 }
 
 func newAlarm() (alarm, error) {
@@ -34,22 +37,13 @@ func (a *timerfd) set(after time.Duration) error {
 	return os.NewSyscallError("timerfd_settime", unix.TimerfdSettime(a.fd, 0, &at, nil))
 }
 
-// wait reads from the timerfd. It does not tell the runtime of the call, which never blocks: that would wake another
-// thread of an idle process.
-func (a *timerfd) wait() (err error) {
-	var number syscall.Errno
-	err = a.raw.Read(func(fd uintptr) (done bool) {
-		var expirations [8]byte
-		number = syscall.EINTR
-		for number == syscall.EINTR {
-			_, _, number = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&expirations)), 8)
-		}
-		return number != syscall.EAGAIN
+func (a *timerfd) wait() error {
+	var failed error
+	err := a.raw.Read(func(fd uintptr) (done bool) {
+		_, failed = rawio.Read(fd, a.read[:])
+		return failed != syscall.EAGAIN
 	})
-	if err == nil && number != 0 {
-		err = os.NewSyscallError("read", number)
-	}
-	return err
+	return cmp.Or(err, os.NewSyscallError("read", failed))
 }
 
 func (a *timerfd) close() error { return a.file.Close() }

@@ -2,7 +2,7 @@
 // millisecond late on Linux, because the run-time system's poller waits in whole milliseconds; here one timerfd, which
 // the poller watches like a socket, keeps the time for the whole process. Elsewhere the timers come from package time.
 //
-// Start reading at AfterFunc. The package imports nothing of Later.
+// Start reading at AfterFunc. Of Later, the package imports internal/rawio.
 package precise
 
 import (
