@@ -12,9 +12,10 @@ LONGEST = ./redisstore ./diskstore ./internal/e2e ./internal/chaos
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
-# Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
-# CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it,
-# Pebble checks its invariants too. The other tests run the same code with it, and make long runs these as well.
+# Tests of much work that is done by one goroutine at a time, or of the code of other tests on more servers, and faults
+# under which clients run no code of their own. CI has them without the race detector, which finds nothing in them and
+# makes them 5 to 50 times as slow: with it, Pebble checks its invariants too. The other tests run the same code with
+# it, and make long runs these as well.
 PLAIN_TESTS = AKeyThatWasHeld|BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
 	Conformance(OfAShared|OfShards|Over)|DailyJob|DamageIsFound|DeepJSON|Docs(CodeC|LinkTo|TestRuns)|$\
 	EveryStartOfAKey|Export(OfMany|ThatIsCut)|ForgettingWalks|ForwarderKilled|FullTmpfs|Histogram(After|Equals|Reads)|$\

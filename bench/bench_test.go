@@ -90,6 +90,10 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 			if v[benchmark.Messages] != float64(r.Plan.Send) || v[benchmark.PerSecond] <= 0 {
 				t.Errorf("send %d: values %v", m.Case, v)
 			}
+		case "life", "workers":
+			if v[benchmark.Messages] == 0 || v[benchmark.Handled] != v[benchmark.Messages] || v[benchmark.Doubles] != 0 {
+				t.Errorf("%s %d: %v, want all handled once", m.Workload, m.Case, v)
+			}
 		case "drain", "herd", "lateness":
 			want := map[string]int{"drain": r.Plan.Drain, "herd": r.Plan.Herd, "lateness": 100}[m.Workload]
 			if v[benchmark.Messages] != float64(want) || v[benchmark.Handled] != float64(want) ||

@@ -43,7 +43,7 @@ const (
 )
 
 func ceilingSubject() *subject {
-	const why = "the bare scripts wait for nothing"
+	const why = "the bare scripts wait for nothing: their client knows all due times"
 	return &subject{
 		subjectInfo: subjectInfo{
 			Name: "ceiling", Title: "ceiling (bare scripts)",
@@ -64,8 +64,8 @@ type ceiling struct {
 	made     atomic.Uint64
 	leases   atomic.Uint64
 	done     sync.Pool
-	working  atomic.Bool   // Send sets a timer for each message
-	due      chan struct{} // a value for each message that has become due since
+	timed    atomic.Bool   // a worker waits: Send sets a timer for each message
+	due      chan struct{} // has a value for each timer that has fired
 }
 
 type bareRequest struct {
@@ -109,7 +109,7 @@ func (c *ceiling) Send(_ context.Context, payload []byte, due time.Time) (string
 	c.waiting <- r
 	err := <-r.done
 	c.done.Put(r.done)
-	if c.working.Load() {
+	if c.timed.Load() {
 		time.AfterFunc(time.Until(due), func() { c.due <- struct{}{} })
 	}
 	return r.id, err
@@ -162,8 +162,8 @@ func (c *ceiling) Left(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// Work claims on its connections, passes each message to a handler, and acks each claim as a whole. It claims until no
-// message is ready, and then again when one is due that was sent in the meantime: Send knows when.
+// Work claims on its connections, passes each message to a handler, and acks each claim as a whole. When no message is
+// ready, it waits until one is due: Send, which is called in the same process, knows when.
 func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
 	jobs := make(chan func(), 4096)
 	var handling sync.WaitGroup
@@ -175,8 +175,8 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 		})
 	}
 	calls := context.WithoutCancel(ctx)
-	c.working.Store(true)
-	defer c.working.Store(false)
+	c.timed.Store(true)
+	defer c.timed.Store(false)
 	var fetchers, acks errgroup.Group
 	for range bareConnections {
 		fetchers.Go(func() error {
@@ -189,6 +189,7 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 				if len(reply) == 0 {
 					select {
 					case <-c.due:
+					case <-time.After(time.Second): // for messages that were sent before there were timers
 					case <-ctx.Done():
 					}
 					continue

@@ -67,8 +67,8 @@ type Explanation struct {
 	// is set: messages of the queue that are due have to move to Shards shards before this one starts.
 	Shard, Shards int
 	Moving        bool
-	// Key is the message's key with its limits, if the key is what the message waits for, or if the message holds the
-	// key of an Order and is not leased, and else nil.
+	// Key is the message's key with its limits, if the message waits for the key, or if it holds the key of an Order and
+	// is not leased, and else nil.
 	Key *store.KeyState
 	// Urgency is the urgency of the message, if Flow has Urgency.
 	Urgency store.Urgency

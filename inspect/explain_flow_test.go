@@ -240,7 +240,7 @@ func explainAll(t *testing.T, f later.Flow, options [][]later.SendOption, reason
 		if _, err := c.Store().Claim(t.Context(), "q", claim); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.ReportWorkers(t.Context(), 0); err != nil { // so that they have told what they hold
+		if _, err := c.ReportWorkers(t.Context(), 0); err != nil { // so that they have told their messages
 			t.Fatal(err)
 		}
 		for id, text := range want {

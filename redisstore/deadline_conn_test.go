@@ -15,8 +15,20 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// tunnel is a connection that refuses deadlines, as that of an SSH client does.
-type tunnel struct{ net.Conn }
+// tunnel is a connection that refuses deadlines, as that of an SSH client does, and tells of each write.
+type tunnel struct {
+	net.Conn
+	wrote chan<- struct{} // nil for a connection that does not tell
+}
+
+func (c tunnel) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	select {
+	case c.wrote <- struct{}{}:
+	default:
+	}
+	return n, err
+}
 
 var errNoDeadline = errors.New("deadline not supported")
 
@@ -27,11 +39,11 @@ func (tunnel) SetWriteDeadline(time.Time) error { return errNoDeadline }
 // A client of a tunnel has timeouts of -2, so that go-redis sets no deadlines.
 func TestSendsThroughATunnel(t *testing.T) {
 	server := redistest.Start(t, redistest.Args("--appendonly", "yes", "--appendfsync", "always"))
-	opt := *server.Options()
+	opt, wrote := *server.Options(), make(chan struct{})
 	opt.ReadTimeout, opt.WriteTimeout = -2, -2
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return tunnel{conn}, err
+		return tunnel{conn, wrote}, err
 	}
 	rdb := redis.NewClient(&opt)
 	t.Cleanup(func() { rdb.Close() })
@@ -50,6 +62,7 @@ func TestSendsThroughATunnel(t *testing.T) {
 		_, err := s.SendPromptly(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "d"}}})
 		sent <- err
 	}()
+	<-wrote
 	cancel(gone)
 	if err := <-sent; !errors.Is(err, gone) {
 		t.Errorf("cancelled send = %v, want the cause", err)
@@ -65,7 +78,7 @@ func TestDeadlinesOfConnectionsThatRefuseThem(t *testing.T) {
 		if got := withDeadlines(here); got != here {
 			t.Errorf("a connection with deadlines became a %T", got)
 		}
-		c, begin := withDeadlines(tunnel{here}), time.Now()
+		c, begin := withDeadlines(tunnel{Conn: here}), time.Now()
 		want := func(after time.Duration) {
 			t.Helper()
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != after {

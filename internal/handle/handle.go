@@ -93,7 +93,7 @@ type Worker struct {
 	claiming     atomic.Int32 // claims and forwarded batches in progress
 	loops        sync.WaitGroup
 	looping      atomic.Int32 // number of loops
-	changes      pump.Changes // of what keeps the worker busy
+	changes      pump.Changes // of the work that keeps the worker busy
 }
 
 // New returns a Worker of queues on a store. Its contexts have the values of ctx, and claimed is closed after its first

@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -30,5 +31,9 @@ func TestStateMachineWhileTheNumberOfShardsChanges(t *testing.T) {
 }
 
 func TestKeysWhileTheNumberOfShardsChanges(t *testing.T) {
-	shardtest.RunKeys(t, 20, inMemory)
+	histories := 20
+	if os.Getenv("LATER_LONG") != "" {
+		histories = 200
+	}
+	shardtest.RunKeys(t, histories, inMemory)
 }

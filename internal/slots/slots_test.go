@@ -3,6 +3,8 @@ package slots
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,8 +80,14 @@ func TestRestOfATaskHoldsNoSlot(t *testing.T) {
 		q := newTestQueue(0, 1)
 		s := New(1, 0, []*Queue{q}, func() {})
 		done := make(chan struct{})
-		var steps []string
-		step := func(text string) func() { return func() { steps = append(steps, text) } }
+		var steps, goroutines []string
+		step := func(text string) func() {
+			return func() {
+				stack := make([]byte, 64) // begins with the goroutine's number
+				stack = stack[:runtime.Stack(stack, false)]
+				steps, goroutines = append(steps, text), append(goroutines, strings.Fields(string(stack))[1])
+			}
+		}
 		deliver := func(run, rest func()) {
 			tasks := messages(q, 1, run)
 			tasks[0].(*message).rest = rest
@@ -97,6 +105,9 @@ func TestRestOfATaskHoldsNoSlot(t *testing.T) {
 		want := "[first second rest of the second rest of the first third]"
 		if got := fmt.Sprint(steps); got != want {
 			t.Errorf("the steps were %s; want %s", got, want)
+		}
+		if goroutines[4] != goroutines[1] {
+			t.Errorf("the goroutines were %v; want the third task on the one that became free first", goroutines)
 		}
 		s.Stop()
 		s.Wait()
