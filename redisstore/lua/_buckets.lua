@@ -97,8 +97,8 @@ local function open_buckets(packed)
     return lines - 1
   end
 
-  -- prefix returns what the value in MESSAGES of a message packed into a bucket of a class has before the envelope;
-  -- location decodes it. Six bytes are enough for both, because due times end in the year 2199.
+  -- prefix returns the bytes before the envelope in the value of a message that is packed into a bucket of a class;
+  -- location decodes them. Six bytes are enough for both, because due times end in the year 2199.
   function buckets.prefix(due, class)
     return struct.pack('>BI6', 128, due * 16 + class)
   end

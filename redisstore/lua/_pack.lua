@@ -1,8 +1,24 @@
 --@include buckets
--- pack packs messages into buckets, and before sorts dues, ids and at by due time. at has the positions of their
--- envelopes in values, which get the stored form. Messages that found no room in about PACK_MAX_BUCKETS buckets are
--- appended to z, a list of due times and ids. first is the earliest due time so far, or nil; pack returns it with these
--- messages, and with the packed ones if one of them may be the earliest of all packed messages.
+-- sort_by_due sorts lists of messages, at most MaxBatch, by their due times.
+local function sort_by_due(dues, ids, at)
+  local sorted = true
+  for i = 2, #dues do sorted = sorted and dues[i] >= dues[i - 1] end
+  if sorted then return end
+  local order, ids_before, at_before = {}, {}, {}
+  for i = 1, #dues do
+    order[i], ids_before[i], at_before[i] = 1024 * dues[i] + i, ids[i], at[i] -- below 2^53
+  end
+  table.sort(order)
+  for k = 1, #order do
+    local i = order[k] % 1024
+    dues[k], ids[k], at[k] = (order[k] - i) / 1024, ids_before[i], at_before[i]
+  end
+end
+
+-- pack packs messages into buckets. It sorts dues, ids and at by due time. at has the positions of their envelopes in
+-- values, which get the stored form. Messages that found no room in about PACK_MAX_BUCKETS buckets are appended to z, a
+-- list of due times and ids. first is the earliest due time so far, or nil; pack returns it with these messages, and
+-- with the packed ones if one of them may be the earliest of all packed messages.
 --
 -- The counts show about which class has room for a message: the first one with few enough lines in its bucket, while
 -- the next one, which takes messages that find no room, has none. It moves on to the next class where its bucket is
@@ -56,16 +72,7 @@ local function pack(buckets, dues, ids, at, values, z, first)
     runs[class] = split(runs[class] or {}, first, last, widths[class] or 1)
   end
 
-  local order, sorted, ids_before, at_before = {}, true, {}, {}
-  for i = 2, #dues do sorted = sorted and dues[i] >= dues[i - 1] end
-  for i = 1, sorted and 0 or #dues do
-    order[i], ids_before[i], at_before[i] = 1024 * dues[i] + i, ids[i], at[i] -- at most MaxBatch; below 2^53
-  end
-  table.sort(order)
-  for k = 1, #order do
-    local i = order[k] % 1024
-    dues[k], ids[k], at[k] = (order[k] - i) / 1024, ids_before[i], at_before[i]
-  end
+  sort_by_due(dues, ids, at)
   local level, parts = 3, split({}, 1, #dues, counts.widths[3]) -- parts: ranges, each of one block
   while parts[1] do
     local width, blocks, dense = counts.widths[level], {}, {}

@@ -74,7 +74,7 @@ local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
 local arrivals, no_delay = new_arrivals(now_us), false
 --@end
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: their positions among all
-local values = {} -- for MESSAGES, where they differ from the envelope
+local values = {} -- for MESSAGES, of messages that may be packed; others have their envelope
 local text, score, due, packable -- the previous due time: as given, as a ZADD score, and as a number
 for i = 1, count do
   if stored[i] or (dedup and dedup[i] and tonumber(dedup[i]) > now) then
